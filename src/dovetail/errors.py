@@ -1,0 +1,49 @@
+"""The error family: one root, children by whose problem it is.
+
+Every message has the form *where: what is wrong, what was found; what is allowed or what to do*.
+The command line turns any of them into one line and an exit code; a traceback is always our own bug.
+"""
+
+from __future__ import annotations
+
+
+class DovetailError(Exception):
+    """Root of everything Dovetail raises on purpose; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class ModelError(DovetailError):
+    """The model file or its contents cannot be used."""
+
+
+class PlatformError(DovetailError):
+    """A board, device or link description is wrong or unknown."""
+
+
+class UnsupportedError(DovetailError):
+    """A device or a format cannot express what was asked of it."""
+
+
+class UsageError(DovetailError):
+    """An argument or an input file of the user is wrong."""
+
+
+class ToolError(DovetailError):
+    """An external tool is missing, failed or ran out of time; the message says how to get or mend it."""
+
+
+class BuildError(DovetailError):
+    """A build folder is incomplete, foreign or of another schema."""
+
+
+class InfeasibleError(DovetailError):
+    """No plan meets the limits; the message names the limit and by how much it is missed."""
+
+    exit_code = 1
+
+
+class MismatchError(DovetailError):
+    """A device computed something else than the reference: names tensor, index, expected and found."""
+
+    exit_code = 1

@@ -1,0 +1,76 @@
+"""The only door for ONNX files: bytes in, bytes out, with limits and plain words about what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from dovetail.errors import ModelError
+from dovetail.ir.tensor import Array
+
+MAX_FILE_BYTES = 2 << 30
+MAX_TENSOR_BYTES = 1 << 30
+OPSET = 17
+IR_VERSION = 8
+"""Written explicitly: newer defaults of the onnx package are ahead of what ONNX Runtime reads."""
+
+
+def load(path: Path) -> tuple[Any, str]:
+    """Parse a model file without touching anything beside it; returns the protobuf and its sha256."""
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file; give the path of an ONNX model")
+    size = path.stat().st_size
+    if size > MAX_FILE_BYTES:
+        raise ModelError(f"{path}: {size / 2**30:.1f} GiB; models up to {MAX_FILE_BYTES >> 30} GiB are read")
+    content = path.read_bytes()
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise ModelError(f"{path}: not an ONNX file or truncated ({error}); export the model again") from None
+    if not model.graph.node:
+        raise ModelError(f"{path}: holds no graph, or an empty one; export the model again")
+    return model, hashlib.sha256(content).hexdigest()
+
+
+def array_of(proto: Any, where: str) -> Array:
+    """The values of a TensorProto; sizes are checked before anything is allocated."""
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        raise ModelError(f"{where}: tensor {proto.name} is stored outside the file; save the model with its weights inside")
+    try:
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type))
+    except (KeyError, TypeError):
+        raise ModelError(f"{where}: tensor {proto.name} has element type {proto.data_type}; use float32 or integers") from None
+    count = 1
+    for dim in proto.dims:
+        if dim < 0:
+            raise ModelError(f"{where}: tensor {proto.name} declares a dimension of {dim}; sizes must be positive")
+        count *= dim
+    if count * dtype.itemsize > MAX_TENSOR_BYTES:
+        raise ModelError(f"{where}: tensor {proto.name} declares {count * dtype.itemsize / 2**30:.1f} GiB; "
+                         f"at most {MAX_TENSOR_BYTES >> 30} GiB per tensor is read")
+    if proto.HasField("raw_data") and len(proto.raw_data) != count * dtype.itemsize:
+        raise ModelError(f"{where}: tensor {proto.name} declares {count} elements but carries {len(proto.raw_data)} bytes; "
+                         "the file is damaged")
+    try:
+        return np.array(numpy_helper.to_array(proto))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ModelError(f"{where}: tensor {proto.name} cannot be read ({error}); the file is damaged") from None
+
+
+def attributes_of(node: Any, where: str) -> dict[str, Any]:
+    """A node's attributes as Python values; tensors as arrays."""
+    values: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, onnx.TensorProto):
+            value = array_of(value, where)
+        values[attribute.name] = value
+    return values

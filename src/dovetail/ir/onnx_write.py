@@ -1,0 +1,268 @@
+"""Graph to ONNX: float operators, or Quantize/Dequantize (QDQ) around them for a quantized graph.
+
+With power-of-two scales and accumulators below 2**24 the float arithmetic between DequantizeLinear and
+QuantizeLinear is exact, so plain ONNX Runtime computes the very integers of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dovetail.errors import UnsupportedError
+from dovetail.ir import onnx_file
+from dovetail.ir.convolution import Conv
+from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
+from dovetail.ir.graph import Graph, Node
+from dovetail.ir.linear import Gemm, Reduce
+from dovetail.ir.operator import RELU, Op
+from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
+from dovetail.ir.tensor import Array, Scheme, Tensor
+
+
+class Boundary(StrEnum):
+    """What crosses the edge of an exported quantized model."""
+
+    FLOAT = "float"
+    """Float inputs and outputs, as users' programs expect."""
+    INTEGER = "integer"
+    """Stored integers, as between the parts of a plan."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    graph: Graph
+    boundary: Boundary
+    nodes: list[Any] = field(default_factory=list)
+    initializers: dict[str, Any] = field(default_factory=dict)
+
+    def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
+        return output
+
+    def constant(self, name: str, array: Array) -> str:
+        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def scale(self, name: str, scheme: Scheme) -> list[str]:
+        """Scale and zero-point initializers of a scheme, shared by its Quantize and Dequantize."""
+        exponents = np.asarray(scheme.exponents, dtype=np.int32)
+        scales = np.ldexp(np.float32(1.0), exponents).astype(np.float32)
+        zeros = np.zeros(len(exponents), dtype=scheme.dtype)
+        if scheme.axis is None:
+            scales, zeros = scales.reshape(()), zeros.reshape(())
+        return [self.constant(f"{name}_scale", scales), self.constant(f"{name}_zero_point", zeros)]
+
+    def dequantize(self, source: str, output: str, name: str, scheme: Scheme) -> str:
+        axis = {} if scheme.axis is None else {"axis": scheme.axis}
+        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}_dequantize", **axis)
+
+    def parameter(self, name: str) -> str:
+        """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
+        constant = self.graph.constants[name]
+        if constant.scheme is None:
+            return self.constant(name, constant.array)
+        self.constant(name, constant.array)
+        return self.dequantize(name, f"{name}_dq", name, constant.scheme)
+
+
+def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
+    """The graph as a serialized ONNX model (opset 17, IR 8)."""
+    writer = _Writer(graph, boundary)
+    inputs = [_input(writer, graph.tensors[name]) for name in graph.inputs]
+    for node in graph.nodes:
+        _node(writer, node)
+    outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
+    proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
+    model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", onnx_file.OPSET)],
+                              ir_version=onnx_file.IR_VERSION, producer_name="dovetail")
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _element_type(tensor: Tensor) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(tensor.dtype))
+
+
+def _batched(shape: tuple[int, ...]) -> list[int | str]:
+    """Any number of frames may be given at run time where the batch is one."""
+    return ["batch" if shape[0] == 1 else shape[0], *shape[1:]]
+
+
+def _input(writer: _Writer, tensor: Tensor) -> Any:
+    name, scheme = tensor.name, tensor.scheme
+    if scheme is None:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _batched(tensor.shape))
+    if writer.boundary is Boundary.FLOAT:
+        writer.emit("QuantizeLinear", [name, *writer.scale(name, scheme)], f"{name}_q", f"{name}_quantize")
+        writer.dequantize(f"{name}_q", f"{name}_dq", name, scheme)
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _batched(tensor.shape))
+    if scheme.bits < 32:
+        writer.dequantize(name, f"{name}_dq", name, scheme)
+    return helper.make_tensor_value_info(name, _element_type(tensor), _batched(tensor.shape))
+
+
+def _output(writer: _Writer, tensor: Tensor) -> Any:
+    integer = tensor.scheme is not None and writer.boundary is Boundary.INTEGER
+    kind = _element_type(tensor) if integer else TensorProto.FLOAT
+    return helper.make_tensor_value_info(tensor.name, kind, _batched(tensor.shape))
+
+
+def _read(writer: _Writer, name: str) -> str:
+    """The float value of a tensor, for a consumer."""
+    if writer.graph.tensors[name].scheme is None:
+        return name
+    is_public = writer.boundary is Boundary.FLOAT and name in writer.graph.outputs
+    return name if is_public else f"{name}_dq"
+
+
+def _node(writer: _Writer, node: Node) -> None:
+    tensor = writer.graph.output_tensor(node)
+    scheme = tensor.scheme
+    if scheme is None:
+        _activated(writer, node, node.output, None)
+        return
+    if scheme.bits == 32:
+        _partial(writer, node)
+        return
+    public = node.output in writer.graph.outputs
+    if writer.boundary is Boundary.FLOAT:
+        raw, stored, real = (f"{node.output}_raw", f"{node.output}_q", node.output) if public \
+            else (node.output, f"{node.output}_q", f"{node.output}_dq")
+    else:
+        raw, stored, real = f"{node.output}_raw", node.output, f"{node.output}_dq"
+    _activated(writer, node, raw, scheme)
+    writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}_quantize")
+    if (public and writer.boundary is Boundary.FLOAT) or writer.graph.consumers(node.output):
+        writer.dequantize(stored, real, node.output, scheme)
+
+
+def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) -> None:
+    """The operator and its clamp; narrow schemes (below 8 bits) saturate in an explicit Clip."""
+    clamp = node.op.bounds
+    lo, hi = (clamp.lo, clamp.hi) if clamp is not None else (-inf, inf)
+    if scheme is not None and scheme.bits < 8:
+        lo, hi = max(lo, scheme.lo * 2.0**scheme.exponent), min(hi, scheme.hi * 2.0**scheme.exponent)
+    if (lo, hi) == (-inf, inf):
+        WRITERS[type(node.op)](writer, node, output)
+        return
+    if isinstance(node.op, Clip):
+        before, name = _read(writer, node.inputs[0]), node.name
+    else:
+        before, name = f"{node.output}_pre", f"{node.name}_activation"
+        WRITERS[type(node.op)](writer, node, before)
+    if (lo, hi) == (RELU.lo, RELU.hi):
+        writer.emit("Relu", [before], output, name)
+        return
+    limits = ["" if abs(v) == inf else writer.constant(f"{node.name}_{side}", np.asarray(v, dtype=np.float32))
+              for side, v in (("min", lo), ("max", hi))]
+    while limits and not limits[-1]:
+        limits.pop()
+    writer.emit("Clip", [before, *limits], output, name)
+
+
+def _partial(writer: _Writer, node: Node) -> None:
+    """One share of an input-channel split: integers cast to float, multiplied, cast to int32 sums."""
+    source = node.inputs[0]
+    stored = source if writer.boundary is Boundary.INTEGER else f"{source}_q"
+    whole = writer.emit("Cast", [stored], f"{node.output}_in", f"{node.name}_cast_in", to=TensorProto.FLOAT)
+    weight = writer.constant(f"{node.params[0]}_integers", writer.graph.constants[node.params[0]].array.astype(np.float32))
+    if isinstance(node.op, Conv):
+        writer.emit("Conv", [whole, weight], f"{node.output}_raw", node.name, **_conv_attributes(node.op))
+    else:
+        writer.emit("Gemm", [whole, weight], f"{node.output}_raw", node.name, transB=1)
+    writer.emit("Cast", [f"{node.output}_raw"], node.output, f"{node.name}_cast_out", to=TensorProto.INT32)
+
+
+def _conv_attributes(op: Conv) -> dict[str, Any]:
+    return {"kernel_shape": op.window.kernel, "strides": op.window.stride, "pads": op.window.pads,
+            "dilations": op.window.dilation, "group": op.groups}
+
+
+def _conv(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Conv)
+    inputs = [_read(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+    writer.emit("Conv", inputs, output, node.name, **_conv_attributes(node.op))
+
+
+def _gemm(writer: _Writer, node: Node, output: str) -> None:
+    inputs = [_read(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+    writer.emit("Gemm", inputs, output, node.name, transB=1)
+
+
+def _reduce(writer: _Writer, node: Node, output: str) -> None:
+    """Partial sums as integers in float, one scale per channel at the end."""
+    scheme = writer.graph.tensors[node.inputs[0]].scheme
+    if scheme is None:
+        raise UnsupportedError(f"node {node.name}: Reduce exists only in quantized graphs")
+    rank = len(writer.graph.shape(node.output))
+    along = (1, -1) + (1,) * (rank - 2)
+    terms = [writer.emit("Cast", [t], f"{node.name}_{i}_float", f"{node.name}_cast_{i}", to=TensorProto.FLOAT)
+             for i, t in enumerate(node.inputs)]
+    bias = writer.graph.constants[node.params[0]].array.astype(np.float32)
+    terms.append(writer.constant(f"{node.params[0]}_integers", bias.reshape(along)))
+    total = terms[0]
+    for i, term in enumerate(terms[1:]):
+        total = writer.emit("Add", [total, term], f"{node.name}_sum_{i}", f"{node.name}_add_{i}")
+    scale = np.ldexp(np.float32(1.0), np.asarray(scheme.exponents, dtype=np.int32)).astype(np.float32)
+    writer.emit("Mul", [total, writer.constant(f"{node.name}_unit", scale.reshape(along))], output, node.name)
+
+
+def _max_pool(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, MaxPool)
+    w = node.op.window
+    writer.emit("MaxPool", [_read(writer, node.inputs[0])], output, node.name, kernel_shape=w.kernel, strides=w.stride,
+                pads=w.pads, dilations=w.dilation)
+
+
+def _avg_pool(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, AvgPool)
+    w = node.op.window
+    if w.dilation != (1, 1):
+        raise UnsupportedError(f"node {node.name}: dilated average pooling does not exist in opset {onnx_file.OPSET}")
+    writer.emit("AveragePool", [_read(writer, node.inputs[0])], output, node.name, kernel_shape=w.kernel, strides=w.stride,
+                pads=w.pads, count_include_pad=int(node.op.count_pads))
+
+
+def _global_avg_pool(writer: _Writer, node: Node, output: str) -> None:
+    writer.emit("GlobalAveragePool", [_read(writer, node.inputs[0])], output, node.name)
+
+
+def _add(writer: _Writer, node: Node, output: str) -> None:
+    total = _read(writer, node.inputs[0])
+    for i, name in enumerate(node.inputs[1:], 1):
+        last = i == len(node.inputs) - 1
+        total = writer.emit("Add", [total, _read(writer, name)], output if last else f"{node.name}_sum_{i}",
+                            node.name if last else f"{node.name}_{i}")
+
+
+def _identity(writer: _Writer, node: Node, output: str) -> None:
+    writer.emit("Identity", [_read(writer, node.inputs[0])], output, node.name)
+
+
+def _concat(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Concat)
+    writer.emit("Concat", [_read(writer, t) for t in node.inputs], output, node.name, axis=node.op.axis)
+
+
+def _reshape(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Reshape)
+    source = writer.graph.shape(node.inputs[0])
+    keeps_batch = source[0] == node.op.shape[0]
+    shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(node.op.shape)]
+    wanted = writer.constant(f"{node.name}_shape", np.asarray(shape, dtype=np.int64))
+    writer.emit("Reshape", [_read(writer, node.inputs[0]), wanted], output, node.name)
+
+
+WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
+    Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Gemm: _gemm, GlobalAvgPool: _global_avg_pool,
+    MaxPool: _max_pool, Reduce: _reduce, Reshape: _reshape,
+}

@@ -1,0 +1,1 @@
+"""Numbers: fixed-point schemes, calibration, the reference interpreter and its outside oracle."""

@@ -1,0 +1,80 @@
+"""Calibration data: the samples that decide scales, from a file or, with a warning, from a seed."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.errors import UsageError
+from dovetail.ir import Array, Graph
+
+KEPT_SAMPLES = 64
+"""How many samples a build stores for `verify`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Float inputs by tensor name, one sample per leading index; `note` warns where they are not the user's."""
+
+    values: Mapping[str, Array]
+    source: str
+    note: str = ""
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.values.values())))
+
+
+def synthetic(graph: Graph, count: int = 32, seed: int = 0) -> Samples:
+    """Seeded uniform inputs in [0, 1), the range of normalised images."""
+    rng = np.random.default_rng(seed)
+    values = {name: rng.random((count, *graph.shape(name)[1:]), dtype=np.float32) for name in graph.inputs}
+    return Samples(values, f"synthetic, seed {seed}",
+                   "no calibration data was given: scales come from synthetic inputs, and accuracy on real data is unknown; "
+                   "pass --calibration X.npz")
+
+
+def load_samples(path: str | Path, graph: Graph) -> Samples:
+    """Samples from an .npz: key `x` for a network with one input, or one key per input name."""
+    path = Path(path)
+    arrays = load_arrays(path)
+    values: dict[str, Array] = {}
+    for name in graph.inputs:
+        key = name if name in arrays else "x"
+        if key not in arrays or (key == "x" and len(graph.inputs) > 1 and name not in arrays):
+            raise UsageError(f"{path}: no samples for input {name}; store them under the key 'x' "
+                             f"(or {', '.join(repr(n) for n in graph.inputs)}), found {sorted(arrays)}")
+        values[name] = frames_for(arrays[key], graph, name, str(path))
+    if len({v.shape[0] for v in values.values()}) != 1:
+        raise UsageError(f"{path}: inputs have different sample counts; every input needs one row per sample")
+    return Samples(values, path.name)
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz (or a single .npy under the key `x`); pickled content is refused."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; give an .npz with key 'x', one sample per row")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return {"x": loaded} if isinstance(loaded, np.ndarray) else {k: loaded[k] for k in loaded.files}
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{path}: not a readable .npz or .npy file ({error}); save it with numpy.savez_compressed") from None
+
+
+def frames_for(x: Array, graph: Graph, name: str, where: str) -> Array:
+    """Check that an array holds finite frames of a graph input; a single frame without batch is accepted."""
+    wanted = graph.shape(name)
+    if x.shape == wanted[1:]:
+        x = x[None]
+    if x.ndim != len(wanted) or x.shape[1:] != wanted[1:] or x.shape[0] == 0:
+        raise UsageError(f"{where}: array of shape {list(x.shape)} for input {name}; "
+                         f"[samples, {', '.join(map(str, wanted[1:]))}] is needed")
+    if x.dtype.kind not in "fiub":
+        raise UsageError(f"{where}: array of type {x.dtype} for input {name}; numbers are needed")
+    if not np.all(np.isfinite(x)):
+        raise UsageError(f"{where}: input {name} contains NaN or infinite values; clean the data first")
+    return x

@@ -1,0 +1,44 @@
+"""ONNX Runtime as an outside judge: the exported QDQ model on somebody else's arithmetic.
+
+Graph optimisations stay off: fused int8 kernels saturate on some processors and would not be exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from dovetail.errors import ModelError
+from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_write import Boundary, to_onnx
+
+
+def session(content: bytes, threads: int = 1) -> Any:
+    """A deterministic ONNX Runtime session on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
+        raise ModelError(f"ONNX Runtime refused the model: {str(error).splitlines()[0]}") from None
+
+
+def run_onnx(content: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a serialized model frame by frame batches as given; outputs by name."""
+    runner = session(content)
+    names = [o.name for o in runner.get_outputs()]
+    return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
+
+
+def run_oracle(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every tensor of a quantized graph as ONNX Runtime computes it, as stored integers."""
+    exposed = replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *(n.output for n in graph.nodes)))))
+    stored = {name: np.asarray(x, dtype=graph.tensors[name].dtype) for name, x in inputs.items()}
+    return run_onnx(to_onnx(exposed, Boundary.INTEGER), stored)

@@ -1,0 +1,69 @@
+"""Static range analysis: how large an accumulator can become, whatever the input.
+
+Decides where float32 arithmetic (ONNX Runtime, GPU) is provably exact and how wide hardware must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.ir import AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node
+from dovetail.numerics.fixed import integer_bounds
+
+FLOAT32_EXACT = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Smallest and largest integer a value can take."""
+
+    lo: int
+    hi: int
+
+    @property
+    def magnitude(self) -> int:
+        return max(abs(self.lo), abs(self.hi))
+
+
+def stored_ranges(graph: Graph) -> dict[str, Range]:
+    """The integer range of every tensor, narrowed by activations that end above the scheme's limits."""
+    found: dict[str, Range] = {}
+    for name, tensor in graph.tensors.items():
+        assert tensor.scheme is not None
+        found[name] = Range(tensor.scheme.lo, tensor.scheme.hi)
+    for node in graph.nodes:
+        scheme = graph.tensors[node.output].scheme
+        assert scheme is not None
+        if scheme.bits < 32:
+            found[node.output] = Range(*integer_bounds(node.op.bounds, scheme))
+    return found
+
+
+def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int:
+    """A bound on |every partial sum| of a node's accumulator, in its integer units: sum |x||w| + |b|."""
+    schemes = [graph.tensors[t].scheme for t in node.inputs]
+    exponents = [e for s in schemes if s is not None for e in s.exponents]
+    finest = min(exponents)
+    if isinstance(node.op, Conv | Gemm):
+        weight, *bias = (c.array.astype(np.float64) for c in graph.params(node))
+        sums = np.abs(weight).reshape(weight.shape[0], -1).sum(axis=1) * ranges[node.inputs[0]].magnitude
+        return int((sums + (np.abs(bias[0]) if bias else 0.0)).max())
+    bound = 0
+    for tensor, scheme in zip(node.inputs, schemes, strict=True):
+        assert scheme is not None
+        bound += ranges[tensor].magnitude << (max(scheme.exponents) - finest)
+    if isinstance(node.op, AvgPool):
+        bound *= node.op.window.kernel[0] * node.op.window.kernel[1]
+    elif isinstance(node.op, GlobalAvgPool):
+        _, _, height, width = graph.shape(node.inputs[0])
+        bound *= height * width
+    for constant in graph.params(node):
+        bound += int(np.abs(constant.array.astype(np.int64)).max(initial=0))
+    return bound
+
+
+def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
+    """Whether any order of float32 additions computes the node exactly (every partial sum below 2**24)."""
+    return partial_sum_bound(graph, node, ranges) < FLOAT32_EXACT
