@@ -1,0 +1,55 @@
+# Two commands set everything up on a fresh Debian or Ubuntu machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FASHION := examples/fashion
+DEMO := build/fashion
+
+.PHONY: help demo test check bench reproduce clean
+
+help:
+	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
+	@echo "make test       all tests, with the real tools"
+	@echo "make check      ruff, mypy --strict, import-linter"
+	@echo "make bench      figures beside peers, as JSON in build/bench"
+	@echo "make reproduce  the example's accuracy on all 10,000 test images"
+	@echo "make clean      remove everything made here"
+
+$(VENV)/.ready: pyproject.toml scripts/system-packages
+	@scripts/system-packages build
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, this is $$($(PYTHON) --version); set PYTHON=python3.11" >&2; exit 2; }
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,dev]'
+	@touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/dovetail inspect $(FASHION)/fashion.onnx
+	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz -o $(DEMO)
+	$(BIN)/dovetail synth $(DEMO)
+	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --images $(FASHION)/test_images.npz
+	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
+
+test: $(VENV)/.ready
+	@scripts/system-packages test
+	$(BIN)/python -m pytest -n 2 -q
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready
+	@mkdir -p build/bench
+	@set -e; for b in bench/*.py; do echo "$$b"; $(BIN)/python $$b --json build/bench/$$(basename $$b .py).json; done
+
+reproduce: $(VENV)/.ready $(DEMO)/manifest.json
+	@scripts/system-packages data
+	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --all
+
+$(DEMO)/manifest.json: $(VENV)/.ready
+	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz -o $(DEMO)
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
