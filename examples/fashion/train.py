@@ -41,6 +41,7 @@ PEAK_IMAGES = 2000  # training images that measure the peaks
 MAX_GAIN = 16.0  # nearly silent channels are not amplified further than this beyond the loudest
 
 STEM, BODY, HEAD = 6, 12, 16  # channels of the three stages
+HIDDEN = 64  # units of the first fully connected layer
 
 #: name, input channels, output channels, kernel, stride, groups; in execution order.
 CONVS: tuple[tuple[str, int, int, int, int, int], ...] = (
@@ -72,7 +73,8 @@ class FashionNet(nn.Module):
             )
             self.norms[name] = nn.BatchNorm2d(c_out)
             self.relus[name] = nn.ReLU()
-        self.fc = nn.Linear(FEATURES, CLASS_COUNT)
+        self.fc1 = nn.Linear(FEATURES, HIDDEN)
+        self.fc2 = nn.Linear(HIDDEN, CLASS_COUNT)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(N, 10)`` for images ``(N, 1, 28, 28)``."""
@@ -84,7 +86,7 @@ class FashionNet(nn.Module):
             x = self.relus[name](x)
             if name == SKIP_FROM:
                 skip = x
-        return self.fc(torch.flatten(x, 1))
+        return self.fc2(functional.relu(self.fc1(torch.flatten(x, 1))))
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -200,7 +202,7 @@ def equalise(model: FashionNet, images: Tensor) -> None:
         (("pw1", "pw2"), ("dw2", "dw3")),
         (("dw2",), ("pw2",)),
         (("dw3",), ("pw3",)),
-        (("pw3",), ("fc",)),
+        (("pw3",), ("fc1",)),
     )
     for makers, users in groups:
         keys = (*makers, "sum") if SKIP_TO in makers else makers
@@ -210,8 +212,8 @@ def equalise(model: FashionNet, images: Tensor) -> None:
             model.norms[name].weight.mul_(factor)
             model.norms[name].bias.mul_(factor)
         for name in users:
-            if name == "fc":
-                model.fc.weight.div_(factor.repeat_interleave(FEATURES // len(factor)))
+            if name == "fc1":
+                model.fc1.weight.div_(factor.repeat_interleave(FEATURES // len(factor)))
             elif name.startswith("dw"):
                 model.convs[name].weight.div_(factor.view(-1, 1, 1, 1))
             else:
@@ -263,8 +265,10 @@ def to_onnx(model: FashionNet) -> onnx.ModelProto:
         if name == SKIP_FROM:
             skip = tensor
     tensor = node("Flatten", "flatten", [tensor], axis=1)
-    fc = [tensor, weight("fc_weight", model.fc.weight), weight("fc_bias", model.fc.bias)]
-    node("Gemm", "fc", fc, output="logits", transB=1)
+    hidden = [tensor, weight("fc1_weight", model.fc1.weight), weight("fc1_bias", model.fc1.bias)]
+    tensor = node("Relu", "relu8", [node("Gemm", "fc1", hidden, transB=1)])
+    classes = [tensor, weight("fc2_weight", model.fc2.weight), weight("fc2_bias", model.fc2.bias)]
+    node("Gemm", "fc2", classes, output="logits", transB=1)
 
     graph = helper.make_graph(
         nodes,
@@ -348,7 +352,7 @@ def main(argv: list[str] | None = None) -> int:
     onnx.save(to_onnx(model), str(path))
     write_samples(args.out)
     conv_weights = sum(module.weight.numel() for module in model.convs.values())
-    print(f"wrote {path}: {conv_weights} convolution weights, {model.fc.weight.numel()} Gemm weights")
+    print(f"wrote {path}: {conv_weights} convolution weights, {model.fc1.weight.numel() + model.fc2.weight.numel()} Gemm weights")
     evaluate(path)
     return 0
 

@@ -1,0 +1,136 @@
+"""Area model against synthesis: small layers, counted by Yosys and predicted by `dovetail.cost`, per FPGA family.
+
+`python bench/dhm_area.py --json FILE [--family ecp5 --family cyclone10gx]` prints both and the model's error;
+it also fits the coefficients of platform/models/dhm-*.toml to the counts, for whoever updates those files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dovetail.cost.dhm import Engine, engine_of, fifo_bits_of, resources_of
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.synthesize import synthesize
+from dovetail.ir import RELU, Add, AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
+from dovetail.numerics.calibration import synthetic
+from dovetail.numerics.quantize import quantize_graph
+from dovetail.platform.fitted import dhm_model
+
+SAME = (1, 1, 1, 1)
+LAYERS: dict[str, tuple[tuple[Op, ...], tuple[int, int, int]]] = {
+    "3 to 4, 3x3": ((Conv(4, Window((3, 3)), 1, RELU),), (3, 24, 24)),
+    "3 to 8, 3x3 same": ((Conv(8, Window((3, 3), pads=SAME), 1, RELU),), (3, 28, 28)),
+    "1 to 8, 3x3 same": ((Conv(8, Window((3, 3), pads=SAME), 1, RELU),), (1, 28, 28)),
+    "4 to 4, 3x3 same": ((Conv(4, Window((3, 3), pads=SAME), 1),), (4, 14, 14)),
+    "8 to 8, 1x1": ((Conv(8, Window((1, 1)), 1, RELU),), (8, 14, 14)),
+    "8 to 16, 1x1": ((Conv(16, Window((1, 1)), 1),), (8, 14, 14)),
+    "depthwise 16, 3x3 same": ((Conv(16, Window((3, 3), pads=SAME), 16, RELU),), (16, 14, 14)),
+    "depthwise 8, 3x3 stride 2": ((Conv(8, Window((3, 3), (2, 2), SAME), 8, RELU),), (8, 28, 28)),
+    "2 to 4, 5x5": ((Conv(4, Window((5, 5)), 1, RELU),), (2, 20, 20)),
+    "max pool 16, 2x2": ((MaxPool(Window((2, 2), (2, 2))),), (16, 28, 28)),
+    "average pool 16, 2x2": ((AvgPool(Window((2, 2), (2, 2))),), (16, 28, 28)),
+    "global average 16, 7x7": ((GlobalAvgPool(),), (16, 7, 7)),
+    "fully connected 32 to 10": ((Reshape((1, 32)), Gemm(10)), (32, 1, 1)),
+    "add 16": ((Add(RELU),), (16, 14, 14)),
+}
+
+
+def network(ops: tuple[Op, ...], shape: tuple[int, int, int], seed: int) -> Graph:
+    """A chain of operators with Gaussian weights, quantized on synthetic inputs; an Add gets two inputs."""
+    rng = np.random.default_rng(seed)
+    inputs = ("x", "x2") if isinstance(ops[0], Add) else ("x",)
+    tensors = {name: Tensor(name, (1, *shape)) for name in inputs}
+    constants: dict[str, Constant] = {}
+    nodes: list[Node] = []
+    at = inputs
+    for index, op in enumerate(ops):
+        shapes = tuple(tensors[t].shape for t in at)
+        params = []
+        for role, size in zip(("weight", "bias"), op.param_shapes(shapes), strict=False):
+            name = f"n{index}_{role}"
+            constants[name] = Constant(name, rng.normal(size=size).astype(np.float32))
+            params.append(name)
+        tensors[f"t{index}"] = Tensor(f"t{index}", op.infer(shapes))
+        nodes.append(Node(f"n{index}", op, at, tuple(params), f"t{index}"))
+        at = (f"t{index}",)
+    graph = Graph("layer", inputs, at, tuple(nodes), tensors, constants)
+    return quantize_graph(graph, synthetic(graph, 4, seed))
+
+
+def engine(graph: Graph) -> Engine:
+    return engine_of(graph, graph.nodes[-1], None, np.array([0]), np.array([1]))
+
+
+def features(found: Engine) -> dict[str, float]:
+    """What each logic coefficient multiplies; buffers are known from the family's memory primitives."""
+    return {"logic_per_engine": 1.0, "logic_per_adder_bit": found.adder_bits[0],
+            "logic_per_comparison_bit": found.comparison_bits[0], "logic_per_output_bit": found.rounded_bits[0],
+            "logic_per_mask_bit": found.masked_bits[0]}
+
+
+def relative_fit(rows: list[dict[str, float]], target: list[float]) -> dict[str, float]:
+    """Non-negative coefficients with least squared relative deviation."""
+    matrix = np.array([list(r.values()) for r in rows]) / np.array(target)[:, None]
+    scale = np.maximum(matrix.max(axis=0), 1e-300)
+    return dict(zip(rows[0], (nnls(matrix / scale, np.ones(len(target)))[0] / scale).tolist(), strict=True))
+
+
+def left_out(rows: list[dict[str, float]], target: list[float]) -> list[float]:
+    """Relative errors of each row predicted by a fit of all others; not where it alone shows a coefficient."""
+    errors = []
+    for index, row in enumerate(rows):
+        if any(v and not any(other[k] for other in rows[:index] + rows[index + 1:]) for k, v in row.items()):
+            continue
+        fitted = relative_fit(rows[:index] + rows[index + 1:], target[:index] + target[index + 1:])
+        errors.append(abs(sum(fitted[k] * v for k, v in row.items()) / target[index] - 1))
+    return errors
+
+
+def measure(family: str) -> dict[str, object]:
+    """Counted and predicted resources of every layer, and the coefficients the counts ask for."""
+    model = dhm_model(f"dhm-{family}")
+    layers: dict[str, dict[str, dict[str, float]]] = {}
+    rows, logic, register_rows, registers = [], [], [], []
+    for index, (name, (ops, shape)) in enumerate(LAYERS.items()):
+        graph = network(ops, shape, index)
+        counted = synthesize(build_design(graph, "layer"), family).resources
+        found = engine(graph)
+        predicted = {k: float(v[0]) for k, v in resources_of(found, model).items()}
+        layers[name] = {"counted": {k: float(counted[k]) for k in predicted}, "predicted": predicted}
+        rows.append(features(found))
+        logic.append(float(counted[model.logic] - model.coefficients["logic_per_buffer_bit"] * fifo_bits_of(found)[0]))
+        # Window, chain and comparison registers are counted bit by bit; the coefficients cover the rest.
+        rest = float(counted["register"] - found.register_bits[0] - found.comparison_bits[0] - found.masked_bits[0])
+        if rest > 0:
+            register_rows.append({"register_per_engine": 1.0, "register_per_adder_bit": found.adder_bits[0],
+                                  "register_per_output_bit": found.rounded_bits[0]})
+            registers.append(rest)
+        both = (f"{k} {layers[name]['counted'][k]:8.0f} / {v:8.0f}" for k, v in predicted.items() if k != "dsp")
+        print(f"{family:12s} {name:28s}", *both, flush=True)
+    errors = [abs(x["predicted"][model.logic] / x["counted"][model.logic] - 1) for x in layers.values()]
+    unseen = left_out(rows, logic)
+    result = {"layers": layers, "left_out_mean_error": float(np.mean(unseen)), "left_out_largest_error": float(np.max(unseen)),
+              "mean_error": float(np.mean(errors)), "largest_error": float(np.max(errors)),
+              "fitted": {**relative_fit(rows, logic), **relative_fit(register_rows, registers)}}
+    print(f"{family}: logic error mean {result['mean_error']:.1%}, largest {result['largest_error']:.1%}; "
+          f"fitted without the layer: mean {np.mean(unseen):.1%}, largest {np.max(unseen):.1%}; "
+          f"counts ask for {result['fitted']}")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--family", action="append", choices=["ecp5", "cyclone10gx"])
+    options = parser.parse_args()
+    results = {family: measure(family) for family in options.family or ["ecp5", "cyclone10gx"]}
+    options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

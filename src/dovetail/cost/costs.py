@@ -1,0 +1,57 @@
+"""The one door to costs: shares of a node on a device, reductions, transfers. Arrays in, arrays out.
+
+Nothing here changes state; every answer says where it comes from and whether it is extrapolated.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from dovetail.cost.dhm import dhm_costs, dhm_reduction, dhm_why_not
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.processor import processor_costs, processor_why_not, reduction_costs
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node
+from dovetail.platform.device import Device, Kind, Platform
+
+
+def why_not(graph: Graph, node: Node, device: Device) -> str | None:
+    """Why the device cannot run the node; None if it can."""
+    return dhm_why_not(graph, node, device) if device.kind is Kind.FPGA else processor_why_not(node, device)
+
+
+def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts | None:
+    """Costs of shares [start, stop) along an axis; None where the device or the axis cannot.
+
+    `axis` None is the whole node: starts = [0], stops = [1]. Float graphs are costed as the int8 they will become.
+    A share of `Axis.INPUT_CHANNELS` yields int32 partial sums; `reduce_costs` adds them.
+    """
+    extent = 1 if axis is None else node.op.extent(axis, graph.input_shapes(node))
+    if extent < 1 or why_not(graph, node, device) is not None:
+        return None
+    assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
+    price = dhm_costs if device.kind is Kind.FPGA else processor_costs
+    return price(graph, node, axis, starts, stops, device)
+
+
+def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:
+    """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry."""
+    assert isinstance(node.op, Conv | Gemm), f"{node.name} is never divided by input channels"
+    if device.kind is Kind.FPGA:
+        return dhm_reduction(graph, node, parts, device)
+    return reduction_costs(prod(graph.shape(node.output)), parts, device)
+
+
+def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
+    """Seconds and joules to move each size from one device to another, hop after hop; nothing for nothing.
+
+    Shared memory costs its latency only: the elements are where they must be.
+    """
+    sizes = np.asarray(sizes_bytes, dtype=np.float64)
+    seconds, joules = np.zeros_like(sizes), np.zeros_like(sizes)
+    for link in platform.route(source, target):
+        moved = 0.0 if link.shared_memory else 1.0
+        seconds = seconds + link.latency_s + moved * sizes / link.bandwidth_bytes_per_s
+        joules = joules + moved * sizes * link.energy_j_per_byte
+    return np.where(sizes > 0, seconds, 0.0), np.where(sizes > 0, joules, 0.0)

@@ -1,0 +1,346 @@
+"""Directly mapped hardware: every multiplier exists, one pixel enters per clock.
+
+Time follows the stream (`streaming`), area follows the work (`adders`). Whether the area fits is the partitioner's
+question, not ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from dovetail.cost.adders import arithmetic, input_bits, int8_weights
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.processor import free_costs
+from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
+from dovetail.cost.work import map_shape, work_of
+from dovetail.ir import (
+    Add,
+    AvgPool,
+    Axis,
+    Clip,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Pool,
+    Reduce,
+    Reshape,
+    Window,
+)
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import DhmModel, dhm_model
+
+ROUNDING_STAGES = 3
+"""Clock edges from the accumulator to the output FIFO: bias, rounding, saturation."""
+ACCUMULATOR_BITS = 32
+PARTIAL_SUM_BITS = 24
+"""Width of the sums that partial sums really reach, for their adders."""
+TYPICAL_STAGES = 12
+"""Pipeline of an engine where only the delay between branches is wanted."""
+LINE_BLOCK_BITS = 1024
+SKIP_BLOCK_BITS = 4096
+SKIP_BLOCK_DEPTH = 64
+"""Line memories and FIFOs of at least this size become RAM blocks; smaller ones, and shallow FIFOs, distributed memory."""
+DIVISION_OUTPUTS = 6.0
+"""Outputs whose rounding costs as much as one exact division by a count that is no power of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the engine of each share needs; bits are sums of widths, cycles are per frame."""
+
+    steps: Floats
+    flush: Floats
+    stages: Floats
+    adder_bits: Floats
+    comparison_bits: Floats
+    rounded_bits: Floats
+    register_bits: Floats
+    masked_bits: Floats
+    """Tap bits that padding may blank."""
+    output_bits: Floats
+    """Width of an output beat."""
+    fifo_share: float = 1.0
+    """Outputs per step within a row: a strided engine keeps fewer beats in flight."""
+    line_depth: int = 0
+    line_bits: Floats | None = None
+    """Words and width of the line memory."""
+    skip_depth: int = 0
+    skip_bits: int = 0
+    """Words and width of the FIFO that delays the faster of several inputs."""
+
+
+def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
+    """Why the node has no engine; None if it has one."""
+    shapes = (*graph.input_shapes(node), graph.shape(node.output))
+    if any(shape[0] != 1 for shape in shapes):
+        return f"{device.name}: {node.name} works on a batch of {shapes[0][0]}; hardware takes one frame at a time"
+    if any(len(shape) not in (2, 4) for shape in shapes):
+        return f"{device.name}: {node.name} has tensors of {len(shapes[0])} dimensions; streams carry N,C,H,W or N,C"
+    reason = _operator_reason(graph, node)
+    return None if reason is None else f"{device.name}: {node.name} {reason}"
+
+
+def _operator_reason(graph: Graph, node: Node) -> str | None:
+    match node.op:
+        case Reshape(shape):
+            channels, height, width = stream_shape(graph, node.inputs[0])
+            same = shape in ((1, channels * height * width), (1, channels, height, width))
+            return None if same else f"reshapes to {'x'.join(map(str, shape))}; only flattening is wiring"
+        case AvgPool():
+            constant = constant_divisor(graph, node) is not None
+            return None if constant else "averages over a varying count (padding not counted); a constant divisor is needed"
+        case MaxPool(window):
+            _, height, width = stream_shape(graph, node.inputs[0])
+            empty = not _every_window_sees(Raster(window, height, width))
+            return "has a window in the padding alone, without a largest value; shrink the padding" if empty else None
+        case Add() | Concat() | Reduce():
+            return _join_reason(graph, node)
+        case Conv() | Gemm() | GlobalAvgPool() | Clip():
+            return None
+        case _:
+            return f"is a {node.op.kind}, which has no engine"
+
+
+def _join_reason(graph: Graph, node: Node) -> str | None:
+    streams = [stream_shape(graph, t) for t in node.inputs]
+    if isinstance(node.op, Concat) and node.op.axis != 1:
+        return f"concatenates along axis {node.op.axis}; streams join channels (axis 1) only"
+    if len({s[1:] for s in streams}) != 1:
+        return f"joins streams of {', '.join(f'{h}x{w}' for _, h, w in streams)} pixels; they must agree"
+    flat = len(graph.shape(node.output)) == 2 and streams[0][1] * streams[0][2] > 1
+    if flat and isinstance(node.op, Concat | Reduce):
+        return "joins flattened maps, whose features are not channels of one beat"
+    return None
+
+
+def _every_window_sees(raster: Raster) -> bool:
+    """Whether every window of a pooling covers at least one real pixel."""
+    (rows, columns), (high, wide) = raster.output_size, raster.window.kernel
+    for count, taps, inside in ((rows, high, raster.row_inside), (columns, wide, raster.column_inside)):
+        seen = np.zeros(count, dtype=np.bool_)
+        for tap in range(taps):
+            seen[slice(*inside(tap))] = True
+        if not seen.all():
+            return False
+    return True
+
+
+def constant_divisor(graph: Graph, node: Node) -> int | None:
+    """The count an average divides by; None if it depends on the position."""
+    counts = np.unique(np.asarray(node.op.divisor(graph.input_shapes(node)), dtype=np.float64))
+    return int(counts[0]) if counts.size == 1 else None
+
+
+def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
+    """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
+    shape, producer = graph.shape(tensor), graph.producer(tensor)
+    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Concat):
+        shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
+    return map_shape(shape)
+
+
+def dhm_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:
+    """Costs of shares of a node that has an engine."""
+    if isinstance(node.op, Reshape):
+        return free_costs(len(starts), "flattening is wiring")
+    return engine_costs(engine_of(graph, node, axis, starts, stops), device)
+
+
+def engine_costs(engine: Engine, device: Device) -> ShareCosts:
+    """Time from the clock, area and power from the family's coefficients."""
+    model = dhm_model(device.model)
+    assert device.clock_hz is not None
+    count = len(engine.steps)
+    area = resources_of(engine, model)
+    seconds = (engine.steps + engine.stages) / device.clock_hz
+    fused = (engine.flush + engine.stages) / device.clock_hz
+    rate = device.clock_hz / model.coefficients["power_clock_hz"]
+    power_w = rate * (area[model.logic] * model.coefficients["power_w_per_logic"]
+                      + area[model.block] * model.coefficients["power_w_per_block"])
+    spread, inside = 1 + model.clock_error, np.zeros(count, dtype=np.bool_)
+    return ShareCosts(seconds, fused, seconds / spread, seconds * spread, power_w * seconds, area, inside,
+                      f"DHM cycles in closed form at {device.clock_hz / 1e6:.0f} MHz; area: {model.source}, ±{model.error:.0%}")
+
+
+def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
+    """Logic, registers and RAM blocks of the engines."""
+    cost = model.coefficients
+    logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
+             + cost["logic_per_comparison_bit"] * engine.comparison_bits + cost["logic_per_output_bit"] * engine.rounded_bits
+             + cost["logic_per_mask_bit"] * engine.masked_bits + cost["logic_per_buffer_bit"] * fifo_bits_of(engine))
+    registers = (cost["register_per_engine"] + cost["register_per_adder_bit"] * engine.adder_bits + engine.comparison_bits
+                 + cost["register_per_output_bit"] * engine.rounded_bits + engine.register_bits + engine.masked_bits)
+    blocks = np.zeros(len(engine.steps))
+    skip_limit = SKIP_BLOCK_BITS if engine.skip_depth > SKIP_BLOCK_DEPTH else np.inf
+    memories = [(engine.skip_depth, np.full(len(blocks), float(engine.skip_bits)), skip_limit)]
+    if engine.line_bits is not None:
+        memories.append((engine.line_depth, engine.line_bits, float(LINE_BLOCK_BITS)))
+    for depth, width, threshold in memories:
+        bits = depth * width
+        # A block keeps the logic of the largest distributed memory, so that more channels never need less of anything.
+        logic = logic + cost["logic_per_buffer_bit"] * np.minimum(bits, threshold)
+        blocks = blocks + np.where(bits >= threshold, ram_blocks(depth, width, model.shapes), 0.0)
+    return {model.logic: logic, "register": registers, model.block: blocks, "dsp": np.zeros(len(blocks))}
+
+
+def fifo_bits_of(engine: Engine) -> Floats:
+    """Bits of the output FIFO: all that can be in flight."""
+    return np.maximum(2.0, np.ceil((engine.stages + CREDIT_CYCLES) * engine.fifo_share)) * engine.output_bits
+
+
+def ram_blocks(depth: int, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
+    """Blocks of a memory of `depth` words of `width` bits, in the cheapest configuration."""
+    options = [np.ceil(depth / d) * np.ceil(width / w) for d, w in shapes]
+    return np.asarray(np.min(options, axis=0), dtype=np.float64)
+
+
+def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """The engine of every share."""
+    if isinstance(node.op, Conv | Gemm):
+        return _product(graph, node, axis, starts, stops)
+    if isinstance(node.op, Pool):
+        return _pool(graph, node, axis, starts, stops)
+    if isinstance(node.op, GlobalAvgPool):
+        return _global_average(graph, node, axis, starts, stops)
+    return _joined(graph, node, axis, starts, stops)
+
+
+def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
+    """Window, channels, height and width of the stream a node reads.
+
+    A fully connected layer behind a flattened map is a convolution whose window is the whole map.
+    """
+    channels, height, width = stream_shape(graph, node.inputs[0])
+    if isinstance(node.op, Gemm):
+        return Window((height, width)), channels, height, width
+    return node.op.window if isinstance(node.op, Conv | Pool) else Window((1, 1)), channels, height, width
+
+
+def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """Time and window storage of every share; arithmetic is added by the caller."""
+    window, channels, height, width = window_of(graph, node)
+    raster = Raster(window, height, width)
+    if not raster.masks_suffice:  # padding enters as explicit beats
+        top, left, bottom, right = window.pads
+        raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
+    count = len(starts)
+    steps, flush = np.full(count, float(raster.steps)), np.full(count, float(raster.flush))
+    if axis is Axis.ROWS:
+        steps, flush = row_steps(window, height, width, starts, stops)
+    work = work_of(graph, node, axis, starts, stops)
+    reads = np.broadcast_to(work.read_channels, (count,))
+    reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
+    pixel_bits = reads * input_bits(graph, node)
+    (reach_h, reach_w), (kernel_h, _) = window.reach, window.kernel
+    kept = 0 if raster.pointwise else kernel_h * reach_w
+    # Short lines wait in a chain of registers; longer ones in a memory whose words are registered beside the pixel.
+    chain = (reach_h - 1) * width if raster.line_in_registers else reach_h
+    masked = pixel_bits * (prod(window.kernel) if raster.masked else 0)
+    zero = np.zeros(count)
+    return Engine(steps, flush, np.full(count, float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)), zero, zero, zero,
+                  pixel_bits * (1 + kept + chain), masked, np.broadcast_to(work.filters, (count,)) * 8.0, 1.0 / window.stride[1],
+                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1))
+
+
+def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:
+    """Steps and flush steps of row shares: `Raster` of `Window.rows(start, stop)`, for all shares at once."""
+    (reach_h, reach_w), (stride_h, stride_w), (top, left, _, right) = window.reach, window.stride, window.pads
+    first_row = np.maximum(0, starts * stride_h - top)
+    last_row = np.minimum(height, (stops - 1) * stride_h - top + reach_h)
+    above = np.maximum(0, top - starts * stride_h)
+    columns = (width + left + right - reach_w) // stride_w + 1
+    rows_down = reach_h - 1 - above + (stops - starts - 1) * stride_h
+    last = rows_down * width + reach_w - 1 - left + (columns - 1) * stride_w
+    beats = (last_row - first_row) * width
+    steps = np.maximum(beats, last + 1)
+    return steps.astype(np.float64), (steps - beats).astype(np.float64)
+
+
+def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
+    weights = int8_weights(graph.params(node)[0])
+    assert isinstance(node.op, Conv | Gemm)
+    groups, partial = node.op.groups if isinstance(node.op, Conv) else 1, node.op.partial
+    sums = arithmetic(weights, groups, axis, starts, stops, input_bits(graph, node))
+    engine = _streamed(graph, node, axis, starts, stops)
+    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits)
+    if axis is Axis.INPUT_CHANNELS or partial:
+        return replace(engine, output_bits=engine.output_bits * (ACCUMULATOR_BITS / 8))
+    return replace(engine, rounded_bits=engine.output_bits)
+
+
+def _division(divisor: int) -> float:
+    """How many plain roundings an exact division costs."""
+    return 1.0 if divisor & (divisor - 1) == 0 else DIVISION_OUTPUTS
+
+
+def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    op = node.op
+    assert isinstance(op, Pool)
+    engine = _streamed(graph, node, axis, starts, stops)
+    taps = prod(op.window.kernel)
+    engine = replace(engine, stages=engine.stages + np.ceil(np.log2(taps)))
+    if isinstance(op, MaxPool):
+        return replace(engine, comparison_bits=engine.output_bits * (taps - 1), rounded_bits=engine.output_bits)
+    divisor = constant_divisor(graph, node)
+    assert divisor is not None
+    return replace(engine, adder_bits=engine.output_bits / 8 * (taps - 1) * (8 + 2),
+                   rounded_bits=engine.output_bits * _division(divisor))
+
+
+def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """One accumulator per channel; the only output leaves after the last pixel."""
+    engine = _streamed(graph, node, axis, starts, stops)
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    bits = input_bits(graph, node) + np.ceil(np.log2(height * width))
+    return replace(engine, adder_bits=engine.output_bits / 8 * bits, rounded_bits=engine.output_bits * _division(height * width))
+
+
+def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """Add, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO."""
+    engine = _streamed(graph, node, axis, starts, stops)
+    engine = replace(engine, rounded_bits=engine.output_bits)
+    if isinstance(node.op, Add):
+        engine = replace(engine, adder_bits=engine.output_bits / 8 * 10 * (len(node.inputs) - 1), stages=engine.stages + 1)
+    if isinstance(node.op, Reduce):
+        engine = replace(engine, adder_bits=engine.output_bits / 8 * PARTIAL_SUM_BITS * len(node.inputs))
+    if len(node.inputs) < 2:
+        return engine
+    lag = stream_delays(graph, node)
+    delays = [lag[t] for t in node.inputs]
+    slowest = max(delays)
+    waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
+    if not waiting:
+        return engine
+    return replace(engine, skip_depth=max(depth for depth, _ in waiting), skip_bits=8 * sum(channels for _, channels in waiting))
+
+
+def stream_delays(graph: Graph, last: Node) -> dict[str, float]:
+    """Beats by which each tensor before `last` lags the graph inputs if everything before it streams."""
+    lag = dict.fromkeys(graph.inputs, 0.0)
+    for node in graph.nodes:
+        if node is last:
+            break
+        window, _, height, width = window_of(graph, node)
+        beats = prod(map_shape(graph.shape(node.output))[1:])
+        fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
+        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(1.0, beats / (height * width))
+    return lag
+
+
+def dhm_reduction(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:
+    """Adding `parts` int32 partial sums of a node's output per beat, with bias and rounding."""
+    channels, height, width = map_shape(graph.shape(node.output))
+    one, zero = np.ones(1), np.zeros(1)
+    bits = float(channels * 8)
+    engine = Engine(one * height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))),
+                    one * channels * parts * PARTIAL_SUM_BITS, zero, one * bits, one * channels * ACCUMULATOR_BITS * parts,
+                    zero, one * bits)
+    return engine_costs(engine, device)

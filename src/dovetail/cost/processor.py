@@ -1,0 +1,136 @@
+"""Time and energy of shares on a CPU or GPU: fitted measurements where there are any, roofline elsewhere.
+
+Kernels work on float32, as the measured ones do: four bytes per element in the processor's own memory.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
+from dovetail.cost.work import CHANNELWISE, Work, work_of
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+ELEMENT_BYTES = 4
+ACCUMULATOR_BYTES = 4
+EXTRAPOLATION_WIDENING = 2.0
+"""How much wider an interval becomes outside the measured box."""
+WIDEST = 1.0
+"""Half-width of the interval of a layer that drowned in its measuring loop: half to twice the prediction."""
+
+
+def processor_why_not(node: Node, device: Device) -> str | None:
+    """Why the processor cannot run the node; None if it can."""
+    if isinstance(node.op, (Conv, Gemm, Reshape, *CHANNELWISE)):
+        return None
+    return f"{device.name}: no cost formula for {node.op.kind}"
+
+
+def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:
+    """Costs of shares of a node the processor can run."""
+    if isinstance(node.op, Reshape):
+        return free_costs(len(starts), "same values in the same order: nothing to do")
+    work = work_of(graph, node, axis, starts, stops)
+    if device.model == ROOFLINE:
+        return _roofline(work, device, len(starts))
+    model = posynomial_model(device.model)
+    if isinstance(node.op, Conv | Gemm):
+        return _fitted(work, device, model, len(starts))
+    return _moved(work, device, model, len(starts))
+
+
+def free_costs(count: int, source: str) -> ShareCosts:
+    """Costs of something that takes no time, energy or area."""
+    zero = np.zeros(count)
+    return ShareCosts(zero, zero, zero, zero, zero, {}, np.zeros(count, dtype=np.bool_), source)
+
+
+def _traffic_s(work: Work, device: Device) -> Floats:
+    return (work.reads + work.writes + work.weights) * ELEMENT_BYTES / device.parameters["bandwidth_bytes_per_s"]
+
+
+def _costs(seconds: Floats, energy: Floats, half_width: Floats, extrapolated: Flags, source: str) -> ShareCosts:
+    return ShareCosts(seconds, seconds, seconds / (1 + half_width), seconds * (1 + half_width), energy, {}, extrapolated, source)
+
+
+def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
+    """Launch plus the longer of computing and moving."""
+    rates = device.parameters
+    compute = 2 * work.macs / (rates["peak_flop_per_s"] * rates["efficiency"])
+    seconds = _spread(rates["launch_s"] + np.maximum(compute, _traffic_s(work, device)), count)
+    energy = seconds * (device.busy_power_w - device.idle_power_w)
+    return _costs(seconds, energy, np.full(count, rates["interval_fraction"]), np.ones(count, dtype=np.bool_),
+                  f"roofline of {device.description}, rates partly assumed")
+
+
+def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:
+    """An operator without multiplications: launch plus moving its elements; nothing of the kind was measured."""
+    seconds = _spread(device.parameters["launch_s"] + _traffic_s(work, device), count)
+    energy = seconds * (device.busy_power_w - device.idle_power_w)
+    width = np.full(count, EXTRAPOLATION_WIDENING * model.latency_error[1])
+    return _costs(seconds, energy, width, np.ones(count, dtype=np.bool_), f"bytes moved on {device.description}, not measured")
+
+
+def _fitted(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:
+    """The layer terms of the fit, without the measuring loop, plus launch and reading input and weights.
+
+    Grouped and depthwise layers have fewer multiply-adds and the same windows to gather; a fully connected layer
+    is a 1x1 convolution of one pixel. Neither was measured: they are marked as extrapolated.
+    """
+    amounts = {"macs": work.macs, "outputs": work.writes, "windows": work.windows}
+    seconds, joules = np.zeros(1), np.zeros(1)
+    for name, amount in amounts.items():
+        term = model.term(name)
+        seconds, joules = seconds + term.latency_s * amount, joules + term.energy_j * amount
+    rates = device.parameters
+    waiting = rates["launch_s"] + (work.reads + work.weights) * ELEMENT_BYTES / rates["bandwidth_bytes_per_s"]
+    # The fitted energy is that of the whole rail; plans count idle power separately.
+    active = np.maximum(joules - device.idle_power_w * seconds, 0.0)
+    energy = active + (device.busy_power_w - device.idle_power_w) * waiting
+    outside = _spread(outside_box(work, model), count)
+    width = _spread(_half_width(work, model, seconds + waiting), count) * np.where(outside, EXTRAPOLATION_WIDENING, 1.0)
+    source = f"TX2 {device.kind.upper()} fit ({model.rows:,} rows, float32), CV error {model.latency_error[0]:.0%}"
+    return _costs(_spread(seconds + waiting, count), _spread(energy, count), width, outside, source)
+
+
+def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
+    """Relative half-width of the interval: the fit errs by a fraction of the measured loop, of which the layer is a part.
+
+    A layer that took a small part of its loop is known less well, but never worse than by WIDEST.
+    """
+    loops = {"loop": np.ones(1), "random_input": work.reads, "random_input_root": np.sqrt(work.reads),
+             "random_weights": work.weights}
+    beside = sum((model.term(name).latency_s * amount for name, amount in loops.items()), np.zeros(1))
+    return np.minimum(model.latency_error[1] * (1 + beside / seconds), WIDEST)
+
+
+def outside_box(work: Work, model: PosynomialModel) -> Flags:
+    """Whether a share lies outside the measured box; rectangular maps count by the side of the square of equal area."""
+    values = {"input_side": np.sqrt(work.rows_in * work.columns_in), "output_side": np.sqrt(work.pixels),
+              "channels": work.channels, "kernel": np.full(1, np.sqrt(work.kernel)), "filters": work.filters}
+    outside = np.full(1, not work.plain)
+    for name, value in values.items():
+        lo, hi = model.box[name]
+        outside = outside | (value < lo) | (value > hi)
+    return outside
+
+
+def reduction_costs(elements: int, parts: int, device: Device) -> ShareCosts:
+    """Adding the int32 partial sums of an input-channel split: moves them all, writes the result."""
+    moved = elements * (parts * ACCUMULATOR_BYTES + ELEMENT_BYTES)
+    seconds = np.full(1, device.parameters["launch_s"] + moved / device.parameters["bandwidth_bytes_per_s"])
+    width = np.full(1, device.parameters.get("interval_fraction", 0.5))
+    return _costs(seconds, seconds * (device.busy_power_w - device.idle_power_w), width, np.ones(1, dtype=np.bool_),
+                  f"bytes moved on {device.description}, not measured")
+
+
+def _spread(values: NDArray[Scalar], count: int) -> NDArray[Scalar]:
+    """One entry per share, also where no term depends on the share."""
+    return np.broadcast_to(values, (count,)).copy()

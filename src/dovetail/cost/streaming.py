@@ -1,0 +1,174 @@
+"""When a streaming engine does what: closed forms in clock cycles, shared by the engines and the cost model.
+
+An engine makes one *step* per clock. A step consumes the next input pixel in raster order while there is one;
+after the last pixel of a frame, *flush* steps advance the window without input. The output pixel (r, c) leaves
+at the step whose linear index is that of its bottom-right tap,
+
+    n(r, c) = (r*stride_h + reach_h - 1 - pad_top) * width + c*stride_w + reach_w - 1 - pad_left,
+
+and taps that lie in the padding are masked, so padding costs no beats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.ir import Window
+
+Cycles = NDArray[np.int64]
+
+FIFO_LATENCY_CYCLES = 2
+"""From the clock in which a beat is written into a FIFO to the clock in which it can be taken."""
+
+CREDIT_CYCLES = FIFO_LATENCY_CYCLES + 2
+"""FIFO entries an engine needs beyond its pipeline so that a credit returns before it is missed."""
+
+CHAIN_SLACK = 4
+"""A line of at most this many pixels more than the window's reach is kept in registers instead of a memory."""
+
+ISSUE_STAGES = 1
+"""Clock edges from a step to the registered pixel."""
+LINE_MEMORY_STAGES = 1
+"""Further edges for the line memory's output register."""
+WINDOW_STAGES = 1
+"""Further edges for the window registers."""
+MASK_STAGES = 1
+"""Further edges for masked taps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """A window moving over a raster stream of `height` x `width` pixels; padding masks taps."""
+
+    window: Window
+    height: int
+    width: int
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return self.window.output_size(self.height, self.width)
+
+    @property
+    def beats(self) -> int:
+        """Input pixels per frame."""
+        return self.height * self.width
+
+    @property
+    def outputs(self) -> int:
+        rows, columns = self.output_size
+        return rows * columns
+
+    @property
+    def first(self) -> int:
+        """Step of output (0, 0)."""
+        (reach_h, reach_w), (top, left, _, _) = self.window.reach, self.window.pads
+        return (reach_h - 1 - top) * self.width + reach_w - 1 - left
+
+    @property
+    def row_jump(self) -> int:
+        """Steps from the last output of a row to the first of the next."""
+        return self.window.stride[0] * self.width - (self.output_size[1] - 1) * self.window.stride[1]
+
+    @property
+    def last(self) -> int:
+        """Step of the last output."""
+        rows, columns = self.output_size
+        return self.first + (rows - 1) * self.window.stride[0] * self.width + (columns - 1) * self.window.stride[1]
+
+    @property
+    def steps(self) -> int:
+        """Steps per frame: also the engine's initiation interval in clocks."""
+        return max(self.beats, self.last + 1)
+
+    @property
+    def flush(self) -> int:
+        """Steps after the last input pixel."""
+        return self.steps - self.beats
+
+    @property
+    def masks_suffice(self) -> bool:
+        """Whether outputs leave in order at distinct steps; if not, padding must become explicit beats."""
+        return self.first >= 0 and (self.output_size[0] == 1 or self.row_jump >= 1)
+
+    @property
+    def pointwise(self) -> bool:
+        return self.window.kernel == (1, 1)
+
+    @property
+    def line_in_registers(self) -> bool:
+        """Whether lines are so short that a chain of registers is used instead of a memory."""
+        return self.window.reach[0] == 1 or self.width <= self.window.reach[1] + CHAIN_SLACK
+
+    @property
+    def line_memory_bits(self) -> int:
+        """Line-memory bits per bit of a pixel."""
+        return 0 if self.line_in_registers else (self.window.reach[0] - 1) * self.width
+
+    def row_inside(self, tap: int) -> tuple[int, int]:
+        """Output rows [start, stop) whose kernel row `tap` lies inside the input."""
+        offset = tap * self.window.dilation[0] - self.window.pads[0]
+        return _inside(offset, self.window.stride[0], self.height, self.output_size[0])
+
+    def column_inside(self, tap: int) -> tuple[int, int]:
+        """Output columns [start, stop) whose kernel column `tap` lies inside the input."""
+        offset = tap * self.window.dilation[1] - self.window.pads[1]
+        return _inside(offset, self.window.stride[1], self.width, self.output_size[1])
+
+    @property
+    def masked(self) -> bool:
+        """Whether any tap of any output lies in the padding."""
+        rows, columns = self.output_size
+        return (any(self.row_inside(i) != (0, rows) for i in range(self.window.kernel[0]))
+                or any(self.column_inside(j) != (0, columns) for j in range(self.window.kernel[1])))
+
+    @property
+    def stages(self) -> int:
+        """Clock edges from a step to its taps."""
+        return (ISSUE_STAGES + (0 if self.line_in_registers else LINE_MEMORY_STAGES)
+                + (0 if self.pointwise else WINDOW_STAGES) + (MASK_STAGES if self.masked else 0))
+
+    def output_steps(self) -> Cycles:
+        """The step of every output, in raster order."""
+        rows, columns = self.output_size
+        row = np.arange(rows, dtype=np.int64)[:, None] * (self.window.stride[0] * self.width)
+        return (self.first + row + np.arange(columns, dtype=np.int64) * self.window.stride[1]).reshape(-1)
+
+
+def _inside(offset: int, stride: int, size: int, count: int) -> tuple[int, int]:
+    """Indices k of [0, count) with 0 <= k*stride + offset < size, as an interval (start <= stop)."""
+    start = min(count, max(0, -(offset // stride)))
+    return start, max(start, min(count, -((offset - size) // stride)))
+
+
+def issue_times(arrivals: Sequence[Cycles], input_steps: Cycles, steps: int) -> Cycles:
+    """Clock of every step of a frame sequence, from the clocks at which each input's beats can be taken.
+
+    `arrivals` have shape (frames, beats); beat n of every input is needed by step input_steps[n] of its frame; other
+    steps only follow their predecessor. Result shape (frames, steps). No stalls from behind.
+    """
+    frames = arrivals[0].shape[0]
+    ready = np.full((frames, steps), np.iinfo(np.int64).min // 2)
+    for times in arrivals:
+        ready[:, input_steps] = np.maximum(ready[:, input_steps], times)
+        ready[:, 0] = np.maximum(ready[:, 0], times[:, 0])  # no frame starts before its first beat is there
+    index = np.arange(frames * steps, dtype=np.int64)
+    return (np.maximum.accumulate(ready.reshape(-1) - index) + index).reshape(frames, steps)
+
+
+def output_fifo_depth(output_steps: Cycles, steps: int, stages: int) -> int:
+    """Entries of an engine's output FIFO: what it can have in flight at full speed, and one, for every step asks for a credit."""
+    reach = stages + CREDIT_CYCLES
+    repeats = reach // steps + 2
+    times = (output_steps[None, :] + steps * np.arange(repeats, dtype=np.int64)[:, None]).reshape(-1)
+    starts = times[: len(output_steps)]
+    return 1 + int((np.searchsorted(times, starts + reach) - np.arange(len(starts))).max())
+
+
+def high_water(pushes: Cycles, pops: Cycles) -> int:
+    """Most beats a FIFO holds when beat k enters at clock pushes[k] and leaves at pops[k]; both ascending."""
+    taken = np.searchsorted(pops, pushes, side="left")
+    return int((np.arange(1, len(pushes) + 1) - taken).max(initial=0))

@@ -1,0 +1,131 @@
+"""How much there is to do in each candidate share of a node: pixels, channels, multiply-adds, elements moved.
+
+Closed forms over arrays of [start, stop) units of one axis; they agree with `Op.share`, which tests check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.ir import Add, AvgPool, Axis, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Pool, Reduce, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of several shares; arrays have one entry per share, plain numbers hold for all of them.
+
+    `channels` are those one filter reads; `read_channels` those of the share's input region. `rows_in` includes
+    halo rows. `reads` and `writes` count elements of activations, `weights` elements of constants.
+    `plain` is true where the share is a dense convolution of stride and dilation 1, the shape that was measured.
+    """
+
+    rows_in: Floats
+    columns_in: float
+    rows_out: Floats
+    columns_out: float
+    channels: Floats
+    read_channels: Floats
+    filters: Floats
+    kernel: float
+    inputs: int
+    macs: Floats
+    weights: Floats
+    plain: bool
+
+    @property
+    def pixels(self) -> Floats:
+        """Output pixels."""
+        return self.rows_out * self.columns_out
+
+    @property
+    def reads(self) -> Floats:
+        return self.rows_in * self.columns_in * self.read_channels * self.inputs
+
+    @property
+    def writes(self) -> Floats:
+        return self.pixels * self.filters
+
+    @property
+    def windows(self) -> Floats:
+        """Input values gathered over all window positions."""
+        return self.pixels * self.kernel * self.read_channels
+
+
+def whole_units() -> tuple[Ints, Ints]:
+    """Start and stop of the single share of an undivided node."""
+    return np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+
+
+def map_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of one frame; tensors without a map are one pixel."""
+    if len(shape) == 4:
+        return shape[1], shape[2], shape[3]
+    return prod(shape[1:]), 1, 1
+
+
+def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
+    """The work of units [start, stop) of an axis; `axis` None is the whole node, with one entry."""
+    work = _whole_product(graph, node) if isinstance(node.op, Conv | Gemm) else _whole_channelwise(graph, node)
+    if axis is None:
+        return work
+    count = (stops - starts).astype(np.float64)
+    part = count / node.op.extent(axis, graph.input_shapes(node))
+    match axis:
+        case Axis.OUTPUT_CHANNELS:
+            return replace(work, filters=count, macs=work.macs * part, weights=work.weights * part)
+        case Axis.INPUT_CHANNELS:
+            return replace(work, channels=count, read_channels=count, macs=work.macs * part, weights=work.weights * part)
+        case Axis.GROUPS:
+            return replace(work, filters=work.filters * part, read_channels=work.read_channels * part,
+                           macs=work.macs * part, weights=work.weights * part)
+        case Axis.ROWS:
+            rows_in = _input_rows(graph, node, starts, stops)
+            return replace(work, rows_in=rows_in, rows_out=count, macs=work.macs * part)
+
+
+def _whole_product(graph: Graph, node: Node) -> Work:
+    op, (shape, *_) = node.op, graph.input_shapes(node)
+    assert isinstance(op, Conv | Gemm)
+    channels, height, width = map_shape(shape)
+    filters, rows, columns = map_shape(graph.shape(node.output))
+    kernel, groups, plain = 1, 1, False
+    if isinstance(op, Conv):
+        kernel, groups = prod(op.window.kernel), op.groups
+        plain = groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
+    weights = filters * (channels // groups) * kernel
+    return Work(_one(height), width, _one(rows), columns, _one(channels // groups), _one(channels), _one(filters), kernel, 1,
+                _one(rows * columns * weights), _one(weights), plain)
+
+
+def _whole_channelwise(graph: Graph, node: Node) -> Work:
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    filters, rows, columns = map_shape(graph.shape(node.output))
+    kernel = prod(node.op.window.kernel) if isinstance(node.op, Pool) else 1
+    inputs = len(node.inputs)
+    read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
+    return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
+                _one(0), _one(0), False)
+
+
+def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
+    """Input rows, halo included, that output rows [start, stop) read."""
+    op = node.op
+    if not isinstance(op, Conv | Pool):
+        return (stops - starts).astype(np.float64)
+    window: Window = op.window
+    height = graph.shape(node.inputs[0])[2]
+    first = np.maximum(0, starts * window.stride[0] - window.pads[0])
+    last = np.minimum(height, (stops - 1) * window.stride[0] - window.pads[0] + window.reach[0])
+    return (last - first).astype(np.float64)
+
+
+def _one(value: float) -> Floats:
+    return np.full(1, float(value))
+
+
+CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce)
+"""Operators without multiplications: their time is that of moving their elements."""

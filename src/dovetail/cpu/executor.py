@@ -1,0 +1,56 @@
+"""CPU parts: an ONNX sub-model for ONNX Runtime, or exact integers in NumPy where float32 is not provably exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.errors import BuildError
+from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.numerics.oracle import run_onnx
+from dovetail.numerics.ranges import float32_exact, stored_ranges
+from dovetail.numerics.reference import run_integer
+
+
+def inexact_node(graph: Graph) -> str | None:
+    """The first node whose float32 sums may exceed 2**24, or None: then ONNX Runtime is bit-exact."""
+    ranges = stored_ranges(graph)
+    return next((n.name for n in graph.nodes if not float32_exact(graph, n, ranges)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPart:
+    """A segment ready to run on the CPU; `content` is its ONNX file, None for the exact integer interpreter."""
+
+    graph: Graph
+    content: bytes | None
+
+    @property
+    def backend(self) -> str:
+        return "onnxruntime" if self.content is not None else "numpy"
+
+    @property
+    def note(self) -> str:
+        if self.content is not None:
+            return "ONNX Runtime, graph optimisations off; float32 proven exact for this part"
+        return f"exact integers in NumPy: float32 sums of {inexact_node(self.graph)} could exceed 2**24"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if self.content is None:
+            return run_integer(self.graph, inputs)
+        return run_onnx(self.content, inputs)
+
+
+def write_part(graph: Graph, folder: Path) -> None:
+    """Store a segment as an ONNX sub-model with integer boundaries."""
+    (folder / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
+
+
+def load_part(graph: Graph, folder: Path) -> CpuPart:
+    """The stored segment; what runs is the file, not the graph it was made from."""
+    path = folder / f"{graph.name}.onnx"
+    if not path.is_file():
+        raise BuildError(f"{path}: missing; the build is incomplete, run `dovetail compile` again")
+    return CpuPart(graph, None if inexact_node(graph) else path.read_bytes())

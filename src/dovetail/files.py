@@ -1,0 +1,75 @@
+"""Writing so that a reader sees the old thing or the new thing, never half of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dovetail.errors import UsageError
+
+
+def _refuse(path: Path, problem: OSError) -> UsageError:
+    return UsageError(f"{path}: cannot be written, {(problem.strerror or str(problem)).lower()}; "
+                      "give a path in an existing folder with write permission and free space")
+
+
+def _share(path: str | Path, mode: int) -> None:
+    """Temporary files and folders are made private; results are to be shared as the user's umask says."""
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(path, mode & ~umask)
+
+
+def replace_bytes(path: str | Path, content: bytes) -> None:
+    """Write beside `path` under a temporary name, then rename into place."""
+    path = Path(path)
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        _share(temporary, 0o666)
+        os.replace(temporary, path)
+    except OSError as problem:
+        raise _refuse(path, problem) from None
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    replace_bytes(path, text.encode("utf-8"))
+
+
+@contextmanager
+def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    An existing `path` is replaced only if it is empty or holds `marker`, the file that says it is ours.
+    """
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / marker).is_file())):
+        raise UsageError(f"{path}: exists and is not a build of ours (no {marker} in it); give another folder or remove it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    except OSError as problem:
+        raise _refuse(path, problem) from None
+    try:
+        yield temporary
+        _share(temporary, 0o777)
+        if path.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+            os.replace(path, retired / "old")
+            os.replace(temporary, path)
+            shutil.rmtree(retired, ignore_errors=True)
+        else:
+            os.replace(temporary, path)
+    except OSError as problem:
+        raise _refuse(path, problem) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

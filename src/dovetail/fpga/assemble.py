@@ -1,0 +1,257 @@
+"""A quantized graph as one streaming design: an engine per node, forks where streams part, FIFOs where they rejoin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.engines.stream import Engine, Format, fifo_module, fork_module
+from dovetail.fpga.hardware import ONE, Expr, Instance, Module, Signal, signal
+from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats
+from dovetail.fpga.verilog import print_module
+from dovetail.ir import Graph, Node, Reshape
+
+FIFO_MARGIN = 2
+"""Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
+MODEL_FRAMES = 3
+"""Frames over which branch FIFOs are sized: one before and one after the frame in steady state."""
+
+
+def unsupported(graph: Graph, node: Node) -> str | None:
+    """Why a node of a quantized graph cannot become hardware, in one sentence; None if it can."""
+    return reason_unsupported(graph, node, stream_formats(graph))
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """One reader of a tensor's stream: input `index` of a node, or graph output `index`."""
+
+    node: Node | None
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The unstalled design in time: cycle 1 takes the first beat."""
+
+    latency_cycles: int
+    interval_cycles: int
+    fifo_depths: dict[tuple[str, int], int]
+    """By (node, input): depth of the FIFO in front of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A graph seen as streams: relabelled tensors resolved, engines made, takers listed."""
+
+    graph: Graph
+    formats: dict[str, Format]
+    engines: dict[str, tuple[Engine, ...]]
+    takers: dict[str, tuple[Taker, ...]]
+    labels: dict[str, str]
+    """Verilog identifiers of nodes."""
+    tensor_labels: dict[str, str]
+
+    def root(self, tensor: str) -> str:
+        """The tensor whose stream this one is; reshapes are wiring."""
+        node = self.graph.producer(tensor)
+        return self.root(node.inputs[0]) if node is not None and isinstance(node.op, Reshape) else tensor
+
+    def lone_input(self, tensor: str) -> bool:
+        """Whether a tensor is a graph input with a single taker: only its source waits when it waits."""
+        return tensor in self.graph.inputs and len(self.takers[tensor]) == 1
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(n for n in self.graph.nodes if not isinstance(n.op, Reshape))
+
+
+def make_network(graph: Graph, name: str) -> Network:
+    formats = stream_formats(graph)
+    for node in graph.nodes:
+        if reason := reason_unsupported(graph, node, formats):
+            raise UnsupportedError(f"design {name}: {reason}; place it on another device")
+    labels, tensor_labels = identifiers(n.name for n in graph.nodes), identifiers(graph.tensors)
+    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name])
+            for n in graph.nodes if not isinstance(n.op, Reshape)}
+    network = Network(graph, formats, made, {}, labels, tensor_labels)
+    takers: dict[str, list[Taker]] = {t: [] for t in graph.tensors}
+    for node in network.nodes:
+        for index, tensor in enumerate(node.inputs):
+            takers[network.root(tensor)].append(Taker(node, index))
+    for index, tensor in enumerate(graph.outputs):
+        takers[network.root(tensor)].append(Taker(None, index))
+    network.takers.update({t: tuple(found) for t, found in takers.items()})
+    return network
+
+
+def time_network(network: Network) -> Timing:
+    """Latency, interval and FIFO depths from the engines' closed forms, with no stalls at either end."""
+    graph = network.graph
+    every = [e for chain in network.engines.values() for e in chain]
+    interval = max([1, *(e.steps for e in every), *(network.formats[t].beats for t in graph.inputs)])
+    ready: dict[str, Cycles] = {}
+    ancestors: dict[str, frozenset[str]] = {}
+    for tensor in graph.inputs:
+        ready[tensor] = 1 + np.arange(network.formats[tensor].beats) + interval * np.arange(MODEL_FRAMES)[:, None]
+        ancestors[tensor] = frozenset([tensor])
+    depths: dict[tuple[str, int], int] = {}
+    for node in network.nodes:
+        roots = [network.root(t) for t in node.inputs]
+        held = [any(ancestors[r] & ancestors[o] for j, o in enumerate(roots) if j != i) or not network.lone_input(r)
+                for i, r in enumerate(roots)]
+        arrivals, found = rejoin(network.engines[node.name][0], [ready[r] for r in roots], held)
+        depths.update({(node.name, index): depth for index, depth in found.items()})
+        for engine in network.engines[node.name]:
+            issued = issue_times(arrivals, engine.input_steps, engine.steps)
+            arrivals = [issued[:, engine.output_steps] + engine.stages + FIFO_LATENCY_CYCLES]
+        ready[node.output] = arrivals[0]
+        ancestors[node.output] = frozenset().union(*(ancestors[r] for r in roots))
+    latency = max(int(ready[network.root(t)][0, -1]) for t in graph.outputs)
+    return Timing(latency, interval, depths)
+
+
+def rejoin(engine: Engine, arrivals: Sequence[Cycles], held: Sequence[bool]) -> tuple[list[Cycles], dict[int, int]]:
+    """Arrivals at an engine, and FIFO depths for inputs that must wait although something else depends on their flow.
+
+    `held` marks inputs whose waiting would hold up other streams: branches of one source, and streams of other
+    engines (which wait where explicit padding is inserted). An engine's own output FIFO covers a wait of one clock.
+    """
+    issued = issue_times(arrivals, engine.input_steps, engine.steps)[:, engine.input_steps]
+    waits = [hold and int((issued - times).max()) > 1 for times, hold in zip(arrivals, held, strict=True)]
+    later = [times + FIFO_LATENCY_CYCLES * wait for times, wait in zip(arrivals, waits, strict=True)]
+    issued = issue_times(later, engine.input_steps, engine.steps)[:, engine.input_steps].reshape(-1)
+    depths = {index: high_water(arrivals[index].reshape(-1), issued) + FIFO_MARGIN for index, wait in enumerate(waits) if wait}
+    return later, depths
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The three wires of a stream."""
+
+    valid: Signal
+    ready: Signal
+    data: Signal
+
+    def pins(self, port: str) -> tuple[tuple[str, Signal], ...]:
+        return ((f"{port}_valid", self.valid), (f"{port}_ready", self.ready), (f"{port}_data", self.data))
+
+
+class Top:
+    """The top module under construction, with the modules it instantiates."""
+
+    def __init__(self, network: Network, timing: Timing, name: str) -> None:
+        self.network, self.timing, self.name = network, timing, name
+        self.module = Module(name)
+        self.parts: list[Module] = []
+        self.fifos: list[Fifo] = []
+        self.links: dict[tuple[str, int], Link] = {}
+
+    def port(self, name: str, form: Format, inward: bool) -> Link:
+        """Top-level ports of a stream."""
+        link = Link(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << form.data_bits) - 1))
+        there, back = (self.module.inputs, self.module.outputs) if inward else (self.module.outputs, self.module.inputs)
+        there += [link.valid, link.data]
+        back.append(link.ready)
+        return link
+
+    def wires(self, name: str, form: Format) -> Link:
+        return Link(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
+                    self.module.net(f"{name}_data", form.data_bits))
+
+    def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
+        self.parts.append(module)
+        self.module.instances.append(Instance(module.name, name, pins))
+
+    def taker_link(self, tensor: str, taker: Taker) -> Link:
+        """The wires into one taker, behind its branch FIFO if it has one."""
+        form = self.network.formats[tensor]
+        if taker.node is None:
+            return self.port(f"out{taker.index}", form, False)
+        stem = f"{self.network.tensor_labels[tensor]}_to_{self.network.labels[taker.node.name]}_{taker.index}"
+        inner = self.wires(stem, form)
+        self.links[taker.node.name, taker.index] = inner
+        depth = self.timing.fifo_depths.get((taker.node.name, taker.index))
+        if depth is None:
+            return inner
+        outer = self.wires(f"{stem}_early", form)
+        fifo = f"fifo_{stem}"
+        self.instantiate(fifo_module(f"{self.name}_{fifo}", form.data_bits, depth, report=True), fifo,
+                         *outer.pins("in"), *inner.pins("out"))
+        self.fifos.append(Fifo(fifo, form.data_bits, depth))
+        return outer
+
+    def connect(self, tensor: str, source: Link | None) -> Link:
+        """Wire a tensor's stream to all its takers; returns the link its producer drives."""
+        takers = self.network.takers[tensor]
+        ends = [self.taker_link(tensor, t) for t in takers]
+        if len(ends) == 1 and source is None:
+            return ends[0]
+        start = source or self.wires(f"{self.network.tensor_labels[tensor]}_all", self.network.formats[tensor])
+        if len(ends) == 1:
+            self.assign(ends[0].valid, start.valid)
+            self.assign(ends[0].data, start.data)
+            self.assign(start.ready, ends[0].ready)
+        elif not ends:
+            self.assign(start.ready, ONE)
+        else:
+            fork = fork_module(f"{self.name}_fork_{self.network.tensor_labels[tensor]}", start.data.width, len(ends))
+            pins = [pin for index, end in enumerate(ends) for pin in end.pins(f"out{index}")]
+            self.instantiate(fork, f"fork_{self.network.tensor_labels[tensor]}", *start.pins("in"), *pins)
+        return start
+
+    def assign(self, target: Signal, value: Expr) -> None:
+        """Drive a wire that was declared, or a port."""
+        self.module.assigns.append((target, value))
+
+    def build(self) -> None:
+        graph = self.network.graph
+        for index, tensor in enumerate(graph.inputs):
+            self.connect(tensor, self.port(f"in{index}", self.network.formats[tensor], True))
+        for node in self.network.nodes:
+            link = self.connect(node.output, None)
+            chain, label = self.network.engines[node.name], self.network.labels[node.name]
+            sources = [self.links[node.name, i] for i in range(len(node.inputs))]
+            for position, engine in enumerate(chain):
+                last = position == len(chain) - 1
+                target = link if last else self.wires(f"{label}_padded", engine.output)
+                instance = f"u_{label}" if last else f"u_{label}_pad"
+                pins = [pin for i, source in enumerate(sources) for pin in source.pins(f"in{i}")]
+                self.instantiate(engine.modules[0], instance, *pins, *target.pins("out"))
+                self.parts += engine.modules[1:]
+                sources = [target]
+
+
+def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
+    return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
+
+
+def build_design(graph: Graph, name: str) -> Design:
+    """Generate the hardware of a quantized graph as a design whose top module is `name`.
+
+    Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
+    never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
+    Raises UnsupportedError for a node that `unsupported` names.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
+    network = make_network(graph, name)
+    timing = time_network(network)
+    top = Top(network, timing, name)
+    top.build()
+    adders = sum(e.adders for chain in network.engines.values() for e in chain)
+    top.module.header = (f"{name}: {len(network.nodes)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
+                         f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
+    files = {f"{m.name}.v": print_module(m) for m in (top.module, *top.parts)}
+    formats = network.formats
+    return Design(
+        name, files,
+        tuple(stream_port(f"in{i}", t, formats[t]) for i, t in enumerate(graph.inputs)),
+        tuple(stream_port(f"out{i}", t, formats[t]) for i, t in enumerate(graph.outputs)),
+        tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles)

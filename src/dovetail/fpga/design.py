@@ -1,0 +1,57 @@
+"""A finished hardware design: Verilog text with its stream ports, ready to simulate or synthesize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPort:
+    """A valid/ready stream at the top level: `NAME_valid`, `NAME_ready`, `NAME_data`.
+
+    One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c].
+    """
+
+    name: str
+    tensor: str
+    channels: int
+    bits: int
+    signed: bool
+    height: int
+    width: int
+
+    @property
+    def beats(self) -> int:
+        """Beats per frame."""
+        return self.height * self.width
+
+    @property
+    def data_bits(self) -> int:
+        return self.channels * self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """A FIFO of the design: closed-form depth in beats, and where its high-water mark can be read."""
+
+    name: str
+    width_bits: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Top module name, files (name to text), ports, and what the generator knows about its own result."""
+
+    top: str
+    files: Mapping[str, str]
+    inputs: tuple[StreamPort, ...]
+    outputs: tuple[StreamPort, ...]
+    fifos: tuple[Fifo, ...] = ()
+    adders: int = 0
+    latency_cycles: int = 0
+    """Clock cycles from the first input beat to the last output beat of one frame, without stalls."""
+    interval_cycles: int = 0
+    """Clock cycles between frames in steady state."""
+    notes: tuple[str, ...] = field(default=())

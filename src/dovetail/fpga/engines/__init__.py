@@ -1,0 +1,1 @@
+"""Streaming engines: one hardware module per layer, one pixel per clock."""

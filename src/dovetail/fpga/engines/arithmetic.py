@@ -1,0 +1,217 @@
+"""Adder graphs, maximum trees, rounding, division and saturation as pipeline registers.
+
+Every function takes values with the stage at which they are valid and returns such a value; whoever joins values
+of different stages delays the early ones (`Pipeline.at`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dovetail.cost.adder_graph import AdderGraph, Term
+from dovetail.cost.subexpressions import minimize
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.hardware import (
+    Bits,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_bit,
+    any_of,
+    bit_width,
+    bits,
+    compare,
+    const,
+    negate,
+    select,
+    shift_left,
+    shift_right,
+    subtract,
+)
+
+
+def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged], name: str) -> list[Staged]:
+    """One register per adder; returns every node of the graph. All columns are at one stage."""
+    nodes, start = list(columns), max((c.stage for c in columns), default=0)
+    multiples: set[tuple[int, int]] = set()
+    for index, adder in enumerate(graph.adders):
+        stage = start + adder.stage - 1
+        left = shift_left(pipeline.at(nodes[adder.left], stage), adder.left_shift)
+        right = shift_left(pipeline.at(nodes[adder.right], stage), adder.right_shift)
+        label = f"{name}_sum_{index}"
+        if adder.column is not None and (adder.column, adder.multiple) not in multiples:
+            multiples.add((adder.column, adder.multiple))
+            column = columns[adder.column].value
+            assert isinstance(column, Signal)
+            label = f"{column.name}_times_{'minus_' * (adder.multiple < 0)}{abs(adder.multiple)}"
+        value = subtract(left, right) if adder.minus else add(left, right)
+        nodes.append(pipeline.register(label, value, stage, (adder.lo, adder.hi)))
+    return nodes
+
+
+def biased(pipeline: Pipeline, name: str, term: Term | None, nodes: Sequence[Staged], bias: int) -> tuple[Staged, int]:
+    """±(node << shift) + bias as (value, remaining shift); a shift is kept aside where nothing is added to it."""
+    if term is None:
+        return Staged(const(bias), 0), 0
+    node = nodes[term.node]
+    if not bias and not term.negative:
+        return node, term.shift
+    shifted = shift_left(node.value, term.shift)
+    value = subtract(const(bias), shifted) if term.negative else add(shifted, const(bias))
+    return pipeline.register(name, value, node.stage), 0
+
+
+def half_even(value: int, divisor: int) -> int:
+    """value / divisor rounded to the nearest integer, ties to even."""
+    quotient, rest = divmod(value, divisor)
+    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))
+
+
+def rescaled(pipeline: Pipeline, name: str, staged: Staged, divisor: int, shift: int, bounds: tuple[int, int]) -> Staged:
+    """clamp(round_half_even(value / (divisor * 2**shift))) as in `numerics.fixed.rescale`."""
+    value = staged.value
+    odd = divisor
+    while odd % 2 == 0:
+        odd //= 2
+        shift += 1
+    if isinstance(value, Const) or value.lo == value.hi:
+        exact = half_even(value.lo << max(0, -shift), odd << max(0, shift))
+        return Staged(const(min(max(exact, bounds[0]), bounds[1])), 0)
+    if shift < 0:
+        staged = Staged(pipeline.module.wire(f"{name}_up", shift_left(value, -shift)), staged.stage)
+        shift = 0
+    rounded = divided(pipeline, name, staged, odd, shift) if odd > 1 else shifted_down(pipeline, name, staged, shift)
+    return clamped(pipeline, name, rounded, bounds)
+
+
+def shifted_down(pipeline: Pipeline, name: str, staged: Staged, shift: int) -> Staged:
+    """value / 2**shift, half to even: the upper bits plus one where the lower bits ask for it."""
+    value = staged.value
+    assert isinstance(value, Signal)
+    lo, hi = half_even(value.lo, 1 << shift), half_even(value.hi, 1 << shift)
+    if shift == 0:
+        return staged
+    if lo == hi:
+        return Staged(const(lo), 0)
+    if value.width <= shift:  # the rounding reads bit `shift`, so it must exist
+        wide = (-1 << shift if value.signed else 0, 1 << shift)
+        value = pipeline.module.wire(f"{name}_wide", value, wide)
+    sticky = [any_bit(bits(value, 0, shift - 1))] if shift > 1 else []
+    up = all_of(bits(value, shift - 1, 1), any_of(bits(value, shift, 1), *sticky))
+    return pipeline.register(f"{name}_rounded", add(shift_right(value, shift), up), staged.stage, (lo, hi))
+
+
+def clamped(pipeline: Pipeline, name: str, staged: Staged, bounds: tuple[int, int]) -> Staged:
+    """Saturation to [lo, hi]; bit tests instead of subtractions where the bounds are powers of two."""
+    value, (lo, hi) = staged.value, bounds
+    if isinstance(value, Const):
+        return Staged(const(min(max(value.lo, lo), hi)), 0)
+    if lo <= value.lo and value.hi <= hi:
+        return staged
+    if value.hi <= lo or value.lo >= hi:
+        return Staged(const(lo if value.hi <= lo else hi), 0)
+    low = max(lo, value.lo)
+    high = min(hi, value.hi)
+    inside = Bits(low, high, value, 0, bit_width(low, high))
+    result = select(below(value, lo), const(low), select(above(value, hi), const(high), inside))
+    return pipeline.register(f"{name}_clamped", result, staged.stage, (low, high))
+
+
+def below(value: Signal, lo: int) -> Expr:
+    """value < lo."""
+    negative = bits(value, value.width - 1, 1)
+    if value.lo >= lo:
+        return const(0)
+    if lo == 0:
+        return negative
+    if lo < 0 and lo & (-lo) == -lo:
+        top = bits(value, bit_width(lo, -1) - 1, value.width - bit_width(lo, -1))
+        return all_of(negative, compare("!=", top, const(top.hi)))
+    return compare("<", value, const(lo))
+
+
+def above(value: Signal, hi: int) -> Expr:
+    """value > hi."""
+    if value.hi <= hi:
+        return const(0)
+    if hi >= 0 and hi & (hi + 1) == 0:
+        start = hi.bit_length()
+        top = any_bit(bits(value, start, value.width - start - value.signed))
+        return all_of(negate(bits(value, value.width - 1, 1)), top) if value.signed else top
+    return compare(">", value, const(hi))
+
+
+def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
+    """(multiplier, shift) with (v * multiplier) >> shift == v // divisor for every v of [0, limit].
+
+    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994: with
+    m = ceil(2**k / d) the result is exact while limit * (m*d - 2**k) < 2**k.
+    """
+    shift = divisor.bit_length()
+    while True:
+        multiplier = -(-(1 << shift) // divisor)
+        excess = multiplier * divisor - (1 << shift)
+        if limit * excess < 1 << shift:
+            return multiplier, shift
+        shift += 1
+
+
+def linear(pipeline: Pipeline, name: str, weights: Sequence[int], columns: Sequence[Staged]) -> Staged:
+    """One weighted sum as a named value, whatever sign and shift its graph ends with."""
+    stage = max(c.stage for c in columns)
+    aligned = [Staged(pipeline.at(c, stage), stage) for c in columns]
+    graph = minimize(np.array([weights], dtype=np.int64), [(c.value.lo, c.value.hi) for c in aligned])
+    nodes = print_graph(pipeline, graph, aligned, name)
+    value, shift = biased(pipeline, f"{name}_signed", graph.outputs[0], nodes, 0)
+    return value if not shift else Staged(pipeline.module.wire(f"{name}_shifted", shift_left(value.value, shift)), value.stage)
+
+
+def divided(pipeline: Pipeline, name: str, staged: Staged, odd: int, shift: int) -> Staged:
+    """value / (odd * 2**shift), half to even, by multiplication with a reciprocal that is exact over the value's range.
+
+    With d = odd * 2**shift and v = value + d//2 + offset >= 0 (offset a multiple of 2*d, which keeps parity):
+    q = v // d rounds half up; a tie (v a multiple of d, d even) with odd q is one too many.
+    """
+    value, divisor = staged.value, odd << shift
+    offset = 0 if value.lo >= 0 else -(value.lo // (2 * divisor)) * 2 * divisor
+    raised = pipeline.register(f"{name}_raised", add(value, const(offset + divisor // 2)), staged.stage)
+    v = raised.value
+    assert isinstance(v, Signal)
+    upper = Staged(pipeline.module.wire(f"{name}_upper", shift_right(v, shift)), raised.stage)  # v//d == (v>>shift)//odd
+    multiplier, drop = reciprocal(odd, upper.value.hi)
+    product = linear(pipeline, f"{name}_product", [multiplier], [upper])
+    assert isinstance(product.value, Signal)
+    quotient = Staged(pipeline.module.wire(f"{name}_quotient", shift_right(product.value, drop),
+                                           (v.lo // divisor, v.hi // divisor)), product.stage)
+    lo, hi = half_even(value.lo, divisor), half_even(value.hi, divisor)
+    back = offset // divisor
+    q = quotient.value
+    if shift == 0:  # an odd divisor has no ties
+        return pipeline.register(f"{name}_rounded", subtract(q, const(back)), quotient.stage, (lo, hi))
+    rest = linear(pipeline, f"{name}_rest", [1, -divisor], [raised, quotient])
+    assert isinstance(rest.value, Signal)
+    late = pipeline.at(quotient, rest.stage)
+    assert isinstance(late, Signal)
+    low_bits = pipeline.module.wire(f"{name}_rest_low", rest.value, (0, divisor - 1))
+    tie = all_of(compare("==", low_bits, const(0)), bits(late, 0, 1))
+    return pipeline.register(f"{name}_rounded", subtract(subtract(late, const(back)), tie), rest.stage, (lo, hi))
+
+
+def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
+    """The largest of values of one stage, by a registered tree."""
+    level, number = list(values), 0
+    while len(level) > 1:
+        merged = []
+        for first, second in zip(level[::2], level[1::2], strict=False):
+            a, b = first.value, second.value
+            merged.append(pipeline.register(f"{name}_max_{number}", select(compare("<", a, b), b, a), first.stage))
+            number += 1
+        if len(level) % 2:
+            stage = merged[0].stage
+            merged.append(Staged(pipeline.at(level[-1], stage), stage))
+        level = merged
+    return level[0]

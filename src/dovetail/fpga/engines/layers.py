@@ -1,0 +1,197 @@
+"""One engine per operator, all from the same parts: taps, arithmetic, rounding, output FIFO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dovetail.cost.adder_graph import IntMatrix
+from dovetail.cost.streaming import Cycles, Raster
+from dovetail.cost.subexpressions import minimize
+from dovetail.fpga.engines.arithmetic import biased, maximum, print_graph, rescaled
+from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, read_stream
+from dovetail.fpga.engines.window import Taps, control, window_taps
+from dovetail.fpga.hardware import (
+    ONE,
+    ZERO,
+    Module,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    compare,
+    const,
+    select,
+    signal,
+)
+from dovetail.ir import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """What happens to each output's integer: divide by divisor * 2**shift, round half to even, saturate.
+
+    `shifts` has one entry per output; None passes the integer on unrounded.
+    """
+
+    divisor: int
+    shifts: tuple[int, ...] | None
+    bounds: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer to be mapped: module and signal names, heading for the file, formats of its streams."""
+
+    module: str
+    label: str
+    heading: tuple[str, ...]
+    inputs: tuple[Format, ...]
+    output: Format
+
+
+Compute = Callable[[Pipeline, Taps], tuple[list[Staged], int]]
+"""From taps to one finished value per output channel, and the adders that took."""
+
+
+def weighted(layer: Layer, matrix: IntMatrix, bias: Sequence[int], rescale: Rescale) -> Compute:
+    """Outputs = matrix @ taps + bias, rescaled; columns are taps in sorted order."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        columns = [taps[key] for key in sorted(taps)]
+        graph = minimize(matrix, [(c.value.lo, c.value.hi) for c in columns])
+        nodes = print_graph(pipeline, graph, columns, layer.label)
+        values = []
+        for index, term in enumerate(graph.outputs):
+            name = f"{layer.label}_acc_{index}"
+            value, shift = biased(pipeline, name, term, nodes, int(bias[index]))
+            values.append(rescale_output(pipeline, name, value, shift, rescale, index))
+        return values, graph.count
+
+    return compute
+
+
+def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, rescale: Rescale, index: int) -> Staged:
+    """Output `index`, whose integer is value << left."""
+    if rescale.shifts is None:
+        return rescaled(pipeline, name, value, 1, -left, rescale.bounds)
+    return rescaled(pipeline, name, value, rescale.divisor, rescale.shifts[index] - left, rescale.bounds)
+
+
+def largest(layer: Layer, rescale: Rescale) -> Compute:
+    """Per channel the largest tap, rescaled."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        values = []
+        for channel in range(layer.output.channels):
+            name = f"{layer.label}_best_{channel}"
+            best = maximum(pipeline, name, [taps[key] for key in sorted(taps) if key[0] == channel])
+            values.append(rescale_output(pipeline, name, best, 0, rescale, channel))
+        return values, 0
+
+    return compute
+
+
+def window_engine(layer: Layer, window: Window, fill: int, compute: Compute) -> Engine:
+    """An engine around a sliding window; `fill` is what taps in the padding read."""
+    (form,) = layer.inputs
+    raster = Raster(window, form.height, form.width)
+    assert raster.masks_suffice
+    module, pipeline = start(layer)
+    in_valid, in_data = read_stream(module, "in0", form)
+    ctl = control(module, raster, MAY_STEP, in_valid)
+    taps = window_taps(module, pipeline, raster, form, ctl, in_data, fill)
+    module.output("in0_ready", all_of(MAY_STEP, ctl.consumes))
+    return close(layer, module, pipeline, ctl.emit, compute(pipeline, taps),
+                 np.arange(raster.beats), raster.output_steps(), raster.steps)
+
+
+def start(layer: Layer) -> tuple[Module, Pipeline]:
+    module = Module(layer.module, layer.heading)
+    return module, Pipeline(module)
+
+
+def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Signal, computed: tuple[list[Staged], int],
+          input_steps: Cycles, output_steps: Cycles, steps: int) -> Engine:
+    """End an engine with its output FIFO and say in its heading what it became."""
+    values, adders = computed
+    assert len(values) == layer.output.channels
+    fields = [(v, layer.output.bits) for v in values]
+    fifo, stages, depth = finish_stream(module, pipeline, emit, fields, output_steps, steps)
+    module.header = (*layer.heading, f"{adders} adders, {stages} pipeline stages, {steps} steps per frame, "
+                                     f"output FIFO of {depth} beats.")
+    return Engine((module, fifo), layer.inputs, layer.output, input_steps, output_steps, steps, stages, adders, depth)
+
+
+def join_engine(layer: Layer, compute: Compute) -> Engine:
+    """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts channels over all inputs."""
+    module, pipeline = start(layer)
+    ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
+    valids = [valid for valid, _ in ports]
+    step = module.wire("step", all_of(MAY_STEP, *valids))
+    taps: Taps = {}
+    for index, ((_, data), form) in enumerate(zip(ports, layer.inputs, strict=True)):
+        others = [v for i, v in enumerate(valids) if i != index]
+        module.output(f"in{index}_ready", all_of(MAY_STEP, *others))
+        pixel = module.register(f"pixel_{index}", data)
+        for channel in range(form.channels):
+            value = module.wire(f"in{index}_x{channel}", form.channel(pixel, channel))
+            taps[len(taps), 0, 0] = Staged(value, 1)
+    beats = layer.output.beats
+    order = np.arange(beats)
+    return close(layer, module, pipeline, step, compute(pipeline, taps), order, order, beats)
+
+
+def global_average_engine(layer: Layer, rescale: Rescale) -> Engine:
+    """Sums every channel over a frame and emits once."""
+    (form,) = layer.inputs
+    module, pipeline = start(layer)
+    in_valid, in_data = read_stream(module, "in0", form)
+    step = module.wire("step", all_of(MAY_STEP, in_valid))
+    number, last = module.counter("step_number", form.beats, step)
+    emit = module.wire("emit", all_of(step, last))
+    first = module.register("first_1", compare("==", number, ZERO) if form.beats > 1 else ONE)
+    advance = module.register("step_1", step, reset=0)
+    pixel = module.register("pixel", in_data)
+    module.output("in0_ready", MAY_STEP)
+    values = []
+    for channel in range(form.channels):
+        name = f"{layer.label}_sum_{channel}"
+        x = module.wire(f"x{channel}", form.channel(pixel, channel))
+        total = signal(name, min(form.lo, form.lo * form.beats), max(form.hi, form.hi * form.beats))
+        module.drive(total, select(first, x, add(total, x)), advance)
+        values.append(rescale_output(pipeline, name, Staged(total, 2), 0, rescale, channel))
+    return close(layer, module, pipeline, emit, (values, form.channels), np.arange(form.beats),
+                 np.array([form.beats - 1]), form.beats)
+
+
+def pad_engine(layer: Layer, pads: tuple[int, int, int, int], fill: int) -> Engine:
+    """Surrounds each frame with explicit beats of `fill`; for windows whose padding cannot be masked."""
+    (form,) = layer.inputs
+    top, left, _, _ = pads
+    height, width = layer.output.height, layer.output.width
+    module, pipeline = start(layer)
+    in_valid, in_data = read_stream(module, "in0", form)
+    column, row = signal("column", 0, width - 1), signal("row", 0, height - 1)
+    inside = module.wire("in_frame", all_of(
+        compare(">=", row, const(top)), compare("<", row, const(top + form.height)),
+        compare(">=", column, const(left)), compare("<", column, const(left + form.width))))
+    begins = all_of(compare("==", row, ZERO), compare("==", column, ZERO))  # no padding before the frame it belongs to
+    step = module.wire("step", all_of(MAY_STEP, select(any_of(inside, begins), in_valid, ONE)))
+    end_row = module.wire("end_row", compare("==", column, const(width - 1)))
+    module.drive(column, select(end_row, ZERO, add(column, ONE)), step, 0)
+    module.drive(row, select(compare("==", row, const(height - 1)), ZERO, add(row, ONE)), all_of(step, end_row), 0)
+    module.output("in0_ready", all_of(MAY_STEP, inside))
+    values = [pipeline.register(f"{layer.label}_padded_{c}", select(inside, form.channel(in_data, c), const(fill)), 0)
+              for c in range(form.channels)]
+    index = np.arange(height * width).reshape(height, width)
+    consumed = index[top:top + form.height, left:left + form.width].reshape(-1)
+    return close(layer, module, pipeline, step, (values, 0), consumed, index.reshape(-1), height * width)
+
+
+def padded(form: Format, pads: tuple[int, int, int, int], fill: int) -> Format:
+    """The format of a frame with its padding materialised."""
+    return replace(form, lo=min(form.lo, fill), hi=max(form.hi, fill),
+                   height=form.height + pads[0] + pads[2], width=form.width + pads[1] + pads[3])

@@ -1,0 +1,207 @@
+"""What all engines share: stream formats, the pipeline with its delays, credits, and the output FIFO.
+
+There is no clock enable. An engine makes a step only while its output FIFO has room for everything in flight
+(a credit counter); behind the step the arithmetic runs freely, followed by a shift register of valid bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.streaming import Cycles, output_fifo_depth
+from dovetail.fpga.hardware import (
+    ZERO,
+    Bits,
+    Const,
+    Expr,
+    Instance,
+    Memory,
+    Module,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bit_width,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+    subtract,
+)
+
+BLOCK_MEMORY_BITS = 4096
+"""Memories at least this large, and deeper than a look-up table, are asked to become block memory."""
+LUT_MEMORY_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A stream of pixels: `channels` fields of `bits` bits per beat, values in [lo, hi], height x width beats a frame."""
+
+    channels: int
+    bits: int
+    signed: bool
+    lo: int
+    hi: int
+    height: int
+    width: int
+
+    @property
+    def data_bits(self) -> int:
+        return self.channels * self.bits
+
+    @property
+    def beats(self) -> int:
+        return self.height * self.width
+
+    def channel(self, data: Signal, index: int) -> Expr:
+        """Channel `index` of a beat, in no more bits than its values need."""
+        return Bits(self.lo, self.hi, data, index * self.bits, bit_width(self.lo, self.hi))
+
+    def __str__(self) -> str:
+        return f"{self.channels}x{self.height}x{self.width} {'s' if self.signed else 'u'}{self.bits}"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A finished engine: its modules (its own first), stream formats, and when it does what.
+
+    Step input_steps[n] consumes beat n of every input; step output_steps[k] leads to output beat k, which enters
+    the output FIFO `stages` clocks later. A frame takes `steps` steps. `adders` are those of its adder graph (or
+    accumulators), without bias and rounding.
+    """
+
+    modules: tuple[Module, ...]
+    inputs: tuple[Format, ...]
+    output: Format
+    input_steps: Cycles
+    output_steps: Cycles
+    steps: int
+    stages: int
+    adders: int
+    fifo_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A value that belongs to the step issued `stage` clocks ago."""
+
+    value: Signal | Const
+    stage: int
+
+
+class Pipeline:
+    """Registers of a free-running pipeline; delays of one value are shared."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.delays: dict[str, list[Signal]] = {}
+
+    def register(self, name: str, value: Expr, stage: int, bounds: tuple[int, int] | None = None) -> Staged:
+        """The value, formed from operands of `stage`, one clock later."""
+        return Staged(self.module.register(name, value, bounds=bounds), stage + 1)
+
+    def at(self, staged: Staged, stage: int) -> Signal | Const:
+        """The value as seen at a later stage."""
+        value, wait = staged.value, stage - staged.stage
+        assert wait >= 0 or isinstance(value, Const)
+        if isinstance(value, Const) or wait == 0:
+            return value
+        chain = self.delays.setdefault(value.name, [])
+        while len(chain) < wait:
+            before = chain[-1] if chain else value
+            chain.append(self.module.register(f"{value.name}_d{len(chain) + 1}", before))
+        return chain[wait - 1]
+
+
+def read_stream(module: Module, name: str, form: Format) -> tuple[Signal, Signal]:
+    """Input ports of a stream; the caller drives `NAME_ready`. Returns (valid, data)."""
+    return module.input(f"{name}_valid"), module.input(f"{name}_data", form.data_bits)
+
+
+def fifo_module(name: str, width: int, depth: int, report: bool = False) -> Module:
+    """A FIFO with a registered memory output: a beat can be taken two clocks after it was written.
+
+    With `report`, a simulator prints its high-water mark when it ends.
+    """
+    m = Module(name, (f"FIFO of {depth} beats of {width} bits.",))
+    in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
+    count, visible = signal("count", 0, depth), signal("visible", 0, depth)
+    room = m.wire("room", compare("!=", count, const(depth)))
+    valid = m.wire("valid", compare("!=", visible, ZERO))
+    push, pop = m.wire("push", all_of(in_valid, room)), m.wire("pop", all_of(valid, out_ready))
+    pushed = m.register("pushed", push, reset=0)
+    m.drive(count, subtract(add(count, push), pop), reset=0)
+    m.drive(visible, subtract(add(visible, pushed), pop), reset=0)
+    write_at, _ = m.counter("write_at", depth, push)
+    read_at = signal("read_at", 0, depth - 1)
+    beyond = select(compare("==", read_at, const(depth - 1)), ZERO, add(read_at, const(1)))
+    next_read = m.wire("next_read", select(pop, beyond, read_at), (0, depth - 1))
+    m.drive(read_at, next_read, reset=0)
+    word = signal("word", 0, (1 << width) - 1)
+    block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
+    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, next_read, word, block))
+    m.output("in_ready", room)
+    m.output("out_valid", valid)
+    m.output("out_data", word)
+    if report:
+        width = count.width
+        m.simulation_only = (f"reg [{width - 1}:0] high_water;",
+                             "always @(posedge clk)",
+                             f"  if (rst) high_water <= {width}'d0;",
+                             "  else if (count > high_water) high_water <= count;",
+                             'final $display("high_water %m %0d", high_water);')
+    return m
+
+
+def fork_module(name: str, width: int, branches: int) -> Module:
+    """Copies a stream to several takers; each takes a beat when it can, the source moves on when all have."""
+    m = Module(name, (f"Fork of a {width}-bit stream into {branches}.",))
+    in_valid, in_data = m.input("in_valid"), m.input("in_data", width)
+    ready = [m.input(f"out{i}_ready") for i in range(branches)]
+    done = [signal(f"done{i}") for i in range(branches)]
+    served = [m.wire(f"served{i}", any_of(ready[i], done[i])) for i in range(branches)]
+    all_served = m.wire("all_served", all_of(*served))
+    for i in range(branches):
+        m.drive(done[i], all_of(in_valid, served[i], negate(all_served)), reset=0)
+        m.output(f"out{i}_valid", all_of(in_valid, negate(done[i])))
+        m.output(f"out{i}_data", in_data)
+    m.output("in_ready", all_served)
+    return m
+
+
+MAY_STEP = signal("may_step")
+"""Whether the output FIFO has room for one more beat beyond those in flight; defined by `finish_stream`."""
+
+
+def finish_stream(module: Module, pipeline: Pipeline, emit: Signal, values: Sequence[tuple[Staged, int]],
+                  output_steps: Cycles, steps: int) -> tuple[Module, int, int]:
+    """Align all channels, shift the valid bit along, end in the output FIFO, and count its credits.
+
+    `values` are (value, field bits) per channel. Returns the FIFO's module, the number of pipeline stages and
+    the FIFO's depth.
+    """
+    stages = max([1, *(v.stage for v, _ in values)])
+    depth = output_fifo_depth(output_steps, steps, stages)
+    flags = signal("valid", 0, (1 << stages) - 1)
+    older = [(bits(flags, 0, stages - 1), stages - 1)] if stages > 1 else []
+    module.drive(flags, pack([(emit, 1), *older]), reset=0)
+    valid = module.wire("beat_valid", bits(flags, stages - 1, 1))
+    beat = module.wire("beat", pack([(pipeline.at(v, stages), field) for v, field in values]))
+    fifo = fifo_module(f"{module.name}_fifo", beat.width, depth)
+    out_valid, out_data = module.net("fifo_valid"), module.net("fifo_data", beat.width)
+    out_ready, room = module.input("out_ready"), module.net("fifo_room")
+    module.instances.append(Instance(fifo.name, "fifo", (
+        ("in_valid", valid), ("in_ready", room), ("in_data", beat),
+        ("out_valid", out_valid), ("out_ready", out_ready), ("out_data", out_data))))
+    credit = signal("credit", 0, depth)
+    leaves = module.wire("leaves", all_of(out_valid, out_ready))
+    module.drive(credit, subtract(add(credit, leaves), emit), reset=depth)
+    module.wires.insert(0, (MAY_STEP, compare("!=", credit, ZERO)))
+    module.output("out_valid", out_valid)
+    module.output("out_data", out_data)
+    return fifo, stages, depth

@@ -1,0 +1,311 @@
+"""A minimal typed hardware description: every value carries its exact integer range.
+
+Widths follow from ranges and are therefore minimal and proven, never chosen. A value is signed exactly when
+its range reaches below zero. Expressions are frozen trees; a `Module` collects named wires, registers,
+memories and instances of one clock domain (`clk`, synchronous `rst`). `dovetail.fpga.verilog` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+def bit_width(lo: int, hi: int) -> int:
+    """Bits that hold every integer of [lo, hi]: two's complement if lo < 0, else unsigned; at least 1."""
+    if lo < 0:
+        return max((-lo - 1).bit_length(), max(hi, 0).bit_length()) + 1
+    return max(1, hi.bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A combinational value with the range [lo, hi] it provably stays in."""
+
+    lo: int
+    hi: int
+
+    def __post_init__(self) -> None:
+        assert self.lo <= self.hi, f"empty range {self.lo}..{self.hi}"
+
+    @property
+    def width(self) -> int:
+        return bit_width(self.lo, self.hi)
+
+    @property
+    def signed(self) -> bool:
+        return self.lo < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Signal(Expr):
+    """A named wire, register or port."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    """An integer constant; lo == hi."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Expr):
+    """`left + right`, or `left - right` when `minus`."""
+
+    left: Expr
+    right: Expr
+    minus: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftLeft(Expr):
+    """`value * 2**amount`."""
+
+    value: Expr
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftRight(Expr):
+    """`floor(value / 2**amount)`: the upper bits of a signal."""
+
+    value: Signal
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bits(Expr):
+    """Bits [start + count - 1 : start] of a signal, read as an integer of the given range."""
+
+    value: Signal
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Expr):
+    """Values side by side, the first in the lowest bits, each in a field of its own width."""
+
+    fields: tuple[tuple[Expr, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Expr):
+    """One bit: `left operator right`; operator is one of == != < <= > >=."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """`then` where the bit `condition` is set, else `otherwise`."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Expr):
+    """One bit: `&` or `|` of bits."""
+
+    operator: str
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expr):
+    """One bit inverted."""
+
+    term: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AnyBit(Expr):
+    """One bit: whether any bit of a slice is set."""
+
+    value: Expr
+
+
+def const(value: int) -> Const:
+    return Const(value, value)
+
+
+ONE = const(1)
+ZERO = const(0)
+
+
+def signal(name: str, lo: int = 0, hi: int = 1) -> Signal:
+    return Signal(lo, hi, name)
+
+
+def add(left: Expr, right: Expr) -> Expr:
+    return Sum(left.lo + right.lo, left.hi + right.hi, left, right, False)
+
+
+def subtract(left: Expr, right: Expr) -> Expr:
+    return Sum(left.lo - right.hi, left.hi - right.lo, left, right, True)
+
+
+def shift_left(value: Expr, amount: int) -> Expr:
+    if isinstance(value, Const):
+        return const(value.lo << amount)
+    return ShiftLeft(value.lo << amount, value.hi << amount, value, amount) if amount else value
+
+
+def shift_right(value: Signal, amount: int) -> Expr:
+    """Floor of value / 2**amount; amount >= 0."""
+    if not amount:
+        return value
+    if amount >= value.width:
+        return select(compare("<", value, ZERO), const(-1), ZERO) if value.signed else ZERO
+    return ShiftRight(value.lo >> amount, value.hi >> amount, value, amount)
+
+
+def bits(value: Signal, start: int, count: int, signed: bool = False) -> Expr:
+    """A field of a packed signal as an integer of its own."""
+    lo, hi = (-(1 << (count - 1)), (1 << (count - 1)) - 1) if signed else (0, (1 << count) - 1)
+    return Bits(lo, hi, value, start, count)
+
+
+def pack(fields: Sequence[tuple[Expr, int]]) -> Expr:
+    """Values side by side, first lowest; each (value, field width)."""
+    return Pack(0, (1 << sum(w for _, w in fields)) - 1, tuple(fields))
+
+
+def compare(operator: str, left: Expr, right: Expr) -> Expr:
+    """A comparison, decided at once where the ranges decide it."""
+    known = {"<": (left.hi < right.lo, left.lo >= right.hi), ">=": (left.lo >= right.hi, left.hi < right.lo),
+             ">": (left.lo > right.hi, left.hi <= right.lo), "<=": (left.hi <= right.lo, left.lo > right.hi)}
+    always, never = known.get(operator, (False, False))
+    return ONE if always else ZERO if never else Compare(0, 1, operator, left, right)
+
+
+def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    if condition == ONE or then == otherwise:
+        return then
+    if condition == ZERO:
+        return otherwise
+    return Select(min(then.lo, otherwise.lo), max(then.hi, otherwise.hi), condition, then, otherwise)
+
+
+def all_of(*terms: Expr) -> Expr:
+    """Logical and of bits."""
+    left = tuple(t for t in terms if t != ONE)
+    if ZERO in left:
+        return ZERO
+    return ONE if not left else left[0] if len(left) == 1 else Logic(0, 1, "&", left)
+
+
+def any_of(*terms: Expr) -> Expr:
+    """Logical or of bits."""
+    left = tuple(t for t in terms if t != ZERO)
+    if ONE in left:
+        return ONE
+    return ZERO if not left else left[0] if len(left) == 1 else Logic(0, 1, "|", left)
+
+
+def negate(term: Expr) -> Expr:
+    """Logical not of a bit."""
+    if isinstance(term, Const):
+        return const(1 - term.lo)
+    return term.term if isinstance(term, Not) else Not(0, 1, term)
+
+
+def any_bit(value: Expr) -> Expr:
+    """Whether any bit of a slice is set."""
+    return AnyBit(0, 1, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """`target` takes `value` at the clock edge, while `enable` is set; `reset` is its value under `rst`."""
+
+    target: Signal
+    value: Expr
+    enable: Expr = ONE
+    reset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One write port and one registered read port; a word read while it is being written is undefined and must not be used."""
+
+    name: str
+    width: int
+    depth: int
+    write_enable: Expr
+    write_address: Expr
+    write_value: Expr
+    read_address: Expr
+    read_value: Signal
+    block: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Another module's instance; connections are (port, signal of this module)."""
+
+    module: str
+    name: str
+    connections: tuple[tuple[str, Signal], ...]
+
+
+@dataclass(slots=True)
+class Module:
+    """One hardware module under construction; `clk` and `rst` are implied inputs."""
+
+    name: str
+    header: tuple[str, ...] = ()
+    inputs: list[Signal] = field(default_factory=list)
+    outputs: list[Signal] = field(default_factory=list)
+    wires: list[tuple[Signal, Expr | None]] = field(default_factory=list)
+    assigns: list[tuple[Signal, Expr]] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+    memories: list[Memory] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    simulation_only: tuple[str, ...] = ()
+    """Verilog lines only a simulator sees."""
+
+    def input(self, name: str, width: int = 1) -> Signal:
+        self.inputs.append(signal(name, 0, (1 << width) - 1))
+        return self.inputs[-1]
+
+    def output(self, name: str, value: Expr) -> None:
+        """Drive an output port of the value's width."""
+        self.outputs.append(signal(name, 0, (1 << value.width) - 1))
+        self.wires.append((self.outputs[-1], value))
+
+    def wire(self, name: str, value: Expr, bounds: tuple[int, int] | None = None) -> Signal:
+        """Name a value; `bounds` replace its range where more is known about it, or more bits are wanted."""
+        made = signal(name, *(bounds or (value.lo, value.hi)))
+        self.wires.append((made, value))
+        return made
+
+    def net(self, name: str, width: int = 1) -> Signal:
+        """A wire driven by an instance."""
+        made = signal(name, 0, (1 << width) - 1)
+        self.wires.append((made, None))
+        return made
+
+    def register(self, name: str, value: Expr, enable: Expr = ONE, reset: int | None = None,
+                 bounds: tuple[int, int] | None = None) -> Signal:
+        """A register of the value's range (and of its reset value); `bounds` replace it where more is known."""
+        lo, hi = bounds or ((value.lo, value.hi) if reset is None else (min(value.lo, reset), max(value.hi, reset)))
+        made = signal(name, lo, hi)
+        self.registers.append(Register(made, value, enable, reset))
+        return made
+
+    def drive(self, target: Signal, value: Expr, enable: Expr = ONE, reset: int | None = None) -> None:
+        """A register whose signal was named first because its next value depends on it."""
+        self.registers.append(Register(target, value, enable, reset))
+
+    def counter(self, name: str, count: int, step: Expr) -> tuple[Signal, Expr]:
+        """A register that runs 0..count-1 and wraps, one per `step`; also the bit "at the last value"."""
+        value = signal(name, 0, count - 1)
+        last = compare("==", value, const(count - 1))
+        self.drive(value, select(last, ZERO, add(value, ONE)), step, 0)
+        return value, last

@@ -1,0 +1,277 @@
+// Drives every design of a Verilator bundle through its valid/ready streams, one design after another.
+//
+// bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table.
+// usage: harness FOLDER   where FOLDER/jobs.txt holds one line per run:
+//   design frames stall_seed stall_limit max_cycles drain      (stall_seed 0: never stall; max_cycles 0: no limit)
+// Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
+// FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
+// Cycle 1 is the first rising edge after reset.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "verilated.h"
+
+struct Port {
+    const char* name;
+    CData* valid;
+    CData* ready;
+    void* data;
+    size_t bytes;            // size of the Verilated port, one beat in a file
+    uint64_t beats;          // per frame
+};
+struct Ports {
+    const char* top;
+    CData* clk;
+    CData* rst;
+    std::vector<Port> inputs, outputs;
+};
+
+#include "bundle.h"
+
+namespace {
+
+enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kUnstable = 12, kTooLong = 13 };
+
+struct Run {
+    unsigned design = 0;
+    uint64_t frames = 0, stall_seed = 0, stall_limit = 0, max_cycles = 0, drain = 0;
+};
+
+// Bursty coin: keeps one stalling rate for a random while, then draws another; a seed of 0 never stalls.
+class Stall {
+public:
+    explicit Stall(uint64_t seed) : state_(seed) {}
+    bool next() {
+        if (!state_) return false;
+        if (!left_--) {
+            left_ = draw() % 24;
+            rate_ = kRates[draw() % 4];
+        }
+        return (draw() & 255) < rate_;
+    }
+
+private:
+    static constexpr unsigned kRates[4] = {0, 64, 128, 230};
+    uint64_t draw() {
+        state_ ^= state_ << 13;
+        state_ ^= state_ >> 7;
+        state_ ^= state_ << 17;
+        return state_ >> 11;
+    }
+    uint64_t state_, left_ = 0;
+    unsigned rate_ = 0;
+};
+constexpr unsigned Stall::kRates[4];
+
+// SplitMix64 finalizer: neighbouring seeds give unrelated, non-zero generator states.
+uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return (x ^ (x >> 31)) | 1;
+}
+
+struct Source {
+    Port port;
+    Stall stall;
+    std::vector<uint8_t> beats;
+    uint64_t sent = 0, total = 0;
+    bool offered = false;    // a valid beat stays offered until it is taken
+
+    void drive() {
+        if (!offered && sent < total && !stall.next()) {
+            std::memcpy(port.data, beats.data() + sent * port.bytes, port.bytes);
+            offered = true;
+        }
+        *port.valid = offered;
+    }
+};
+
+struct Sink {
+    Port port;
+    Stall stall;
+    FILE* file = nullptr;
+    std::vector<uint8_t> held;
+    uint64_t taken = 0, total = 0;
+    bool waiting = false;    // the last cycle showed a beat that was not taken
+};
+
+std::vector<uint8_t> read_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) {
+        std::printf("error cannot read %s\n", path.c_str());
+        std::exit(kUsage);
+    }
+    std::vector<uint8_t> bytes(static_cast<size_t>(file.tellg()));
+    file.seekg(0);
+    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return bytes;
+}
+
+class Simulator {
+public:
+    Simulator(Bundle& model, const Ports& ports, const Run& run, const std::string& prefix)
+        : model_(model), ports_(ports), run_(run), prefix_(prefix) {
+        uint64_t stream = run.stall_seed;
+        auto seed = [&] { return run.stall_seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0; };
+        for (size_t i = 0; i < ports.inputs.size(); ++i) {
+            sources_.push_back({ports.inputs[i], Stall(seed()), read_file(prefix + "_in" + std::to_string(i) + ".bin")});
+            sources_.back().total = run.frames * ports.inputs[i].beats;
+        }
+        for (size_t i = 0; i < ports.outputs.size(); ++i) {
+            sinks_.push_back({ports.outputs[i], Stall(seed())});
+            sinks_.back().file = std::fopen((prefix + "_out" + std::to_string(i) + ".bin").c_str(), "wb");
+            sinks_.back().held.resize(ports.outputs[i].bytes);
+            sinks_.back().total = run.frames * ports.outputs[i].beats;
+        }
+    }
+
+    int simulate() {
+        reset();
+        int code = kDone;
+        while (code == kDone && !finished()) code = step();
+        const uint64_t cycles = cycle_;
+        for (uint64_t i = 0; code == kDone && i < run_.drain; ++i) code = step();
+        for (Sink& sink : sinks_) std::fclose(sink.file);
+        FILE* file = std::fopen((prefix_ + "_frames.bin").c_str(), "wb");
+        std::fwrite(&cycles, sizeof cycles, 1, file);
+        std::fwrite(&first_output_, sizeof first_output_, 1, file);
+        std::fwrite(frame_cycles_.data(), sizeof(uint64_t), frame_cycles_.size(), file);
+        std::fclose(file);
+        return code;
+    }
+
+private:
+    void reset() {
+        *ports_.rst = 1;
+        for (Source& source : sources_) *source.port.valid = 0;
+        for (Sink& sink : sinks_) *sink.port.ready = 0;
+        for (int i = 0; i < 8; ++i) edge();
+        *ports_.rst = 0;
+    }
+
+    void edge() {
+        *ports_.clk = 0;
+        model_.eval();
+        *ports_.clk = 1;
+        model_.eval();
+    }
+
+    bool finished() const {
+        for (const Source& source : sources_) if (source.sent < source.total) return false;
+        for (const Sink& sink : sinks_) if (sink.taken < sink.total) return false;
+        return true;
+    }
+
+    // One clock cycle: drive, settle, look at the handshakes, clock.
+    int step() {
+        ++cycle_;
+        for (Source& source : sources_) source.drive();
+        for (Sink& sink : sinks_) *sink.port.ready = !sink.stall.next();
+        *ports_.clk = 0;
+        model_.eval();
+        bool moved = false;
+        for (Source& source : sources_) {
+            if (source.offered && *source.port.ready) {
+                ++source.sent;
+                source.offered = false;
+                moved = true;
+            }
+        }
+        for (Sink& sink : sinks_) {
+            const int code = look(sink, moved);
+            if (code != kDone) return code;
+        }
+        *ports_.clk = 1;
+        model_.eval();
+        if (moved) {
+            quiet_ = 0;
+            note_frames();
+        } else if (++quiet_ > run_.stall_limit && !finished()) {
+            return fail(kStuck, "no beat moved");
+        }
+        if (run_.max_cycles && cycle_ >= run_.max_cycles && !finished()) return fail(kTooLong, "cycle limit reached");
+        return kDone;
+    }
+
+    int look(Sink& sink, bool& moved) {
+        const Port& port = sink.port;
+        if (sink.waiting && (!*port.valid || std::memcmp(port.data, sink.held.data(), port.bytes)))
+            return fail(kUnstable, port.name);
+        sink.waiting = false;
+        if (!*port.valid) return kDone;
+        if (!*port.ready) {
+            std::memcpy(sink.held.data(), port.data, port.bytes);
+            sink.waiting = true;
+            return kDone;
+        }
+        if (sink.taken == sink.total) return fail(kTooMany, port.name);
+        std::fwrite(port.data, 1, port.bytes, sink.file);
+        if (!first_output_) first_output_ = cycle_;
+        ++sink.taken;
+        moved = true;
+        return kDone;
+    }
+
+    void note_frames() {
+        while (frame_cycles_.size() < run_.frames) {
+            for (const Sink& sink : sinks_) if (sink.taken < (frame_cycles_.size() + 1) * sink.port.beats) return;
+            frame_cycles_.push_back(cycle_);
+            std::printf("frame %zu\n", frame_cycles_.size());
+            std::fflush(stdout);
+        }
+    }
+
+    int fail(Exit code, const char* what) {
+        std::printf("failed %u %llu %s|", run_.design, static_cast<unsigned long long>(cycle_), what);
+        for (const Source& source : sources_) count(source.port.name, source.sent, source.total);
+        std::printf("|");
+        for (const Sink& sink : sinks_) count(sink.port.name, sink.taken, sink.total);
+        std::printf("\n");
+        return code;
+    }
+
+    static void count(const char* name, uint64_t done, uint64_t total) {
+        std::printf(" %s %llu of %llu", name, static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
+    }
+
+    Bundle& model_;
+    const Ports& ports_;
+    Run run_;
+    std::string prefix_;
+    std::vector<Source> sources_;
+    std::vector<Sink> sinks_;
+    std::vector<uint64_t> frame_cycles_;
+    uint64_t cycle_ = 0, quiet_ = 0, first_output_ = 0;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 2) return kUsage;
+    const std::string folder = arguments[1];
+    VerilatedContext context;
+    context.randReset(2);    // registers without a reset start at reproducible random values
+    context.randSeed(1);
+    Bundle model(&context);
+    const std::vector<Ports> designs = describe(model);
+    for (const Ports& ports : designs) *ports.rst = 1;
+    std::ifstream jobs(folder + "/jobs.txt");
+    std::string line;
+    for (unsigned index = 0; std::getline(jobs, line); ++index) {
+        std::istringstream fields(line);
+        Run run;
+        fields >> run.design >> run.frames >> run.stall_seed >> run.stall_limit >> run.max_cycles >> run.drain;
+        if (!fields || run.design >= designs.size()) return kUsage;
+        std::printf("run %u\n", index);
+        const int code = Simulator(model, designs[run.design], run, folder + "/" + std::to_string(index)).simulate();
+        if (code != kDone) return code;
+    }
+    model.final();
+    return kDone;
+}

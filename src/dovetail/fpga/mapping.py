@@ -1,0 +1,249 @@
+"""From graph nodes to engines: stream formats of tensors, what can be mapped, and the engines of each operator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dovetail.cost.adder_graph import IntMatrix
+from dovetail.cost.streaming import Raster
+from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.layers import (
+    Layer,
+    Rescale,
+    global_average_engine,
+    join_engine,
+    largest,
+    pad_engine,
+    padded,
+    weighted,
+    window_engine,
+)
+from dovetail.fpga.engines.stream import Engine, Format
+from dovetail.ir import (
+    Add,
+    AvgPool,
+    Clip,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Reduce,
+    Reshape,
+    Scheme,
+    Window,
+)
+from dovetail.numerics.fixed import integer_bounds
+from dovetail.numerics.ranges import stored_ranges
+from dovetail.numerics.reference import accumulator_exponents
+
+Formats = Mapping[str, Format]
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Distinct Verilog identifiers for network names, such that none runs into another one's helper modules."""
+    found: dict[str, str] = {}
+    used: set[str] = set()
+    for name in names:
+        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if not clean[:1].isalpha() or clean.startswith(("fork_", "fifo_")):
+            clean = f"n{clean}"
+        choice, number = clean, 2
+        while used & (family := {choice + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo")}):
+            choice, number = f"{clean}_{number}", number + 1
+        used |= family
+        found[name] = choice
+    return found
+
+
+def scheme_of(graph: Graph, tensor: str) -> Scheme:
+    scheme = graph.tensors[tensor].scheme
+    if scheme is None:
+        raise UnsupportedError(f"tensor {tensor}: float values; hardware is generated from a quantized graph, quantize it first")
+    return scheme
+
+
+def stream_formats(graph: Graph) -> dict[str, Format]:
+    """The stream of every tensor that has one; flattened tensors keep the pixels they came from."""
+    if not graph.quantized:
+        missing = next(t.name for t in graph.tensors.values() if t.scheme is None)
+        scheme_of(graph, missing)
+    ranges, formats = stored_ranges(graph), dict[str, Format]()
+    for tensor in (*graph.inputs, *(n.output for n in graph.nodes)):
+        node, shape, scheme = graph.producer(tensor), graph.shape(tensor), scheme_of(graph, tensor)
+        if isinstance(node, Node) and isinstance(node.op, Reshape):
+            source = formats.get(node.inputs[0])
+            if source is not None and flattens(source, shape):
+                formats[tensor] = source
+            continue
+        if shape[0] != 1 or len(shape) not in (2, 4):
+            continue
+        size = shape[1:] if len(shape) == 4 else (shape[1], 1, 1)
+        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Concat):
+            source = formats.get(node.inputs[0])
+            if source is None:
+                continue
+            size = (source.channels, source.height, source.width)
+        known = ranges[tensor]
+        formats[tensor] = Format(size[0], scheme.bits, scheme.signed, known.lo, known.hi, size[1], size[2])
+    return formats
+
+
+def flattens(source: Format, shape: tuple[int, ...]) -> bool:
+    """Whether a reshape to `shape` only relabels the stream: a flattening, or an added or dropped 1x1."""
+    flat = (1, source.channels * source.beats)
+    return shape in (flat, (1, source.channels, source.height, source.width)) or (source.beats == 1 and shape == (*flat, 1, 1))
+
+
+def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None:
+    """Why a node cannot be mapped, in one sentence; None if it can."""
+    if graph.shape(node.output)[0] != 1:
+        return f"{node.name}: batch size {graph.shape(node.output)[0]}; hardware takes one frame at a time"
+    for tensor in (*node.inputs, node.output):
+        if tensor not in formats:
+            shape = "x".join(map(str, graph.shape(tensor)))
+            return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
+    inputs = [formats[t] for t in node.inputs]
+    match node.op:
+        case Conv() | Gemm() | GlobalAvgPool() | Clip() | Reshape():
+            return None
+        case MaxPool():
+            return _max_pool_reason(node.op, node.name, inputs[0])
+        case AvgPool():
+            if _divisor(graph, node) is None:
+                return f"{node.name}: the average divides by a count that depends on the position; count the padding instead"
+            return None
+        case Add() | Reduce() | Concat():
+            return _join_reason(graph, node, inputs)
+        case _:
+            return f"{node.name}: no engine for {node.op.kind}"
+
+
+def _max_pool_reason(op: MaxPool, name: str, form: Format) -> str | None:
+    raster = Raster(op.window, form.height, form.width)
+    for inside, count, taps in ((raster.row_inside, raster.output_size[0], op.window.kernel[0]),
+                                (raster.column_inside, raster.output_size[1], op.window.kernel[1])):
+        seen = np.zeros(count, dtype=bool)
+        for tap in range(taps):
+            seen[slice(*inside(tap))] = True
+        if not seen.all():
+            return f"{name}: a window lies in the padding alone and has no largest value; shrink the padding"
+    return None
+
+
+def _join_reason(graph: Graph, node: Node, inputs: list[Format]) -> str | None:
+    if len({(f.height, f.width) for f in inputs}) != 1:
+        return f"{node.name}: inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
+    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    if isinstance(node.op, Concat):
+        if node.op.axis != 1:
+            return f"{node.name}: joins along axis {node.op.axis}; only channels (axis 1) lie side by side in a beat"
+        return f"{node.name}: joins flattened maps, whose features are not channels of one beat" if flat else None
+    if len({f.channels for f in inputs}) != 1:
+        return f"{node.name}: inputs stream {[f.channels for f in inputs]} channels; they must agree"
+    return f"{node.name}: bias per feature of a flattened map; reduce before flattening" if flat and node.params else None
+
+
+def _divisor(graph: Graph, node: Node) -> int | None:
+    """The constant count an average divides by; None if it depends on the position."""
+    counts = np.unique(np.asarray(node.op.divisor(graph.input_shapes(node)), dtype=np.float64))
+    return int(counts[0]) if counts.size == 1 else None
+
+
+def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str) -> tuple[Engine, ...]:
+    """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names."""
+    inputs, output = tuple(formats[t] for t in node.inputs), formats[node.output]
+    heading = (f"{node.name}: {node.op.kind} {node.op.attributes()}".rstrip(),
+               f"{' + '.join(map(str, inputs))} -> {output}; one pixel of all channels per clock.")
+    layer = Layer(module, label, heading, inputs, output)
+    match node.op:
+        case Conv():
+            return _windowed(layer, node.op.window, 0, *_filters(graph, node, _conv_matrix(graph, node)))
+        case Gemm():
+            matrix = graph.constants[node.params[0]].array.astype(np.int64)
+            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), 0, *_filters(graph, node, matrix))
+        case AvgPool():
+            taps = node.op.window.kernel[0] * node.op.window.kernel[1]
+            sums = np.repeat(np.eye(output.channels, dtype=np.int64), taps, axis=1)
+            return _windowed(layer, node.op.window, 0, sums, [0] * output.channels, _rescale(graph, node))
+        case MaxPool():
+            return _windowed(layer, node.op.window, inputs[0].lo, None, (), _rescale(graph, node))
+        case GlobalAvgPool():
+            return (global_average_engine(layer, _rescale(graph, node)),)
+        case Add() | Clip() | Concat() | Reduce():
+            return (join_engine(layer, weighted(layer, *_join(graph, node, inputs))),)
+        case _:
+            raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
+
+
+def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
+              rescale: Rescale) -> tuple[Engine, ...]:
+    """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum."""
+    (form,) = layer.inputs
+    front: tuple[Engine, ...] = ()
+    if not Raster(window, form.height, form.width).masks_suffice:
+        wide = padded(form, window.pads, fill)
+        heading = (f"{layer.label}: explicit padding {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
+        front = (pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill),)
+        layer, window = replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
+    compute = largest(layer, rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
+    return (*front, window_engine(layer, window, fill, compute))
+
+
+def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:
+    """Weights as (filters, channels * kernel), zero outside each filter's group."""
+    assert isinstance(node.op, Conv)
+    weight = graph.constants[node.params[0]].array.astype(np.int64)
+    channels, groups = graph.shape(node.inputs[0])[1], node.op.groups
+    full = np.zeros((node.op.filters, channels, *weight.shape[2:]), dtype=np.int64)
+    filters, reads = node.op.filters // groups, channels // groups
+    for g in range(groups):
+        full[g * filters:(g + 1) * filters, g * reads:(g + 1) * reads] = weight[g * filters:(g + 1) * filters]
+    return full.reshape(node.op.filters, -1)
+
+
+def _filters(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
+    bias = graph.constants[node.params[1]].array if len(node.params) > 1 else np.zeros(len(matrix), dtype=np.int64)
+    return matrix, [int(b) for b in bias], _rescale(graph, node)
+
+
+def _rescale(graph: Graph, node: Node) -> Rescale:
+    """How a node's accumulator becomes its stored output."""
+    scheme, channels = scheme_of(graph, node.output), graph.shape(node.output)[1]
+    if scheme.bits == 32:
+        return Rescale(1, None, (scheme.lo, scheme.hi))
+    exponents = accumulator_exponents(graph, node)
+    each = exponents if len(exponents) > 1 else exponents * channels
+    divisor = _divisor(graph, node)
+    assert divisor is not None
+    return Rescale(divisor, tuple(scheme.exponent - e for e in each), integer_bounds(node.op.bounds, scheme))
+
+
+def _join(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
+    """Elementwise operators as a matrix over the channels of all inputs, aligned to the finest exponent."""
+    exponents = []
+    for tensor, form in zip(node.inputs, inputs, strict=True):
+        found = scheme_of(graph, tensor).exponents
+        exponents.append(found if len(found) > 1 else found * form.channels)
+    finest = min(min(e) for e in exponents)
+    blocks = [np.diag([1 << (e - finest) for e in each]) for each in exponents]
+    if isinstance(node.op, Concat):
+        total = sum(len(b) for b in blocks)
+        matrix = np.zeros((total, total), dtype=np.int64)
+        at = 0
+        for block in blocks:
+            matrix[at:at + len(block), at:at + len(block)] = block
+            at += len(block)
+    else:
+        matrix = np.concatenate(blocks, axis=1)
+    scheme = scheme_of(graph, node.output)
+    stored = [int(b) for b in graph.constants[node.params[0]].array] if node.params else [0] * len(matrix)
+    bias = [b << (e - finest) for b, e in zip(stored, sum(exponents, ()), strict=False)]
+    shifts = None if scheme.bits == 32 else (scheme.exponent - finest,) * len(matrix)
+    return matrix, bias, Rescale(1, shifts, integer_bounds(node.op.bounds, scheme))

@@ -1,0 +1,90 @@
+"""FPGA parts: generated RTL on disk, run in Verilator; what is simulated is the files, not what they were made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.errors import BuildError
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.simulate import Simulation, simulate
+from dovetail.ir import Array, Graph
+from dovetail.numerics.reference import run_integer
+
+SIMULATED_ADDERS = 20_000
+"""Designs up to this many adders are simulated; compiling larger ones takes tens of minutes, so they are emulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class FpgaPart:
+    """A segment as hardware: `run` simulates its Verilog clock by clock."""
+
+    graph: Graph
+    design: Design
+    on_simulated: Callable[[Simulation], None] | None = None
+
+    @property
+    def emulated(self) -> bool:
+        return self.design.adders > SIMULATED_ADDERS
+
+    @property
+    def backend(self) -> str:
+        return "emulated" if self.emulated else "verilator"
+
+    @property
+    def note(self) -> str:
+        if self.emulated:
+            return (f"{self.design.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
+                    "computed by the integer reference, RTL unproven")
+        return f"generated RTL simulated in Verilator, {self.design.adders} adders"
+
+    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
+        if self.emulated:
+            return run_integer(self.graph, inputs)
+        streams = {port.tensor: as_pixels(port, np.asarray(inputs[port.tensor])) for port in self.design.inputs}
+        simulation = simulate(self.design, streams, on_frame=on_frame)
+        if self.on_simulated is not None:
+            self.on_simulated(simulation)
+        return {name: self._as_tensor(name, pixels) for name, pixels in simulation.outputs.items()}
+
+    def _as_tensor(self, name: str, pixels: Array) -> Array:
+        tensor = self.graph.tensors[name]
+        return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
+
+
+def as_pixels(port: StreamPort, x: Array) -> Array:
+    """A tensor's frames in the stream's geometry (frames, channels, height, width); flattening keeps C order."""
+    return x.reshape(x.shape[0], port.channels, port.height, port.width)
+
+
+def write_part(graph: Graph, folder: Path) -> Design:
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports."""
+    design = build_design(graph, graph.name)
+    target = folder / graph.name
+    target.mkdir(parents=True)
+    for name, text in design.files.items():
+        (target / name).write_text(text, encoding="utf-8")
+    description = {**asdict(design), "files": list(design.files), "schema": 1}
+    (target / "design.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    return design
+
+
+def load_design(folder: Path) -> Design:
+    """A stored design with the Verilog text as it is on disk now."""
+    try:
+        known = json.loads((folder / "design.json").read_text(encoding="utf-8"))
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
+        return Design(known["top"], files, tuple(StreamPort(**p) for p in known["inputs"]),
+                      tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
+                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
+
+
+def load_part(graph: Graph, folder: Path, on_simulated: Callable[[Simulation], None] | None = None) -> FpgaPart:
+    return FpgaPart(graph, load_design(folder / graph.name), on_simulated)

@@ -1,0 +1,234 @@
+"""Simulate designs clock by clock with Verilator and return what leaves their streams.
+
+Verilog may report FIFO high-water marks: a line `high_water INSTANCE MARK` printed by a `final` block, with `%m` as INSTANCE,
+lands in `Simulation.high_water` under the instance path below the top module.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.errors import MismatchError, ToolError, UsageError
+from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
+from dovetail.fpga.verilate import PROGRAM, build
+
+Integers = npt.NDArray[np.integer[Any]]
+
+RUN_TIMEOUT_S = 3600.0
+RUN_MEMORY_BYTES = 8 * GIBIBYTE
+QUIET_CYCLES = 20_000
+"""Cycles without any beat after which a design counts as stuck, at least; a design's own latency raises it."""
+DRAIN_CYCLES = 256
+"""Cycles a finished design is watched for beats that nobody asked for."""
+STUCK, TOO_MANY, UNSTABLE, TOO_LONG = 10, 11, 12, 13
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Result of one simulation; cycles count rising clock edges, 1 being the first after reset."""
+
+    outputs: Mapping[str, npt.NDArray[np.int64]]
+    """Values by tensor name, shaped (frames, channels, height, width)."""
+    cycles: int
+    """Cycle in which the last beat moved."""
+    first_output_cycle: int
+    frame_cycles: tuple[int, ...]
+    """Cycle in which the last beat of each frame left."""
+    high_water: Mapping[str, int] = field(default_factory=dict)
+    wall_s: float = 0.0
+    """Seconds for the whole call, build included where it was not cached; a bundle's for each of its simulations."""
+
+
+def simulate(
+    design: Design,
+    inputs: Mapping[str, Integers],
+    stall_seed: int | None = None,
+    max_cycles: int | None = None,
+    on_frame: Callable[[int], None] | None = None,
+) -> Simulation:
+    """Send frames back to back through a design and collect every output.
+
+    `inputs` holds (frames, channels, height, width) or (frames, values) integers by tensor name. A `stall_seed` withholds
+    valid and ready at random, in bursts. `on_frame` hears the number of finished frames. Raises MismatchError when the design
+    locks up, sends too much, breaks the valid/ready protocol or needs more than `max_cycles`.
+    """
+    return _simulate([(design, inputs)], stall_seed, max_cycles, on_frame)[0]
+
+
+def simulate_many(
+    jobs: Sequence[tuple[Design, Mapping[str, Integers]]],
+    stall_seed: int | None = None,
+) -> list[Simulation]:
+    """Simulate many designs with one build, one after another, each as `simulate` would."""
+    return _simulate(jobs, stall_seed, None, None) if jobs else []
+
+
+def _simulate(
+    jobs: Sequence[tuple[Design, Mapping[str, Integers]]],
+    stall_seed: int | None,
+    max_cycles: int | None,
+    on_frame: Callable[[int], None] | None,
+) -> list[Simulation]:
+    start = time.monotonic()
+    frames = [_frames(design, inputs) for design, inputs in jobs]
+    distinct: list[Design] = []
+    for design, _ in jobs:
+        if design not in distinct:
+            distinct.append(design)
+    program = build(distinct)
+    with tempfile.TemporaryDirectory(prefix="dovetail-") as name:
+        folder = Path(name)
+        lines = []
+        for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
+            for number, port in enumerate(design.inputs):
+                pack(port, inputs[port.tensor], count).tofile(folder / f"{index}_in{number}.bin")
+            quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
+            seed = 0 if stall_seed is None else 1 + stall_seed
+            lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")
+        (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
+        high_water = _run(program, folder, distinct, on_frame)
+        wall_s = time.monotonic() - start
+        return [
+            _collect(folder, index, design, count, high_water[distinct.index(design)], wall_s)
+            for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
+        ]
+
+
+def _frames(design: Design, inputs: Mapping[str, Integers]) -> int:
+    """Number of frames, the same for every input; checks names, shapes and value ranges."""
+    if {port.tensor for port in design.inputs} != set(inputs):
+        wanted, found = ", ".join(sorted(port.tensor for port in design.inputs)), ", ".join(sorted(inputs))
+        raise UsageError(f"simulation of {design.top}: inputs are {found or 'none'}; the design takes {wanted}")
+    counts = {port.tensor: _checked_frames(design, port, np.asarray(inputs[port.tensor])) for port in design.inputs}
+    if len(set(counts.values())) != 1:
+        raise UsageError(f"simulation of {design.top}: inputs differ in frames, {counts}; give every input the same number")
+    return next(iter(counts.values()))
+
+
+def _checked_frames(design: Design, port: StreamPort, values: Integers) -> int:
+    where = f"simulation of {design.top}, input {port.tensor}"
+    shape = (port.channels, port.height, port.width)
+    if values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape)):
+        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
+    if values.ndim == 4 and values.shape[1:] != shape:
+        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
+    if not np.issubdtype(values.dtype, np.integer):
+        raise UsageError(f"{where}: values are {values.dtype}; integers are needed")
+    low, high = (-(1 << (port.bits - 1)), (1 << (port.bits - 1)) - 1) if port.signed else (0, (1 << port.bits) - 1)
+    if int(values.min()) < low or int(values.max()) > high:
+        raise UsageError(f"{where}: values span {values.min()} to {values.max()}; the port carries {low} to {high}")
+    return len(values)
+
+
+def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[dict[str, int]]:
+    """Run the program over the jobs of a folder; returns high-water marks by design and instance."""
+    high_water: list[dict[str, int]] = [{} for _ in designs]
+    failure: list[str] = []
+
+    def listen(line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "frame" and on_frame is not None:
+            on_frame(int(rest))
+        elif word == "failed":
+            failure.append(rest)
+        elif match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
+            high_water[int(match[1])][match[2]] = int(match[3])
+
+    command = Command(
+        tool="simulation",
+        arguments=(str(program / PROGRAM), str(folder)),
+        cwd=program,
+        log=folder / "simulation.log",
+        timeout_s=RUN_TIMEOUT_S,
+        memory_bytes=RUN_MEMORY_BYTES,
+        on_line=listen,
+        accept=(0, STUCK, TOO_MANY, UNSTABLE, TOO_LONG),
+    )
+    code = run_tool(command)
+    if code:
+        if not failure:
+            raise ToolError(f"simulation: exit code {code} without a reason; delete the cache and try again")
+        raise MismatchError(_explain(code, failure[0], designs))
+    return high_water
+
+
+def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
+    """Sentence for a failed run; `report` is `DESIGN CYCLE WHAT| input counts| output counts`."""
+    head, sent, taken = report.split("|")
+    index, cycle, what = head.split(" ", 2)
+    where = f"simulation of {designs[int(index)].top}: cycle {cycle}"
+    beats = f"beats sent:{sent}; beats received:{taken}"
+    return {
+        STUCK: f"{where}: deadlock, no beat moved for long; {beats}; check FIFO depths and ready logic",
+        TOO_MANY: f"{where}: output {what} sends more beats than its frames hold; {beats}; check counters and valid logic",
+        UNSTABLE: f"{where}: output {what} changed or withdrew a beat before it was taken; {beats}; hold it until ready",
+        TOO_LONG: f"{where}: not finished, max_cycles reached; {beats}; allow more cycles or send fewer frames",
+    }[code]
+
+
+def _collect(
+    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float
+) -> Simulation:
+    outputs = {
+        port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
+        for number, port in enumerate(design.outputs)
+    }
+    counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
+    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s)
+
+
+def beat_bytes(data_bits: int) -> int:
+    """Bytes of a Verilated port: 1, 2, 4 or 8 up to 64 bits, then as many 32-bit words as needed."""
+    for size in (1, 2, 4, 8):
+        if data_bits <= 8 * size:
+            return size
+    return 4 * -(-data_bits // 32)
+
+
+def _lane(port: StreamPort) -> np.dtype[np.unsignedinteger[Any]]:
+    """Smallest little-endian unsigned integer that holds one channel; negative values keep their low bits in it."""
+    return np.dtype(f"<u{beat_bytes(port.bits)}")
+
+
+def pack(port: StreamPort, values: Integers, frames: int) -> npt.NDArray[np.uint8]:
+    """Beats of all frames in the byte layout of the port (little-endian), shaped (frames * beats, bytes)."""
+    ordered = np.asarray(values).reshape(frames, port.channels, port.beats).transpose(0, 2, 1)
+    channels = np.ascontiguousarray(ordered.reshape(frames * port.beats, port.channels).astype(_lane(port)))
+    packed = np.zeros((len(channels), beat_bytes(port.data_bits)), dtype=np.uint8)
+    octets = channels.view(np.uint8).reshape(len(channels), port.channels, -1)
+    if port.bits % 8 == 0:
+        used = octets[:, :, : port.bits // 8].reshape(len(channels), -1)
+    else:
+        bits = np.unpackbits(octets, axis=2, count=port.bits, bitorder="little").reshape(len(channels), -1)
+        used = np.packbits(bits, axis=1, bitorder="little")
+    packed[:, : used.shape[1]] = used
+    return packed
+
+
+def unpack(port: StreamPort, octets: npt.NDArray[np.uint8], frames: int) -> npt.NDArray[np.int64]:
+    """Values of all frames from the byte layout of the port, shaped (frames, channels, height, width)."""
+    beats = octets.reshape(frames * port.beats, beat_bytes(port.data_bits))
+    wide = np.zeros((len(beats), port.channels, _lane(port).itemsize), dtype=np.uint8)
+    if port.bits % 8 == 0:
+        size = port.bits // 8
+        wide[:, :, :size] = beats[:, : port.channels * size].reshape(len(beats), port.channels, size)
+    else:
+        bits = np.unpackbits(beats, axis=1, count=port.data_bits, bitorder="little")
+        used = np.packbits(bits.reshape(len(beats), port.channels, port.bits), axis=2, bitorder="little")
+        wide[:, :, : used.shape[2]] = used
+    values = wide.view(_lane(port)).reshape(len(beats), port.channels).astype(np.int64)
+    if port.signed:
+        sign = np.int64(1) << np.int64(port.bits - 1)
+        values = (values ^ sign) - sign
+    ordered = values.reshape(frames, port.beats, port.channels).transpose(0, 2, 1)
+    return np.ascontiguousarray(ordered).reshape(frames, port.channels, port.height, port.width)

@@ -1,0 +1,28 @@
+"""GPU parts: an ordinary ONNX sub-model to take along, and bit-exact emulation wherever no GPU executor is built in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.numerics.reference import run_integer
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedGpuPart:
+    """A segment planned for a GPU, computed by the reference interpreter: same integers, not its speed."""
+
+    graph: Graph
+    backend: str = "emulated"
+    note: str = "GPU part emulated on the CPU by the integer reference; its time is the plan's estimate, not a measurement"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return run_integer(self.graph, inputs)
+
+
+def write_part(graph: Graph, folder: Path) -> None:
+    """Store a segment as an ONNX sub-model with integer boundaries."""
+    (folder / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))

@@ -1,0 +1,133 @@
+"""Plans anyone would try first: one device for all, even shares, node by node. Every plan prints them beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.errors import UnsupportedError
+from dovetail.ir import Axis, Node
+from dovetail.partition.evaluate import TOLERANCE, cost_node, delivery
+from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
+from dovetail.partition.problem import Problem, divide, even_cuts, price_pieces
+from dovetail.partition.tables import options, tabulate
+from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+from dovetail.platform.device import Kind
+
+Columns = Callable[[Node], Sequence[Split]]
+EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
+"""Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
+
+
+def single(problem: Problem, kind: Kind) -> Assignment | None:
+    """Everything on the first device of a kind that can run it all; fixed nodes stay where they are."""
+    for device in problem.platform.of_kind(kind):
+        able = all(n.name in problem.fixed or price_pieces(problem, n, None, device.name, [(0, 1)]) for n in problem.graph.nodes)
+        if able:
+            return {n.name: problem.fixed.get(n.name, whole_on(device.name)) for n in problem.graph.nodes}
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """A plan for the first nodes."""
+
+    splits: Mapping[str, Split]
+    layouts: Mapping[str, Layout]
+    latency_s: float
+    energy_j: float
+    used: Mapping[tuple[str, str], float]
+
+
+def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Partial | None:
+    """The plan with one more node, None if a budget is exceeded or the device cannot."""
+    try:
+        cost = cost_node(problem, node, split, work_of(problem, node, split, plan.layouts))
+    except UnsupportedError:
+        return None
+    used = _with_usage(problem, plan.used, cost)
+    if used is None:
+        return None
+    layout = output_layout(problem, node, split)
+    home = delivery(problem, node.output, layout) if node.output in problem.graph.outputs else (0.0, 0.0)
+    return _Partial({**plan.splits, node.name: split}, {**plan.layouts, node.output: layout},
+                    plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used)
+
+
+def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: NodeCost) -> dict[tuple[str, str], float] | None:
+    grown = dict(used)
+    for device, resource, limit in problem.budgets:
+        own = cost.resources.get(device, {}).get(resource, 0.0)
+        key = (device, resource)
+        grown[key] = used.get(key, 0.0) + own if problem.shared_budget else own
+        if grown[key] > limit * (1 + TOLERANCE):
+            return None
+    return grown
+
+
+def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
+    """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
+    plans = [_Partial({}, input_layouts(problem), 0.0, 0.0, {})]
+    for node in problem.graph.nodes:
+        grown = [new for plan in plans for split in choices(node) if (new := _extended(problem, plan, node, split)) is not None]
+        plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j))[:width]
+    return plans[0].splits if plans else None
+
+
+def greedy(problem: Problem) -> Assignment | None:
+    """Node by node the column that is best given the past, within the budget left."""
+    layouts = {t: (layout,) for t, layout in input_layouts(problem).items()}
+    limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+    used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
+    splits: dict[str, Split] = {}
+    for node in problem.graph.nodes:
+        own = options(problem, node)
+        table = tabulate(problem, own, layouts)
+        fits = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
+        if not fits.any():
+            return None
+        latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
+        scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
+        best = int(np.where(fits, scores, np.inf).argmin())
+        latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
+        splits[node.name], layouts[node.output] = own.splits[best], (own.layouts[own.layout_of[best]],)
+    return splits
+
+
+def balanced(problem: Problem) -> Assignment | None:
+    """Every divisible node divided evenly among the devices that can take it, fewer devices where the budget ends."""
+    plan: _Partial | None = _Partial({}, input_layouts(problem), 0.0, 0.0, {})
+    for node in problem.graph.nodes:
+        assert plan is not None, "the loop ends when a node finds no place"
+        options = [problem.fixed[node.name]] if node.name in problem.fixed else _even_splits(problem, node)
+        plan = next((new for s in options if (new := _extended(problem, plan, node, s)) is not None), None)
+        if plan is None:
+            return None
+    return plan.splits if plan is not None else None
+
+
+def _even_splits(problem: Problem, node: Node) -> list[Split]:
+    """Even splits over all capable devices, then over fewer, dropping those with budgets first; whole placements last."""
+    capable = [d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)])]
+    by_need = sorted(capable, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
+    shapes = problem.graph.input_shapes(node)
+    found: list[Split] = []
+    for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
+        extent = node.op.extent(axis, shapes)
+        for count in range(min(len(capable), extent), 1, -1):
+            devices = sorted(by_need[:count], key=problem.devices.index)
+            found.append(divide(axis, even_cuts(extent, count), extent, devices))
+        break
+    hosts_first = sorted(capable, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
+    return found + [whole_on(d) for d in hosts_first]
+
+
+BASELINES: dict[str, Callable[[Problem], Assignment | None]] = {
+    "cpu": lambda p: single(p, Kind.CPU),
+    "gpu": lambda p: single(p, Kind.GPU),
+    "fpga": lambda p: single(p, Kind.FPGA),
+    "greedy": greedy,
+    "balanced": balanced,
+}

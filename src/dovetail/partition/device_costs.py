@@ -1,0 +1,25 @@
+"""The cost room behind the partitioner's protocol."""
+
+from __future__ import annotations
+
+from dovetail import cost
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.ir import Axis, Graph, Node
+from dovetail.platform.device import Device, Platform
+
+
+class DeviceCosts:
+    """Costs from the devices' own models."""
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        return cost.costs_of(graph, node, axis, starts, stops, device)
+
+    def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
+        return cost.why_not(graph, node, device)
+
+    def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
+        return cost.reduce_costs(graph, node, parts, device)
+
+    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
+        return cost.transfer_costs(platform, source, target, sizes)

@@ -1,0 +1,153 @@
+"""The only judge of plans: latency, energy, resources and legality of an assignment.
+
+Nodes run one after another in topological order; the plan's latency is the sum of what each adds, plus bringing
+every graph output home to the host (one after another). Graph inputs start on the host.
+
+One node: each piece needs the regions its operator's share reads. What of them lies on another device is fetched,
+one transfer per piece and source device (all inputs together), over the platform's route, which it occupies from end
+to end for its whole duration. Transfers start in order of their target, then of their source, in platform order; those that
+share a direction of a link (or a half-duplex link) wait for each other, others overlap. A tensor lives where its pieces
+were computed; copies are not kept, so every consumer pays its own transfers.
+
+`concurrent`: a piece computes when all its input has arrived, pieces run at once, and the node takes until the last is
+done. `sequential`: all transfers and computations add. In an input-channel split every piece away from the reducer then
+sends int32 sums of the whole output there (links as above), the sum is added after the last arrival, and the tensor
+lives on the reducer.
+
+A piece costs `fused_s` if every input was produced by a node and nothing at all had to be fetched for it, else `alone_s`.
+Energy = energy of pieces and sums + link energy + idle power of all devices x latency. Resources add up over the whole
+network (`shared_budget`) or, to reproduce papers that judge layers one at a time, must fit node by node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dovetail.errors import UsageError
+from dovetail.ir import Node
+from dovetail.partition.plan import Assignment, Mode, NodeCost, Split
+from dovetail.partition.problem import Problem
+from dovetail.partition.work import Layout, Move, Work, check_split, deliveries, input_layouts, occupy, output_layout, work_of
+
+TOLERANCE = 1e-9
+"""Relative slack of limits, for the rounding of sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A judged assignment. `nodes` and the delivery of outputs add up to latency and energy (idle power included).
+
+    `resources`: device to resource to amount used, for limited resources. `violations` name each limit missed.
+    """
+
+    latency_s: float
+    energy_j: float
+    objective: float
+    nodes: tuple[NodeCost, ...]
+    delivery_s: float
+    delivery_j: float
+    resources: Mapping[str, Mapping[str, float]]
+    violations: tuple[str, ...]
+
+    @property
+    def feasible(self) -> bool:
+        return not self.violations
+
+
+def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
+    """Judge an assignment of all nodes; UsageError if a split is illegal, `violations` if a limit is missed."""
+    layouts = input_layouts(problem)
+    costs: list[NodeCost] = []
+    for node in problem.graph.nodes:
+        if node.name not in assignment:
+            raise UsageError(f"assignment: node {node.name} is missing; every node of the graph needs a split")
+        split = assignment[node.name]
+        check_split(problem, node, split)
+        costs.append(cost_node(problem, node, split, work_of(problem, node, split, layouts)))
+        layouts[node.output] = output_layout(problem, node, split)
+    home = [delivery(problem, t, layouts[t]) for t in problem.graph.outputs]
+    delivery_s, delivery_j = sum(s for s, _ in home), sum(j for _, j in home)
+    latency = sum(c.latency_s for c in costs) + delivery_s
+    energy = sum(c.energy_j for c in costs) + delivery_j
+    used = _usage(problem, costs)
+    return Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
+                      _violations(problem, used, latency, energy))
+
+
+def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
+    """What one node adds to a plan; `compute_s` is that of the piece that finishes last, the rest of the time is transfers."""
+    if problem.mode is Mode.CONCURRENT:
+        latency, last = _overlapped(split, work)
+        critical = [last] if last is not None else []
+    else:
+        latency, critical = _added(work), list(range(len(work.pieces)))
+    compute = [(work.compute_s(i), work.pieces[i]) for i in critical]
+    compute += [(work.reduce.alone_s, work.reduce)] if work.reduce else []
+    compute_s = min(latency, sum(s for s, _ in compute))
+    scale = [(s / c.alone_s if c.alone_s > 0 else 1.0, c) for s, c in compute]
+    parts = [*work.pieces, *([work.reduce] if work.reduce else [])]
+    moves = (*work.arrivals, *work.partials)
+    energy = sum(c.energy_j for c in parts) + sum(m.joules for m in moves) + problem.idle_power_w * latency
+    return NodeCost(
+        node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s, energy_j=energy,
+        transfer_bytes=sum(m.size_bytes for m in moves), resources=_resources(split, work),
+        interval_s=(sum(f * c.low_s for f, c in scale), sum(f * c.high_s for f, c in scale)),
+        extrapolated=any(c.extrapolated for c in parts), source="; ".join(dict.fromkeys(c.source for c in parts)))
+
+
+def _overlapped(split: Split, work: Work) -> tuple[float, int | None]:
+    """Concurrent latency of a node and the piece it waits for longest."""
+    free: dict[str, float] = {}
+    done = [0.0] * len(work.pieces)
+    for m in work.arrivals:
+        done[m.piece] = max(done[m.piece], occupy(free, m, 0.0))
+    done = [at + work.compute_s(i) for i, at in enumerate(done)]
+    if work.reduce is None:
+        return max(done), done.index(max(done))
+    arrived = [at for at, p in zip(done, split.pieces, strict=True) if p.device == split.reducer]
+    arrived += [occupy(free, m, done[m.piece]) for m in work.partials]
+    return max(arrived) + work.reduce.alone_s, done.index(max(done))
+
+
+def _added(work: Work) -> float:
+    transfers = sum(m.seconds for m in (*work.arrivals, *work.partials))
+    return transfers + sum(work.compute_s(i) for i in range(len(work.pieces))) + (work.reduce.alone_s if work.reduce else 0.0)
+
+
+def delivery(problem: Problem, tensor: str, layout: Layout) -> tuple[float, float]:
+    """Seconds and joules (idle power included) to bring one graph output home."""
+    moves = deliveries(problem, tensor, layout)
+    seconds = _together(moves) if problem.mode is Mode.CONCURRENT else sum(m.seconds for m in moves)
+    return seconds, sum(m.joules for m in moves) + problem.idle_power_w * seconds
+
+
+def _together(moves: tuple[Move, ...]) -> float:
+    free: dict[str, float] = {}
+    return max((occupy(free, m, 0.0) for m in moves), default=0.0)
+
+
+def _resources(split: Split, work: Work) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for device, cost in [*zip(split.devices, work.pieces, strict=True), *([(split.reducer, work.reduce)] if work.reduce else [])]:
+        if device is not None:
+            held = found.setdefault(device, {})
+            for resource, amount in cost.resources:
+                held[resource] = held.get(resource, 0.0) + amount
+    return {d: r for d, r in found.items() if r}
+
+
+def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float]]:
+    used: dict[str, dict[str, float]] = {}
+    for device, resource, _ in problem.budgets:
+        amounts = [c.resources.get(device, {}).get(resource, 0.0) for c in costs]
+        used.setdefault(device, {})[resource] = sum(amounts) if problem.shared_budget else max(amounts, default=0.0)
+    return used
+
+
+def _violations(problem: Problem, used: Mapping[str, Mapping[str, float]], latency: float, energy: float) -> tuple[str, ...]:
+    limits = [(f"{d} {r}", used[d][r], limit, "") for d, r, limit in problem.budgets]
+    limits += [("latency", latency, problem.max_latency_s, " s")] if problem.max_latency_s is not None else []
+    limits += [("energy", energy, problem.max_energy_j, " J")] if problem.max_energy_j is not None else []
+    return tuple(f"{what}: {found:.6g}{unit} used, {limit:.6g}{unit} allowed, {found - limit:.6g}{unit} too much"
+                 for what, found, limit, unit in limits if found > limit * (1 + TOLERANCE))

@@ -1,0 +1,173 @@
+"""The exact solver: prices for a bound, labels for the rest, supported points for energy-delay.
+
+Bounds hold over the candidate columns (`problem.columns`); the answer is judged again by `evaluate`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from dovetail.partition.cuts import Network, Priced, price_limits, total
+from dovetail.partition.labels import SLACK, Found, Search
+from dovetail.partition.plan import Assignment, Goal
+
+PROVEN = 1e-10
+"""Relative gap at which a bound counts as met inside the search."""
+WIDENINGS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, inf)
+"""Cut-offs above the bound tried in turn: most gaps are tiny, and a tight cut-off keeps few labels."""
+MAX_LINES = 40
+"""Weighted solves spent on one energy-delay product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Plans worth judging, best last, and a lower bound on the goal; `proven_infeasible` if no plan exists.
+
+    `prices` says what a whole further budget of each limit would be worth, in the goal's unit.
+    """
+
+    assignments: tuple[Assignment, ...]
+    lower_bound: float
+    proven_infeasible: bool = False
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    path: tuple[int, ...] | None
+    value: float
+    bound: float
+    prices: Mapping[str, float]
+
+
+def solve_network(net: Network, incumbents: list[tuple[float, float]], deadline: float, max_labels: int,
+                  max_lines: int = MAX_LINES) -> Answer:
+    """Minimise the problem's goal; `incumbents` are (latency, energy) of legal plans already known."""
+    if net.problem.goal is Goal.EDP:
+        return _energy_delay(net, incumbents, deadline, max_labels, max_lines)
+    weights = (1.0, 0.0) if net.problem.goal is Goal.LATENCY else (0.0, 1.0)
+    found = _minimise(net, weights, incumbents, deadline, max_labels)
+    return Answer((net.assignment(found.path),) if found.path is not None else (), found.bound,
+                  found.path is None and not incumbents and found.bound == inf, found.prices)
+
+
+def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple[float, float]], deadline: float,
+              max_labels: int) -> _Weighted:
+    """The least weighted sum of latency and energy. `bound` is inf if no legal plan exists."""
+    known = min((weights[0] * s + weights[1] * j for s, j in incumbents), default=inf)
+    priced = price_limits(net, weights, known, deadline)
+    path, value, bound = priced.path, priced.value, priced.bound
+    best = min(known, value)
+    prices = {x.name: float(p) for x, p in zip(net.limits, priced.prices, strict=True)}
+    if best - bound <= PROVEN * abs(bound):
+        return _Weighted(path, value, min(bound, best), prices)
+    active = frozenset(name for name, p in prices.items() if p > 0)
+    while max_labels > 0:
+        found = _search(net, weights, priced, active, best, deadline, max_labels)
+        bound = max(bound, min(found.bound, best))
+        missed = frozenset() if found.path is None else _missed(net, found.path)
+        if not missed:
+            if found.path is not None and found.value < value:
+                path, value = found.path, found.value
+            break
+        active |= missed
+    return _Weighted(path, value, min(bound, known, value), prices)
+
+
+def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+            max_labels: int) -> Found:
+    """Labels with rising cut-offs, keeping count only of active limits: a relaxation until its plan meets the others too."""
+    chosen = [i for i, x in enumerate(net.limits) if x.name in active]
+    counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
+    search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]))
+    found = Found(None, inf, priced.bound, True)
+    for widening in WIDENINGS:
+        cutoff = min(best, priced.bound + widening * abs(priced.bound))
+        last, found = found, search.run(cutoff, max_labels, deadline)
+        found = replace(found, bound=max(found.bound, last.bound))
+        if not found.complete or found.value <= cutoff or cutoff >= best or time.thread_time() > deadline:
+            break
+    return found
+
+
+def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:
+    """Limits that a plan exceeds."""
+    used = {x.name: total(net, path, [net.amounts(k, x) for k in range(len(net.tables))]) for x in net.limits}
+    return frozenset(name for name, amount in used.items() if amount > 1 + SLACK)
+
+
+Point = tuple[float, float]
+"""Latency and energy."""
+
+
+def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_labels: int, max_lines: int) -> Answer:
+    """Least latency x energy.
+
+    The product is quasi-concave where both are positive, so its minimum over the plans is that over their convex hull,
+    at an extreme point, which some weighted sum finds. Lines that support the hull enclose it from below; the product at
+    the best corner they form is a bound, and the weights across that corner are tried next.
+    """
+    assignments: list[Assignment] = []
+    points, bound = list(incumbents), 0.0
+
+    def support(weights: Point, labels: int) -> float:
+        """A line below all plans for given weights; the plan met on the way is kept."""
+        found = _minimise(net, weights, points, deadline, labels)
+        if found.path is not None:
+            arrays = [[net.cost(k, w) for k in range(len(net.tables))] for w in ((1.0, 0.0), (0.0, 1.0))]
+            point = (total(net, found.path, arrays[0]), total(net, found.path, arrays[1]))
+            if point[0] * point[1] < min((s * j for s, j in points), default=inf):
+                assignments.append(net.assignment(found.path))
+            points.append(point)
+        return found.bound
+
+    least = (support((1.0, 0.0), 0), support((0.0, 1.0), 0))
+    if not points:
+        least = (support((1.0, 0.0), max_labels), support((0.0, 1.0), max_labels))
+    if inf in least or not points:
+        return Answer((), inf if inf in least else least[0] * least[1], inf in least and not incumbents)
+    best = min(s * j for s, j in points)
+    # Plans beyond these ends are worse than the best one known: their product exceeds it twice over.
+    chain = [(least[0], 2 * best / least[0]), least, (2 * best / least[1], least[1])]
+    # Prices alone give lines cheaply; labels then sharpen those that still matter.
+    asked: dict[int, list[Point]] = {0: [], max_labels: []}
+    for _ in range(max_lines):
+        best = min(s * j for s, j in points)
+        corner = min(chain, key=lambda p: p[0] * p[1])
+        bound = max(bound, corner[0] * corner[1])
+        labels, weights = next(((n, w) for n in asked if (w := _across(points, corner, asked[n])) is not None), (0, None))
+        if best - bound <= PROVEN * best or weights is None or time.thread_time() > deadline:
+            break
+        asked[labels].append(weights)
+        chain = _clip(chain, weights, support(weights, labels))
+    return Answer(tuple(assignments), min(bound, best))
+
+
+def _clip(chain: list[Point], weights: Point, bound: float) -> list[Point]:
+    """The corners of the region above a chain after a further line cuts it."""
+    over = [weights[0] * s + weights[1] * j - bound for s, j in chain]
+    kept: list[Point] = []
+    for i, point in enumerate(chain):
+        if i and (over[i - 1] < 0) != (over[i] < 0):
+            f = over[i - 1] / (over[i - 1] - over[i])
+            kept.append((chain[i - 1][0] + f * (point[0] - chain[i - 1][0]), chain[i - 1][1] + f * (point[1] - chain[i - 1][1])))
+        if over[i] >= 0:
+            kept.append(point)
+    return kept
+
+
+def _across(points: list[Point], corner: Point, asked: list[Point]) -> Point | None:
+    """Weights that may cut a corner off: across the plans on both sides, else along the product's slope; None if all tried."""
+    left = max((p for p in points if p[0] <= corner[0] * (1 + 1e-12)), default=None)
+    right = min((p for p in points if p[1] <= corner[1] * (1 + 1e-12)), default=None)
+    tries = [(left[1] - right[1], right[0] - left[0])] if left is not None and right is not None else []
+    for weights in (*tries, (corner[1], corner[0])):
+        if min(weights) > 0:
+            size = weights[0] * corner[0] + weights[1] * corner[1]
+            scaled = (weights[0] / size, weights[1] / size)
+            if not any(abs(scaled[0] * a[1] - scaled[1] * a[0]) <= 1e-12 * scaled[1] * a[0] for a in asked):
+                return scaled
+    return None

@@ -1,0 +1,123 @@
+"""A sentence per node: why it is where it is, against the best whole placement elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dovetail.ir import Node
+from dovetail.partition.evaluate import TOLERANCE, Evaluation, cost_node, delivery
+from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
+from dovetail.partition.problem import Problem, price_pieces
+from dovetail.partition.reasons import obstacle, quantity
+from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A node's own cost under a split, and with it what its consumers and the way home cost."""
+
+    own: NodeCost
+    latency_s: float
+    energy_j: float
+
+
+def explain(problem: Problem, assignment: Assignment, judged: Evaluation) -> dict[str, str]:
+    """Node name to sentence, for an assignment and its judgement."""
+    layouts = input_layouts(problem)
+    for node in problem.graph.nodes:
+        layouts[node.output] = output_layout(problem, node, assignment[node.name])
+    return {n.name: _why(problem, assignment, layouts, n, judged) for n in problem.graph.nodes}
+
+
+def _local(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, split: Split) -> _Local:
+    moved = {**layouts, node.output: output_layout(problem, node, split)}
+    own = cost_node(problem, node, split, work_of(problem, node, split, layouts))
+    others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], moved))
+              for c in problem.graph.consumers(node.output)]
+    home = delivery(problem, node.output, moved[node.output]) if node.output in problem.graph.outputs else (0.0, 0.0)
+    return _Local(own, own.latency_s + sum(c.latency_s for c in others) + home[0],
+                  own.energy_j + sum(c.energy_j for c in others) + home[1])
+
+
+def _why(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, judged: Evaluation) -> str:
+    split = assignment[node.name]
+    here = _local(problem, assignment, layouts, node, split)
+    start = _here(problem, node, split, here.own, work_of(problem, node, split, layouts).fused)
+    if node.name in problem.fixed:
+        return f"{start}; fixed by request"
+    obstacles = {d: obstacle(problem, node, d) for d in problem.devices}
+    rivals = [(d, _local(problem, assignment, layouts, node, whole_on(d))) for d in problem.devices
+              if split != whole_on(d) and obstacles[d] is None]
+    blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
+    if not rivals:
+        return "; ".join([start, *blocked])
+    device, there = min(rivals, key=lambda r: _worth(problem, judged, r[1]))
+    return "; ".join([_against(problem, judged, start, split, here, device, there), *blocked])
+
+
+def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, device: str, there: _Local) -> str:
+    """The sentence that compares a node's place with the best whole placement elsewhere."""
+    energy = problem.goal is Goal.ENERGY
+    rival = f"{start}; {_rival(device, there, energy)}"
+    if _worth(problem, judged, there) < _worth(problem, judged, here) * (1 - TOLERANCE):
+        less = here.energy_j - there.energy_j if energy else here.latency_s - there.latency_s
+        amount = f", {_shown(less, energy)} less" if problem.goal is not Goal.EDP else ", better by itself"
+        return f"{rival}{amount}, {_binding(problem, device, there, here, judged.resources)}"
+    gain, more = here.own.compute_s - there.own.compute_s, there.latency_s - here.latency_s
+    if split.axis is None and problem.goal is Goal.LATENCY and gain > 0:
+        return f"stays on {split.devices[0]}: transfer {_shown(more + gain, False)} > saving {_shown(gain, False)} on {device}"
+    return rival
+
+
+def _worth(problem: Problem, judged: Evaluation, local: _Local) -> float:
+    """A local change in the goal's unit; of a product, to first order."""
+    match problem.goal:
+        case Goal.LATENCY:
+            return local.latency_s
+        case Goal.ENERGY:
+            return local.energy_j
+        case Goal.EDP:
+            return local.latency_s * judged.energy_j + local.energy_j * judged.latency_s
+
+
+def _shown(value: float, energy: bool) -> str:
+    return f"{value * 1e3:.3g} {'mJ' if energy else 'ms'}"
+
+
+def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tuple[bool, ...]) -> str:
+    where = split.devices[0]
+    if split.axis is not None:
+        sizes = "/".join(str(p.stop - p.start) for p in split.pieces)
+        where = f"{split.axis.replace('_', ' ')} {sizes} over {', '.join(split.devices)}"
+    piece = split.pieces[0]
+    known = price_pieces(problem, node, split.axis, piece.device, [(piece.start, piece.stop)])
+    streams = split.axis is None and all(fused) and known is not None and known[piece.start, piece.stop].fused_s < known[
+        piece.start, piece.stop].alone_s
+    behind = " and ".join(p.name for t in dict.fromkeys(node.inputs) if (p := problem.graph.producer(t)) is not None)
+    cost = _cost(own, problem.goal is Goal.ENERGY)
+    return f"{where}: streams behind {behind}, {cost}" if streams else f"{where}: {cost}"
+
+
+def _cost(own: NodeCost, energy: bool) -> str:
+    if energy:
+        return _shown(own.energy_j, True)
+    return _shown(own.compute_s, False) + (f" + {_shown(own.transfer_s, False)} transfer" if own.transfer_s > 0 else "")
+
+
+def _rival(device: str, there: _Local, energy: bool) -> str:
+    rest = there.energy_j - there.own.energy_j if energy else there.latency_s - there.own.latency_s
+    after = f", {_shown(rest, energy)} after it" if rest > 0 else ""
+    return f"on {device} {_cost(there.own, energy)}{after}"
+
+
+def _binding(problem: Problem, device: str, there: _Local, here: _Local, used: Mapping[str, Mapping[str, float]]) -> str:
+    """What keeps a node from a place that would be better by itself."""
+    limits = problem.platform.device(device).resources
+    for resource, amount in there.own.resources.get(device, {}).items():
+        held = here.own.resources.get(device, {}).get(resource, 0.0)
+        left = limits.get(resource, float("inf")) - used.get(device, {}).get(resource, 0.0) + held
+        if amount > left:
+            return f"but it needs {quantity(amount)} {resource} of {quantity(max(left, 0.0))} left"
+    limited = problem.max_latency_s is not None or problem.max_energy_j is not None
+    return "but a limit on the plan keeps it here" if limited else "which this solver did not find"

@@ -1,0 +1,181 @@
+"""Which columns can still be in a better plan: a tree relaxation strikes the rest before large tables are built.
+
+Every node is charged for one of its inputs only, the one produced last, so the cheapest completion around each column
+is a sum over a tree and is found exactly in two passes. With any prices on the limits it bounds every plan that uses
+the column from below; a column whose bound exceeds a plan already known is in no better plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
+from dovetail.partition.plan import Goal
+from dovetail.partition.problem import WHOLE_RANK, Problem
+from dovetail.partition.tables import Options, Table, tabulate, variable_inputs
+from dovetail.partition.work import Layout, input_layouts
+
+STAGE_LIMIT = 1_500_000
+"""Entries of the largest array one node may need."""
+MARGIN = 1e-9
+"""Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Relaxed tables; `parent` is the index of the node whose output a table charges, None if it charges none."""
+
+    tables: tuple[Table, ...]
+    parent: tuple[int | None, ...]
+
+    @property
+    def latencies(self) -> list[Floats]:
+        return [t.latency_s for t in self.tables]
+
+    @property
+    def energies(self) -> list[Floats]:
+        return [t.energy_j for t in self.tables]
+
+
+def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
+    """Tables in which each node pays only for the input produced last."""
+    index = {n.output: k for k, n in enumerate(problem.graph.nodes)}
+    known: dict[str, tuple[Layout, ...]] = {t: (layout,) for t, layout in input_layouts(problem).items()}
+    tables: list[Table] = []
+    parent: list[int | None] = []
+    for own in choices:
+        main = max(variable_inputs(problem, own.node), key=lambda t: index[t], default=None)
+        tables.append(tabulate(problem, own, known, () if main is None else (main,)))
+        parent.append(None if main is None else index[main])
+        known[own.node.output] = own.layouts
+    return Tree(tuple(tables), tuple(parent))
+
+
+def _below(tree: Tree, costs: list[Floats]) -> list[Floats]:
+    """For every layout of every node's output, the least cost of everything hanging below it."""
+    below = [np.zeros(len(t.layouts)) for t in tree.tables]
+    for k in range(len(tree.tables) - 1, -1, -1):
+        mine = tree.parent[k]
+        if mine is not None:
+            below[mine] += (costs[k] + below[k][tree.tables[k].layout_of]).min(axis=-1)
+    return below
+
+
+def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
+    """For every column of every node, the least sum of `costs` over all nodes if that column is used."""
+    below = _below(tree, costs)
+    roots = {k: float((costs[k] + below[k][t.layout_of]).min()) for k, t in enumerate(tree.tables) if tree.parent[k] is None}
+    everything = sum(roots.values())
+    found: list[Floats] = []
+    above: list[Floats] = []
+    for k, table in enumerate(tree.tables):
+        mine, reach = tree.parent[k], costs[k] + below[k][table.layout_of]
+        if mine is None:
+            found.append(reach + everything - roots[k])
+        else:
+            outside = above[mine] - reach.min(axis=-1)
+            found.append((outside[:, None] + reach).min(axis=0))
+        above.append(np.minimum.reduceat(found[k], table.first))
+    return found
+
+
+def cheapest(tree: Tree, costs: list[Floats]) -> tuple[int, ...]:
+    """The columns of a plan that is cheapest in the relaxation."""
+    below = _below(tree, costs)
+    chosen: list[int] = []
+    for k, table in enumerate(tree.tables):
+        mine = tree.parent[k]
+        row = costs[k] if mine is None else costs[k][tree.tables[mine].layout_of[chosen[mine]]]
+        chosen.append(int((row + below[k][table.layout_of]).argmin()))
+    return tuple(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Per node and column a lower bound on the goal of every plan that uses the column."""
+
+    bounds: list[Floats]
+
+    @property
+    def bound(self) -> float:
+        """A lower bound on every plan: each node must use one of its columns."""
+        return max(float(b.min()) for b in self.bounds)
+
+    def core(self, choices: list[Options], count: int) -> list[Options]:
+        """The most promising columns and all whole placements."""
+        return [c.keep(np.union1d(np.argsort(b, kind="stable")[:count], np.flatnonzero(c.rank == WHOLE_RANK)))
+                for c, b in zip(choices, self.bounds, strict=True)]
+
+    def strike(self, choices: list[Options], best: float) -> list[Options]:
+        """The columns that a plan better than `best` may use."""
+        return choices if best == inf else [c.keep(np.flatnonzero(b <= best * (1 + MARGIN)))
+                                            for c, b in zip(choices, self.bounds, strict=True)]
+
+
+def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadline: float) -> Ranking:
+    """Bounds from the relaxation with the best prices on shared budgets; `known` is a plan's latency and energy."""
+    latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
+    if problem.goal is not Goal.EDP:
+        plain, costs = (latency, tree.latencies) if problem.goal is Goal.LATENCY else (energy, tree.energies)
+        ceiling = inf if known is None else known[0] if problem.goal is Goal.LATENCY else known[1]
+        priced = _priced_marginals(problem, tree, costs, ceiling, deadline)
+        return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)])
+    if known is None:
+        return Ranking([a * b for a, b in zip(latency, energy, strict=True)])
+    # Along the slope of the product at a known plan, latency and energy together are bounded more tightly than apart.
+    slope = (known[1], known[0])
+    mixed = [slope[0] * a + slope[1] * b for a, b in zip(tree.latencies, tree.energies, strict=True)]
+    priced = _priced_marginals(problem, tree, mixed, 2 * known[0] * known[1], deadline)
+    return Ranking([_least_product(a, b, m, slope) for a, b, m in zip(latency, energy, priced, strict=True)])
+
+
+def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[float, float]) -> Floats:
+    """Least latency x energy with both above their bounds and slope . (latency, energy) >= mixed: at a corner of that region."""
+    at_latency = latency * np.maximum(energy, (mixed - slope[0] * latency) / slope[1])
+    at_energy = energy * np.maximum(latency, (mixed - slope[1] * energy) / slope[0])
+    return np.minimum(at_latency, at_energy)
+
+
+def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float, deadline: float) -> list[Floats]:
+    limits = [(i, limit) for i, (_, _, limit) in enumerate(problem.budgets) if problem.shared_budget and limit > 0]
+    amounts = [[t.resources[:, i] / limit for t in tree.tables] for i, limit in limits]
+    amounts = [a for a in amounts if sum(float(own.max(initial=0.0)) for own in a) > 1]
+
+    def answer(prices: Floats) -> Reply:
+        priced = priced_costs(costs, amounts, prices)
+        path = cheapest(tree, priced)
+        spent = sum(float(costs[k][_entry(tree, path, k)]) for k in range(len(path)))
+        used = np.array([sum(float(own[c]) for own, c in zip(a, path, strict=True)) for a in amounts])
+        return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
+
+    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline)
+    return [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
+
+
+def _entry(tree: Tree, path: tuple[int, ...], k: int) -> tuple[int, ...]:
+    mine = tree.parent[k]
+    return (path[k],) if mine is None else (int(tree.tables[mine].layout_of[path[mine]]), path[k])
+
+
+def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> list[Options] | None:
+    """Leave out low-ranked columns until no array outgrows the limit; None where even the highest-ranked are too many."""
+    kept, index = list(choices), {n.output: k for k, n in enumerate(problem.graph.nodes)}
+    for k, stage in enumerate(stages(problem)):
+        while not _affordable(problem, kept, k, stage, index, limit):
+            around = [k, *(index[t] for t in stage.live)]
+            thinner = [(len(kept[i].layouts), -i) for i in around if kept[i].rank.min() < kept[i].rank.max()]
+            if not thinner:
+                return None
+            i = -max(thinner)[1]
+            kept[i] = kept[i].keep(np.flatnonzero(kept[i].rank > kept[i].rank.min()))
+    return kept
+
+
+def _affordable(problem: Problem, kept: list[Options], k: int, stage: Stage, index: Mapping[str, int], limit: int) -> bool:
+    table = prod(len(kept[index[t]].layouts) for t in variable_inputs(problem, kept[k].node)) * len(kept[k].splits)
+    return max(table, prod(len(kept[index[t]].layouts) for t in stage.live) * len(kept[k].layouts)) <= limit

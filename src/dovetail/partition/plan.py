@@ -1,0 +1,117 @@
+"""The partitioner's answer: which device computes which slice of which node, what it costs, how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dovetail.ir import Axis
+
+
+class Goal(StrEnum):
+    """What a plan minimises."""
+
+    LATENCY = "latency"
+    ENERGY = "energy"
+    EDP = "edp"
+
+
+class Mode(StrEnum):
+    """Whether shares of one node run one after another (as in GP partitioning 2023, Eq. 7) or at once."""
+
+    SEQUENTIAL = "sequential"
+    CONCURRENT = "concurrent"
+
+
+class Status(StrEnum):
+    """`optimal`: proven to the last digit printed; `feasible`: legal, within `gap` of the bound."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Piece:
+    """Units [start, stop) of a split axis on one device."""
+
+    device: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How one node is divided: whole on one device (`axis is None`, one piece (device, 0, 1)) or in contiguous pieces.
+
+    Pieces cover the axis in order, without gaps or overlaps. For INPUT_CHANNELS, `reducer` names the device
+    that adds the partial sums and rounds.
+    """
+
+    axis: Axis | None
+    pieces: tuple[Piece, ...]
+    reducer: str | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(p.device for p in self.pieces)
+
+
+def whole_on(device: str) -> Split:
+    """A node undivided on one device."""
+    return Split(None, (Piece(device, 0, 1),))
+
+
+Assignment = Mapping[str, Split]
+"""Node name to split, for every node of the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one node costs inside a plan, and why it is where it is.
+
+    `latency_s` is what the node adds to the plan's latency (transfers in it included in `transfer_s`);
+    `resources` are per device; `interval_s` is the 90 % interval of `compute_s`.
+    """
+
+    node: str
+    latency_s: float
+    compute_s: float
+    transfer_s: float
+    energy_j: float
+    transfer_bytes: int
+    resources: Mapping[str, Mapping[str, float]]
+    interval_s: tuple[float, float]
+    extrapolated: bool
+    source: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A judged assignment. `objective` and `lower_bound` are in SI units of the goal (s, J or J*s)."""
+
+    model: str
+    platform: str
+    goal: Goal
+    mode: Mode
+    solver: str
+    status: Status
+    assignment: Assignment
+    nodes: tuple[NodeCost, ...]
+    objective: float
+    lower_bound: float
+    latency_s: float
+    energy_j: float
+    resources: Mapping[str, Mapping[str, tuple[float, float]]]
+    """Device to resource to (used, limit)."""
+    baselines: Mapping[str, float | None] = field(default_factory=dict)
+    """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives."""
+    makespan_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """How far the objective can be from the best possible, as a fraction of the objective."""
+        return max(0.0, (self.objective - self.lower_bound) / self.objective) if self.objective > 0 else 0.0

@@ -1,0 +1,96 @@
+"""Plans as JSON: deterministic, without timestamps, floats in their shortest exact form.
+
+The platform a plan was made for is stored with it; reading a plan back gives values equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.errors import BuildError
+from dovetail.ir import Axis
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Plan, Split, Status
+from dovetail.platform.device import Platform
+from dovetail.platform.load import platform_to_dict
+
+SCHEMA = 1
+
+
+def split_to_json(split: Split) -> dict[str, Any]:
+    return {"axis": None if split.axis is None else str(split.axis),
+            "shares": [{"device": p.device, "start": p.start, "stop": p.stop} for p in split.pieces],
+            "reducer": split.reducer}
+
+
+def split_from_json(entry: Mapping[str, Any]) -> Split:
+    """A split; whether it is legal for its node is `evaluate`'s question."""
+    pieces = tuple(Piece(str(s["device"]), int(s["start"]), int(s["stop"])) for s in entry["shares"])
+    return Split(None if entry["axis"] is None else Axis(entry["axis"]), pieces, entry.get("reducer"))
+
+
+def assignment_from_json(entries: Mapping[str, Any]) -> Assignment:
+    """Node name to split, from a plan's `assignment` or a file written by hand."""
+    try:
+        return {str(name): split_from_json(entry) for name, entry in entries.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BuildError(f"assignment: {error!r} in an entry; each node needs axis (null or one of "
+                         f"{', '.join(Axis)}), shares of device, start, stop, and reducer") from error
+
+
+def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]:
+    """A plan as JSON values. With a platform its full description is stored in place of its name."""
+    return {
+        "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
+        "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
+        "objective": plan.objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "latency_s": plan.latency_s, "energy_j": plan.energy_j, "makespan_s": plan.makespan_s,
+        "baselines": dict(plan.baselines),
+        "assignment": {name: split_to_json(split) for name, split in plan.assignment.items()},
+        "resources": {d: {r: {"used": used, "limit": limit} for r, (used, limit) in held.items()}
+                      for d, held in plan.resources.items()},
+        "nodes": [_node_to_json(n) for n in plan.nodes],
+        "notes": list(plan.notes),
+    }
+
+
+def _node_to_json(cost: NodeCost) -> dict[str, Any]:
+    return {
+        "node": cost.node, "latency_s": cost.latency_s, "compute_s": cost.compute_s, "transfer_s": cost.transfer_s,
+        "energy_j": cost.energy_j, "transfer_bytes": cost.transfer_bytes,
+        "resources": {d: dict(held) for d, held in cost.resources.items()},
+        "interval_s": list(cost.interval_s), "extrapolated": cost.extrapolated, "source": cost.source, "why": cost.why,
+    }
+
+
+def plan_from_json(entries: Mapping[str, Any]) -> Plan:
+    """The plan a JSON object describes; BuildError names what is missing or of another schema."""
+    if entries.get("schema") != SCHEMA:
+        raise BuildError(f"plan: schema {entries.get('schema')!r} found; this version reads schema {SCHEMA}, make the plan again")
+    try:
+        return _plan(entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BuildError(f"plan: {error!r} while reading it; the file is incomplete or edited, make the plan again") from error
+
+
+def _plan(entries: Mapping[str, Any]) -> Plan:
+    platform = entries["platform"]
+    return Plan(
+        model=entries["model"], platform=platform if isinstance(platform, str) else platform["name"], goal=Goal(entries["goal"]),
+        mode=Mode(entries["mode"]), solver=entries["solver"], status=Status(entries["status"]),
+        assignment=assignment_from_json(entries["assignment"]), nodes=tuple(_node_from_json(n) for n in entries["nodes"]),
+        objective=float(entries["objective"]), lower_bound=float(entries["lower_bound"]), latency_s=float(entries["latency_s"]),
+        energy_j=float(entries["energy_j"]),
+        resources={d: {r: (float(v["used"]), float(v["limit"])) for r, v in held.items()}
+                   for d, held in entries["resources"].items()},
+        baselines={name: None if v is None else float(v) for name, v in entries["baselines"].items()},
+        makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]))
+
+
+def _node_from_json(entry: Mapping[str, Any]) -> NodeCost:
+    low, high = entry["interval_s"]
+    return NodeCost(
+        node=entry["node"], latency_s=entry["latency_s"], compute_s=entry["compute_s"], transfer_s=entry["transfer_s"],
+        energy_j=entry["energy_j"], transfer_bytes=entry["transfer_bytes"],
+        resources={d: dict(held) for d, held in entry["resources"].items()}, interval_s=(low, high),
+        extrapolated=entry["extrapolated"], source=entry["source"], why=entry["why"])

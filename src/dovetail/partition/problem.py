@@ -1,0 +1,240 @@
+"""The question a partitioner answers, and the candidate splits it chooses from.
+
+A *column* is one way to run one node: whole on a device, or cut along a legal axis of its operator into
+contiguous pieces, one per device, in the platform's device order. Cut positions lie on a grid (`cut_positions`):
+every position where the axis has at most `GRID + 1` units, else `GRID` positions from the first to the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.cost.estimate import ShareCosts
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.ir import Axis, Graph, Node, Region, Shape, whole
+from dovetail.partition.cost_model import CostModel
+from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split, whole_on
+from dovetail.platform.device import Platform
+
+if TYPE_CHECKING:
+    from dovetail.partition.tables import Options
+
+GRID = 16
+"""Cut positions per axis and device pair where the graph is narrow enough to afford them."""
+THREE_WAY_GRID = 4
+"""Cut positions two of which bound the middle piece of a three-device split."""
+WHOLE_RANK = 4
+"""Rank of whole placements, above that of any cut."""
+PARTIAL_BYTES = 4
+"""Partial sums travel as int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything `evaluate` and the solvers need; the last five fields remember what was once computed."""
+
+    graph: Graph
+    platform: Platform
+    costs: CostModel
+    goal: Goal = Goal.LATENCY
+    mode: Mode = Mode.CONCURRENT
+    shared_budget: bool = True
+    max_latency_s: float | None = None
+    max_energy_j: float | None = None
+    fixed: Assignment = field(default_factory=dict)
+    pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
+        default_factory=dict, repr=False, compare=False)
+    routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
+    regions: dict[tuple[object, ...], tuple[tuple[Region, ...], Region]] = field(default_factory=dict, repr=False, compare=False)
+    column_sets: dict[tuple[object, ...], tuple[Column, ...]] = field(default_factory=dict, repr=False, compare=False)
+    choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = {n.name for n in self.graph.nodes}
+        for name in self.fixed:
+            if name not in known:
+                raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(d.name for d in self.platform.devices)
+
+    @property
+    def idle_power_w(self) -> float:
+        """Every device of the platform is powered for as long as a frame takes."""
+        return sum(d.idle_power_w for d in self.platform.devices)
+
+    @property
+    def budgets(self) -> tuple[tuple[str, str, float], ...]:
+        """(device, resource, limit) of every limited resource."""
+        return tuple((d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items())
+
+    def lanes(self, source: str, target: str) -> tuple[str, ...]:
+        """What a transfer occupies: one direction of every link on its way (`pcie:cpu>fpga`), or the link if half duplex."""
+        if (source, target) not in self.routes:
+            at, found = source, []
+            for link in self.platform.route(source, target):
+                onto = link.ends[1] if link.ends[0] == at else link.ends[0]
+                found.append(f"{link.name}:{at}>{onto}" if link.full_duplex else link.name)
+                at = onto
+            self.routes[source, target] = tuple(found)
+        return self.routes[source, target]
+
+    def score(self, latency_s: float, energy_j: float) -> float:
+        """The goal's value in SI units."""
+        return {Goal.LATENCY: latency_s, Goal.ENERGY: energy_j, Goal.EDP: latency_s * energy_j}[self.goal]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCost:
+    """One entry of a ShareCosts."""
+
+    alone_s: float
+    fused_s: float
+    low_s: float
+    high_s: float
+    energy_j: float
+    resources: tuple[tuple[str, float], ...]
+    extrapolated: bool
+    source: str
+
+
+def _entry(costs: ShareCosts, i: int) -> PieceCost:
+    return PieceCost(float(costs.alone_s[i]), float(costs.fused_s[i]), float(costs.low_s[i]), float(costs.high_s[i]),
+                     float(costs.energy_j[i]), tuple((r, float(v[i])) for r, v in costs.resources.items()),
+                     bool(costs.extrapolated[i]), costs.source)
+
+
+def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
+                 intervals: Sequence[tuple[int, int]]) -> dict[tuple[int, int], PieceCost] | None:
+    """Costs of the given shares (and all asked before) on one device, in one vectorised question; None if it cannot."""
+    key = (node.name, axis, device)
+    known = problem.pieces.get(key, {})
+    if known is None:
+        return None
+    missing = sorted({i for i in intervals if i not in known})
+    if missing:
+        starts, stops = (np.array([i[side] for i in missing], dtype=np.int64) for side in (0, 1))
+        found = problem.costs.costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
+        if found is None:
+            problem.pieces[key] = None
+            return None
+        known.update({interval: _entry(found, i) for i, interval in enumerate(missing) if np.isfinite(found.alone_s[i])})
+        problem.pieces[key] = known
+    return known
+
+
+def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:
+    """Cost of one piece; UnsupportedError where the device cannot run it."""
+    known = price_pieces(problem, node, axis, piece.device, [(piece.start, piece.stop)])
+    if known is None or (piece.start, piece.stop) not in known:
+        device = problem.platform.device(piece.device)
+        reason = problem.costs.why_not(problem.graph, node, device) or f"no cost for its share along {axis}"
+        raise UnsupportedError(f"node {node.name}: {piece.device} cannot run it, {reason}; place it on another device")
+    return known[piece.start, piece.stop]
+
+
+def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> PieceCost | None:
+    """Cost of adding `parts` partial sums on a device, None where it cannot."""
+    key = (node.name, None, f"{device}+{parts}")
+    if key not in problem.pieces:
+        found = problem.costs.reduce_costs(problem.graph, node, parts, problem.platform.device(device))
+        problem.pieces[key] = None if found is None else {(0, parts): _entry(found, 0)}
+    known = problem.pieces[key]
+    return None if known is None else known[0, parts]
+
+
+def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, stop: int) -> tuple[tuple[Region, ...], Region]:
+    """What a piece reads of each input and which part of the output it computes."""
+    shapes = problem.graph.input_shapes(node)
+    key = (node.op, shapes, axis, start, stop)
+    if key not in problem.regions:
+        if axis is None:
+            problem.regions[key] = tuple(whole(s) for s in shapes), whole(problem.graph.shape(node.output))
+        else:
+            share = node.op.share(axis, start, stop, shapes)
+            problem.regions[key] = share.inputs, share.output
+    return problem.regions[key]
+
+
+def cut_positions(extent: int, count: int = GRID) -> tuple[int, ...]:
+    """Where an axis of `extent` units may be cut: all places if few, else `count` spread from end to end and the middle."""
+    if extent - 1 <= count:
+        return tuple(range(1, extent))
+    return tuple(sorted({*np.rint(np.linspace(1, extent - 1, count)).astype(int).tolist(), extent // 2}))
+
+
+def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
+    """Cut positions that divide an axis into `parts` as even as integers allow."""
+    return tuple(extent * i // parts for i in range(1, parts))
+
+
+def divide(axis: Axis, cuts: Sequence[int], extent: int, devices: Sequence[str], reducer: str | None = None) -> Split:
+    """A split with the given cut positions."""
+    edges = (0, *cuts, extent)
+    return Split(axis, tuple(Piece(d, a, b) for d, a, b in zip(devices, edges[:-1], edges[1:], strict=True)), reducer)
+
+
+def _cut_sets(extent: int, parts: int) -> list[tuple[tuple[int, ...], int]]:
+    """Sets of cut positions with their rank: every second position ranks higher than its neighbours, and so on."""
+    if parts == 2:
+        places = cut_positions(extent)
+        return [((c,), 3 if c == extent // 2 else min(3, (i & -i).bit_length() - 1 if i else 3)) for i, c in enumerate(places)]
+    if extent < 3:
+        return []
+    even = even_cuts(extent, 3)
+    return [(cuts, int(cuts == even)) for cuts in sorted({*combinations(cut_positions(extent, THREE_WAY_GRID), 2), even})]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A candidate split; where too many tensors are alive at once, low ranks are left out (see tables)."""
+
+    split: Split
+    rank: int
+
+
+def columns(problem: Problem, node: Node) -> tuple[Column, ...]:
+    """All candidate splits of a node, priced; a fixed node has one. Whole placements rank highest."""
+    if node.name in problem.fixed:
+        return (Column(problem.fixed[node.name], WHOLE_RANK),)
+    capable = tuple(d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)]))
+    shapes = problem.graph.input_shapes(node)
+    key = (node.op, shapes, capable)
+    if key not in problem.column_sets:
+        problem.column_sets[key] = tuple(_cut_columns(node, shapes, capable))
+    found = [Column(whole_on(d), WHOLE_RANK) for d in capable] + list(problem.column_sets[key])
+    _price_all(problem, node, [c.split for c in found])
+    return tuple(c for c in found if _priced(problem, node, c.split))
+
+
+def _cut_columns(node: Node, shapes: tuple[Shape, ...], capable: Sequence[str]) -> list[Column]:
+    found: list[Column] = []
+    for axis in node.op.axes(shapes):
+        extent = node.op.extent(axis, shapes)
+        for parts in (2, 3):
+            for devices in combinations(capable, parts):
+                reducers = devices if axis is Axis.INPUT_CHANNELS else (None,)
+                found += [Column(divide(axis, cuts, extent, devices, reducer), rank)
+                          for cuts, rank in _cut_sets(extent, parts) for reducer in reducers]
+    return found
+
+
+def _price_all(problem: Problem, node: Node, splits: Sequence[Split]) -> None:
+    wanted: dict[tuple[Axis | None, str], list[tuple[int, int]]] = {}
+    for split in splits:
+        for p in split.pieces:
+            wanted.setdefault((split.axis, p.device), []).append((p.start, p.stop))
+    for (axis, device), intervals in wanted.items():
+        price_pieces(problem, node, axis, device, intervals)
+
+
+def _priced(problem: Problem, node: Node, split: Split) -> bool:
+    if split.reducer is not None and price_reduce(problem, node, len(split.pieces), split.reducer) is None:
+        return False
+    return all((p.start, p.stop) in (problem.pieces.get((node.name, split.axis, p.device)) or {}) for p in split.pieces)

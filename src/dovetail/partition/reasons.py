@@ -1,0 +1,51 @@
+"""Why no plan exists: the limit that cannot be met, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.errors import InfeasibleError
+from dovetail.ir import Node
+from dovetail.partition.cuts import Network, completions
+from dovetail.partition.problem import Problem, price_pieces
+from dovetail.partition.tables import Options
+
+
+def quantity(value: float) -> str:
+    """A resource count for people: 980, 11,760, 129k."""
+    return f"{value:,.0f}" if abs(value) < 100_000 else f"{value / 1000:,.0f}k"
+
+
+def obstacle(problem: Problem, node: Node, device: str) -> str | None:
+    """Why a device cannot run a whole node: the operator, or a resource it lacks; None if it can."""
+    found = price_pieces(problem, node, None, device, [(0, 1)])
+    if not found:
+        return problem.costs.why_not(problem.graph, node, problem.platform.device(device)) or "no cost is known for it"
+    limits = problem.platform.device(device).resources
+    over = [f"needs {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in found[0, 1].resources
+            if resource in limits and amount > limits[resource]]
+    return ", ".join(over) or None
+
+
+def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError | None:
+    """The error for a node that no device can run, if there is one."""
+    for own in choices:
+        if not own.splits:
+            reasons = "; ".join(f"{d}: {obstacle(problem, own.node, d) or 'fits only in part'}" for d in problem.devices)
+            return InfeasibleError(f"node {own.node.name}: no device can run it ({reasons}); "
+                                   "use a platform with a capable or larger device")
+    return None
+
+
+def no_plan(net: Network) -> InfeasibleError:
+    """The error for limits that cannot be met, alone or together."""
+    units = {"latency": " s", "energy": " J"}
+    for limit in net.limits:
+        amounts = [net.amounts(k, limit) + 0.0 * net.tables[k].latency_s for k in range(len(net.tables))]
+        least = float(completions(net, amounts)[0]) * limit.limit
+        if least > limit.limit:
+            unit = units.get(limit.name, "")
+            return InfeasibleError(f"{limit.name}: every plan needs at least {least:.6g}{unit}, {limit.limit:.6g}{unit} allowed, "
+                                   f"{least - limit.limit:.6g}{unit} too much; raise the limit")
+    names = ", ".join(x.name for x in net.limits)
+    return InfeasibleError(f"limits {names}: each can be met, but no plan meets all of them together; raise one")

@@ -1,0 +1,181 @@
+"""Planning from graph and platform to a judged, bounded, explained plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+from dovetail.errors import InfeasibleError, UsageError
+from dovetail.ir import Graph
+from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
+from dovetail.partition.cost_model import CostModel
+from dovetail.partition.cuts import Network, network
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact import Answer, solve_network
+from dovetail.partition.explain import explain
+from dovetail.partition.narrow import rank, relaxed_tree, thin
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
+from dovetail.partition.problem import GRID, Problem
+from dovetail.partition.reasons import no_column, no_plan
+from dovetail.partition.tables import Options, options, prune, tabulate
+from dovetail.partition.work import Layout, input_layouts
+from dovetail.platform.device import Kind, Platform
+
+OPTIMAL_GAP = 1e-9
+"""Relative gap at which a plan counts as proven best."""
+ROUNDING = 1e-12
+"""Relative slack taken off bounds, which are sums in another order than the evaluator's."""
+
+CORE = 16
+"""Columns per node, besides whole placements, that the first search looks at."""
+FIRST_LABELS = 5_000
+"""Labels kept per node in the first search, which only prepares the full one."""
+FIRST_LINES = 10
+"""Weighted sums the first search tries for an energy-delay product."""
+MAX_LABELS = 100_000
+"""Labels kept per node in the full search."""
+BEAM = 16
+"""Beginnings kept where too many tensors are alive at once to solve over cuts."""
+ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"
+TOO_WIDE = "too many tensors are alive at once for a closer one"
+
+Known = list[tuple[Assignment, Evaluation]]
+
+
+def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+    """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest."""
+    choices = _choices(problem)
+    plans = _values(known)
+    tree = relaxed_tree(problem, choices)
+    ranking = rank(problem, tree, _best(problem, plans), deadline)
+    first = _over(problem, ranking.core(choices, CORE), plans, deadline)
+    found = list(first.assignments) if first is not None else []
+    plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
+    best = _best(problem, plans)
+    if problem.goal is Goal.EDP and found:
+        ranking = rank(problem, tree, best, deadline)
+    goal = inf if best is None else problem.score(*best)
+    left = ranking.strike(choices, goal)
+    if not all(c.splits for c in left):
+        return Answer(tuple(found), goal), (_note(choices, choices),)
+    kept = thin(problem, left)
+    if kept is None:
+        beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
+        return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
+    net = _network(problem, kept)
+    answer = solve_network(net, plans, deadline, MAX_LABELS)
+    if answer.proven_infeasible and all(len(a.splits) == len(b.splits) for a, b in zip(left, kept, strict=True)):
+        raise no_plan(net)
+    bound = max(answer.lower_bound, min(goal, ranking.bound))
+    return Answer((*found, *answer.assignments), bound), (_note(left, kept),)
+
+
+def _choices(problem: Problem) -> list[Options]:
+    """Candidate columns of all nodes; InfeasibleError if a node has none."""
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    missing = no_column(problem, choices)
+    if missing is not None:
+        raise missing
+    return choices
+
+
+def _values(known: Known) -> list[tuple[float, float]]:
+    return [(e.latency_s, e.energy_j) for _, e in known]
+
+
+def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, float] | None:
+    return min(plans, key=lambda p: problem.score(*p), default=None)
+
+
+def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float) -> Answer | None:
+    """The best over some of the columns; None where even whole placements are too many."""
+    kept = thin(problem, choices)
+    return None if kept is None else solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS, FIRST_LINES)
+
+
+def _network(problem: Problem, choices: list[Options]) -> Network:
+    known: dict[str, tuple[Layout, ...]] = {t: (layout,) for t, layout in input_layouts(problem).items()}
+    known |= {c.node.output: c.layouts for c in choices}
+    return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
+
+
+def _note(left: list[Options], kept: list[Options]) -> str:
+    """Over which candidates the bound holds."""
+    fewer = sum(len(a.splits) > len(b.splits) for a, b in zip(left, kept, strict=True))
+    coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
+    return f"bound: holds over all whole placements and splits at up to {GRID} cut positions per axis and device pair{coarse}"
+
+
+def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
+    def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        choices = _choices(problem)
+        ranking = rank(problem, relaxed_tree(problem, choices), _best(problem, _values(known)), deadline)
+        found = choose(problem)
+        return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
+    return run
+
+
+def _best_single(problem: Problem) -> Assignment | None:
+    judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
+    legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
+    return min(legal)[2] if legal else None
+
+
+SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ...]]]] = {
+    "exact": _exact,
+    "greedy": _heuristic(greedy),
+    "balanced": _heuristic(balanced),
+    "single": _heuristic(_best_single),
+}
+
+
+def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
+         budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
+         time_limit_s: float = 10.0, fixed: Assignment | None = None, costs: CostModel | None = None) -> Plan:
+    """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
+
+    `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
+    Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
+    left to the schedule. `time_limit_s` counts computing time of this thread, so that other load does not change plans.
+    """
+    if solver not in SOLVERS:
+        raise UsageError(f"solver {solver}: unknown; possible: {', '.join(SOLVERS)}")
+    if budget not in ("shared", "per_layer"):
+        raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
+    problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
+                      max_latency_s, max_energy_j, dict(fixed or {}))
+    deadline = time.thread_time() + time_limit_s
+    first = {name: choose(problem) for name, choose in BASELINES.items()}
+    judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
+    known = [(a, e) for a, e in judged.values() if e.feasible]
+    answer, notes = SOLVERS[solver](problem, known, deadline)
+    found = [(a, evaluate(problem, a)) for a in answer.assignments]
+    legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
+    if not legal:
+        raise _nothing_found(problem, solver, found)
+    assignment, best = min(legal, key=lambda pair: pair[1].objective)
+    values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes)
+
+
+def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleError:
+    missed = "; ".join(v for _, e in found for v in e.violations) or "no device order fits"
+    return InfeasibleError(f"solver {solver}: no plan within the limits found ({missed}); raise the limit or the time limit, "
+                           "or use solver exact")
+
+
+def _finished(problem: Problem, solver: str, assignment: Assignment, best: Evaluation, bound: float,
+              baselines: dict[str, float | None], notes: tuple[str, ...]) -> Plan:
+    lower = min(bound * (1 - ROUNDING), best.objective)
+    proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
+    sentences = explain(problem, assignment, best)
+    resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
+                 for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
+    return Plan(
+        model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
+        nodes=tuple(replace(c, why=sentences[c.node]) for c in best.nodes), objective=best.objective, lower_bound=lower,
+        latency_s=best.latency_s, energy_j=best.energy_j, resources=resources, baselines=baselines, notes=notes)

@@ -1,0 +1,266 @@
+"""The whole flow, read from top to bottom: model → numbers → plan → schedule → parts → proof → report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform as machine
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.cpu import executor as cpu_executor
+from dovetail.errors import BuildError
+from dovetail.files import replace_bytes, replace_folder, replace_text
+from dovetail.fpga import part as fpga_part
+from dovetail.fpga.synthesize import synthesize
+from dovetail.gpu import emulation as gpu_emulation
+from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_read import Imported, read_onnx
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.tensor import Shape
+from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
+from dovetail.numerics.quantize import quantize_graph
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan
+from dovetail.partition.plan_json import plan_to_json
+from dovetail.partition.solve import plan as solve
+from dovetail.platform.device import Kind, Platform
+from dovetail.platform.load import load_platform, platform_to_dict
+from dovetail.report.collect import collect, describe_design
+from dovetail.report.html import write_report as write_page
+from dovetail.report.perfetto import write_trace
+from dovetail.runtime import execute
+from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
+from dovetail.runtime.execute import Verification
+from dovetail.schedule.list_schedule import schedule
+from dovetail.schedule.program import Program, lower
+from dovetail.schedule.timeline import Timeline
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress for those who do not watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A quantized graph with the samples that decided it."""
+
+    graph: Graph
+    samples: Samples
+    imported: Imported
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can ask of a plan beyond model and board."""
+
+    goal: Goal = Goal.LATENCY
+    mode: Mode = Mode.CONCURRENT
+    solver: str = "exact"
+    budget: str = "shared"
+    max_latency_s: float | None = None
+    max_energy_j: float | None = None
+    time_limit_s: float = 10.0
+
+
+def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
+                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent) -> Numbers:
+    """Import a model and quantize it where it is still float; a QDQ model keeps its numbers."""
+    imported = read_onnx(model, shapes)
+    graph = imported.graph
+    samples = load_samples(calibration, graph) if calibration else synthetic(graph)
+    warnings = list(imported.notes)
+    if not graph.quantized:
+        if samples.note:
+            warnings.append(samples.note)
+        graph = quantize_graph(graph, samples, bits, lambda stage, done, total: progress(f"calibrate {stage}", done, total))
+    return Numbers(graph, samples, imported, tuple(warnings))
+
+
+def make_plan(graph: Graph, platform: Platform, options: Options,
+              assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
+    """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
+
+    `assignment` pins nodes to splits of your own; the rest is decided around them.
+    """
+    plan = solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
+                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
+                 time_limit_s=options.time_limit_s, fixed=assignment)
+    timeline = schedule(graph, platform, plan.assignment)
+    return replace(plan, makespan_s=timeline.makespan_s), timeline
+
+
+def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
+            options: Options | None = None, assignment: Assignment | None = None,
+            calibration: str | Path | None = None, bits: int = 8,
+            shapes: Mapping[str, Shape] | None = None, frames: int | None = None, verify: bool = True,
+            progress: Progress = silent) -> Build:
+    """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
+
+    `assignment` pins nodes to splits of your own. `frames` limits how many stored samples are verified; a failed
+    verification does not raise, it stands in `verification.json` and in the report.
+    """
+    board = load_platform(platform) if isinstance(platform, str) else platform
+    numbers = decide_numbers(model, calibration, bits, shapes, progress)
+    progress("plan", 0, 1)
+    plan, timeline = make_plan(numbers.graph, board, options or Options(), assignment)
+    progress("plan", 1, 1)
+    program = lower(numbers.graph, plan.assignment)
+    target = Path(out) if out is not None else Path("build") / Path(model).stem
+    with replace_folder(target, "manifest.json") as folder:
+        _write_parts(folder, program, board, progress)
+        _write_documents(folder, numbers, plan, board, program, Path(model))
+        write_trace(folder / "trace.json", timeline)
+        if verify:
+            verify_build(load_build(folder), frames, progress)
+        write_report(load_build(folder))
+    return load_build(target)
+
+
+def _write_parts(folder: Path, program: Program, platform: Platform, progress: Progress) -> None:
+    """One folder per kind of device that has something to do."""
+    for number, segment in enumerate(program.segments):
+        kind = platform.device(segment.device).kind
+        progress(f"generate {segment.name}", number, len(program.segments))
+        target = folder / kind.value
+        target.mkdir(exist_ok=True)
+        if kind is Kind.FPGA:
+            fpga_part.write_part(segment.graph, target)
+        elif kind is Kind.GPU:
+            gpu_emulation.write_part(segment.graph, target)
+        else:
+            cpu_executor.write_part(segment.graph, target)
+    progress("generate", len(program.segments), len(program.segments))
+
+
+def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path) -> None:
+    """The model with its numbers, the plan, the samples, and a manifest that ties them together."""
+    replace_bytes(folder / "model.onnx", to_onnx(numbers.graph))
+    replace_text(folder / "plan.json", dump(plan_to_json(plan, platform)))
+    kept = {name: x[:KEPT_SAMPLES] for name, x in numbers.samples.values.items()}
+    buffer = BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **execute.store(numbers.graph, kept, "calibration"))
+    replace_bytes(folder / SAMPLES, buffer.getvalue())
+    manifest = {
+        "schema": SCHEMA,
+        "model": {"name": numbers.graph.name, "file": model.name, "sha256": numbers.imported.sha256},
+        "platform": platform_to_dict(platform),
+        "quantization": {"calibration": numbers.samples.source, "samples": numbers.samples.count},
+        "warnings": list(numbers.warnings),
+        "versions": versions(),
+        "segments": [{"name": s.name, "device": s.device, "nodes": list(s.nodes),
+                      "reads": [b.name for b in s.reads], "writes": [b.name for b in s.writes]} for s in program.segments],
+    }
+    replace_text(folder / "manifest.json", dump(manifest))
+
+
+def dump(document: object) -> str:
+    """JSON as it is stored: readable, stable, shortest floats."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """What a build was made with; no dates, no machine names."""
+    found = {"python": machine.python_version()}
+    for package in ("dovetail", "numpy", "onnx", "onnxruntime", "scipy"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "source tree"
+    return found
+
+
+def verify_build(build: Build, frames: int | None = None, progress: Progress = silent) -> Verification:
+    """Run a build against the reference and remember the outcome in `verification.json`."""
+    outcome = execute.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
+    replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
+    return outcome
+
+
+def verification_json(outcome: Verification) -> dict[str, Any]:
+    """The contract of `dovetail verify --json`."""
+    first = outcome.first_mismatch
+    return {
+        "equal": outcome.equal, "frames": outcome.frames, "tensors_compared": outcome.tensors_compared,
+        "elements_compared": outcome.elements_compared,
+        "first_mismatch": None if first is None else {**asdict(first), "text": str(first)},
+        "segments": [dict(s) for s in outcome.segments],
+        "high_water": {name: dict(marks) for name, marks in outcome.high_water.items()},
+        "cycles": dict(outcome.cycles),
+    }
+
+
+def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:
+    """Count the resources of every FPGA part with an open synthesizer; remembered in `synthesis.json`."""
+    found: list[dict[str, Any]] = []
+    parts = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
+    if not parts:
+        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to synthesize; "
+                         "see the plan's reasons with `dovetail report`")
+    for number, segment in enumerate(parts):
+        chosen = family or build.platform.device(segment.device).family
+        if chosen is None:
+            raise BuildError(f"{build.folder}: device {segment.device} names no FPGA family; pass --family")
+        progress(f"synthesize {segment.name} for {chosen}", number, len(parts))
+        design = fpga_part.load_design(build.folder / "fpga" / segment.name)
+        result = synthesize(design, chosen)
+        found.append({"device": segment.device, "segment": segment.name, "family": chosen,
+                      "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
+                      "notes": list(result.notes)})
+    progress("synthesize", len(parts), len(parts))
+    replace_text(build.folder / "synthesis.json", dump({"schema": SCHEMA, "results": found}))
+    return found
+
+
+def _remembered(folder: Path, name: str) -> dict[str, Any] | None:
+    return read_json(folder / name) if (folder / name).is_file() else None
+
+
+def write_report(build: Build) -> Path:
+    """Render `report.html` from what the build folder knows by now."""
+    verification = _remembered(build.folder, "verification.json")
+    synthesis = _remembered(build.folder, "synthesis.json")
+    timeline = schedule(build.graph, build.platform, build.plan.assignment)
+    parts = {s.name: build.part(s) for s in build.program.segments}
+    marks = (verification or {}).get("high_water", {})
+    designs = [describe_design(part.design, device=s.device, segment=s.name,
+                               clock_hz=build.platform.device(s.device).clock_hz, high_water=marks.get(s.name))
+               for s in build.program.segments if isinstance(part := parts[s.name], fpga_part.FpgaPart)]
+    extras: dict[str, object] = {
+        "quantization": {"calibration": build.manifest["quantization"]["calibration"],
+                         "images": build.manifest["quantization"]["samples"], "notes": build.manifest["warnings"]},
+        "segments": [{"name": s.name, "device": s.device, "backend": parts[s.name].backend, "nodes": s.nodes,
+                      "note": parts[s.name].note} for s in build.program.segments],
+        "designs": designs,
+        "synthesis": None if synthesis is None else synthesis["results"],
+        "verification": None if verification is None else _shown(verification),
+        "provenance": {"model_file": build.manifest["model"]["file"], "model_sha256": build.manifest["model"]["sha256"],
+                       "versions": build.manifest["versions"], "warnings": build.manifest["warnings"],
+                       "commands": _commands(build)},
+    }
+    path = build.folder / "report.html"
+    write_page(path, collect(build.graph, build.plan, build.platform, timeline, extras))
+    return path
+
+
+def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
+    first = verification["first_mismatch"]
+    return {"equal": verification["equal"], "frames": verification["frames"],
+            "tensors_compared": verification["tensors_compared"], "first_mismatch": first["text"] if first else None}
+
+
+def _commands(build: Build) -> Sequence[str]:
+    name = build.manifest["model"]["file"]
+    return (f"dovetail compile {name} -p {build.platform.name} -o build/", "dovetail verify build/", "dovetail synth build/")
+
+
+def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:
+    """Inference over the plan's devices: float frames in, float results out."""
+    return execute.run(build, inputs, progress)

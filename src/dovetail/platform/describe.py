@@ -1,0 +1,64 @@
+"""A platform as plain text: every number, its unit, its source, and which ones are assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.platform.device import ASSUMED, Device, Link, Platform
+from dovetail.platform.fitted import ROOFLINE, dhm_model, posynomial_model
+
+Row = tuple[str, str, str, str]
+
+
+def is_assumed(source: str) -> bool:
+    """Whether a source admits that nobody has published or measured the number."""
+    return source.startswith(ASSUMED)
+
+
+def describe(platform: Platform) -> str:
+    """The whole platform as an aligned table; assumed numbers carry a `*`."""
+    lines = [f"{platform.name}: {platform.description}", f"host: {platform.host}", ""]
+    for device in platform.devices:
+        lines += [f"{device.name} ({device.kind}): {device.description}", f"  model {device.model}: {model_line(device)}",
+                  *_aligned(_device_rows(device)), ""]
+    for link in platform.links:
+        kind = "shared memory" if link.shared_memory else "full duplex" if link.full_duplex else "one direction at a time"
+        lines += [f"link {link.name}: {' - '.join(link.ends)}, {kind}", *_aligned(_link_rows(link)), ""]
+    return "\n".join([*lines, "* assumed: neither published nor measured"])
+
+
+def model_line(device: Device) -> str:
+    """One sentence about the device's cost model: what it rests on and how far it errs."""
+    if device.model == ROOFLINE:
+        return f"peak rate, bandwidth and launch time; interval +-{device.parameters['interval_fraction']:.0%}, not measured"
+    if device.family is not None:
+        hardware = dhm_model(device.model)
+        return f"{hardware.source}; area +-{hardware.error:.0%}"
+    fitted = posynomial_model(device.model)
+    return (f"{fitted.source}; {fitted.rows:,} rows; cross-validated error latency {fitted.latency_error[0]:.1%} "
+            f"(p90 {fitted.latency_error[1]:.1%}), energy {fitted.energy_error[0]:.1%} (p90 {fitted.energy_error[1]:.1%})")
+
+
+def _device_rows(device: Device) -> Iterator[Row]:
+    for key in ("clock_hz", "idle_power_w", "busy_power_w"):
+        value = getattr(device, key)
+        if value is not None:
+            yield _row(key, value, device.sources[key])
+    for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):
+        for key, value in numbers.items():
+            yield _row(key, value, device.sources[f"{prefix}.{key}"])
+
+
+def _link_rows(link: Link) -> Iterator[Row]:
+    for key in ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte"):
+        yield _row(key, getattr(link, key), link.sources[key])
+
+
+def _row(key: str, value: float, source: str) -> Row:
+    return (key, f"{value:,.0f}" if 1e3 <= value < 1e6 else f"{value:.4g}", "*" if is_assumed(source) else " ", source)
+
+
+def _aligned(rows: Iterator[Row]) -> list[str]:
+    table = list(rows)
+    names, values = max((len(r[0]) for r in table), default=0), max((len(r[1]) for r in table), default=0)
+    return [f"  {name:<{names}}  {value:>{values}}{mark} {source}" for name, value, mark, source in table]

@@ -1,0 +1,101 @@
+"""Devices, links and platforms: frozen values read from TOML, every number with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dovetail.errors import PlatformError
+
+
+class Kind(StrEnum):
+    """What a device is."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    FPGA = "fpga"
+
+
+ASSUMED = "assumed"
+"""The source of a number nobody has published or measured; shown as such wherever the number is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One processor. `resources` are limits a plan may not exceed (FPGA area; empty elsewhere).
+
+    `model` names the cost model in platform/models; `parameters` feed it (rates, efficiencies), in SI units.
+    `sources` says where each key comes from, `assumed` where nobody says.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    model: str
+    idle_power_w: float
+    busy_power_w: float
+    clock_hz: float | None = None
+    family: str | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A connection usable in both directions, one transfer at a time in each unless `full_duplex` is false."""
+
+    name: str
+    ends: tuple[str, str]
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    energy_j_per_byte: float
+    shared_memory: bool = False
+    full_duplex: bool = True
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def transfer_s(self, size_bytes: float) -> float:
+        """Time to move `size_bytes`, nothing for nothing."""
+        return self.latency_s + size_bytes / self.bandwidth_bytes_per_s if size_bytes > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Devices joined by links. `host` is the device where frames arrive and results are wanted."""
+
+    name: str
+    description: str
+    host: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+
+    def device(self, name: str) -> Device:
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise PlatformError(f"platform {self.name}: no device {name}; it has {', '.join(d.name for d in self.devices)}")
+
+    def of_kind(self, kind: Kind) -> tuple[Device, ...]:
+        return tuple(d for d in self.devices if d.kind is kind)
+
+    def route(self, source: str, target: str) -> tuple[Link, ...]:
+        """The links from one device to another, fewest hops first, then least latency; empty for the same device."""
+        if source == target:
+            return ()
+        paths: list[tuple[str, tuple[Link, ...]]] = [(source, ())]
+        seen = {source}
+        while paths:
+            found = sorted((p for p in paths if p[0] == target), key=lambda p: sum(link.latency_s for link in p[1]))
+            if found:
+                return found[0][1]
+            grown: list[tuple[str, tuple[Link, ...]]] = []
+            for at, links in paths:
+                for link in self.links:
+                    if at in link.ends:
+                        other = link.ends[1] if link.ends[0] == at else link.ends[0]
+                        if other not in seen:
+                            grown.append((other, (*links, link)))
+            seen |= {at for at, _ in grown}
+            paths = grown
+        raise PlatformError(f"platform {self.name}: no link path from {source} to {target}; add a [[link]] to the board file")

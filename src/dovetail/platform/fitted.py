@@ -1,0 +1,170 @@
+"""Cost models as files: fitted posynomials of processors, coefficients of directly mapped hardware.
+
+platform/models/*.toml hold what `python -m dovetail.cost.fit` found, readable by a person: formula, coefficients,
+units, source, rows, cross-validated error and the box they are valid in.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from dovetail.platform.schema import Limits, Table
+
+ROOFLINE = "roofline"
+"""The model that needs no file: peak rate, efficiency, bandwidth and launch time are parameters of the device."""
+
+MODEL_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    ROOFLINE: ("peak_flop_per_s", "efficiency", "bandwidth_bytes_per_s", "launch_s", "interval_fraction"),
+    "tx2-cpu": ("bandwidth_bytes_per_s", "launch_s"),
+    "tx2-gpu": ("bandwidth_bytes_per_s", "launch_s"),
+}
+"""Parameters a device must state for its model; models not named need none."""
+
+VARIABLES = ("input_side", "output_side", "channels", "kernel", "filters")
+"""What a posynomial of a square convolution may depend on."""
+
+_ANY = Limits(-1e6, 1e6, "")
+_POSITIVE = Limits(0.0, 1e9, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A monomial with its time and energy. `part` is `layer`, or `loop` for what the measuring loop itself spent."""
+
+    name: str
+    part: str
+    exponents: tuple[float, ...]
+    """One per entry of VARIABLES."""
+    latency_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class PosynomialModel:
+    """Time and energy of one convolution as sums of monomials, with the errors of 5-fold cross-validation.
+
+    Errors are |predicted - measured| / measured over the whole measured loop, mean and 90th percentile.
+    `box` bounds each variable in the rows; outside it predictions are extrapolated.
+    """
+
+    name: str
+    description: str
+    source: str
+    rows: int
+    latency_error: tuple[float, float]
+    energy_error: tuple[float, float]
+    box: Mapping[str, tuple[float, float]]
+    terms: tuple[Term, ...]
+
+    def term(self, name: str) -> Term:
+        """The term of that name."""
+        return next(t for t in self.terms if t.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class DhmModel:
+    """Area and power of directly mapped hardware in one FPGA family.
+
+    `logic`, `block` name the resources that adders and line buffers consume; `shapes` are the (depth, width)
+    configurations of one RAM block. `error` and `clock_error` are relative half-widths of area and clock.
+    """
+
+    name: str
+    description: str
+    source: str
+    logic: str
+    block: str
+    shapes: tuple[tuple[int, int], ...]
+    error: float
+    clock_error: float
+    coefficients: Mapping[str, float]
+    sources: Mapping[str, str]
+
+
+DHM_COEFFICIENTS: Mapping[str, Limits] = {
+    "logic_per_adder_bit": Limits(0.01, 10.0, "logic cells per bit"),
+    "logic_per_output_bit": Limits(0.0, 100.0, "logic cells per bit of a rounded output"),
+    "logic_per_comparison_bit": Limits(0.0, 10.0, "logic cells per bit of a maximum"),
+    "logic_per_mask_bit": Limits(0.0, 10.0, "logic cells per tap bit that padding blanks"),
+    "logic_per_buffer_bit": Limits(0.0, 1.0, "logic cells per bit of a buffer in distributed memory"),
+    "logic_per_engine": Limits(0.0, 1e5, "logic cells"),
+    "register_per_adder_bit": Limits(0.0, 10.0, "registers per bit"),
+    "register_per_output_bit": Limits(0.0, 100.0, "registers per bit of a rounded output"),
+    "register_per_engine": Limits(0.0, 1e5, "registers"),
+    "power_w_per_logic": Limits(0.0, 1.0, "W per logic cell at the power clock"),
+    "power_w_per_block": Limits(0.0, 1.0, "W per RAM block at the power clock"),
+    "power_clock_hz": Limits(1e6, 1e9, "Hz"),
+}
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of the shipped model files."""
+    folder = resources.files("dovetail.platform") / "models"
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+def _table(name: str) -> Table:
+    file = resources.files("dovetail.platform") / "models" / f"{name}.toml"
+    return Table(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=16)
+def posynomial_model(name: str) -> PosynomialModel:
+    """The fitted model of a processor by name."""
+    return parse_posynomial(_table(name))
+
+
+def parse_posynomial(table: Table) -> PosynomialModel:
+    """A checked posynomial model from the entries of its file."""
+    table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term"), ("floor",))
+    table.choice("formula", ["posynomial"])
+    error, box = table.table("error"), table.table("box")
+    error.check_keys(("latency_mean", "latency_p90", "energy_mean", "energy_p90"))
+    box.check_keys(VARIABLES)
+    bounds: dict[str, tuple[float, float]] = {}
+    for key, value in box.values.items():
+        if not isinstance(value, list) or len(value) != 2:
+            box.fail(f"key {key} is {value!r}; a pair [smallest, largest] is needed")
+        bounds[key] = (float(value[0]), float(value[1]))
+    fraction = Limits(0.0, 100.0, "(fraction)")
+    return PosynomialModel(
+        table.text("name"), table.text("description"), table.text("source"),
+        int(table.plain_number("rows", Limits(1, 1e9, "rows"))),
+        (error.plain_number("latency_mean", fraction), error.plain_number("latency_p90", fraction)),
+        (error.plain_number("energy_mean", fraction), error.plain_number("energy_p90", fraction)),
+        bounds, tuple(_term(t) for t in table.tables("term")))
+
+
+def _term(table: Table) -> Term:
+    table.check_keys(("name", "part", "exponents", "latency_s", "energy_j"))
+    exponents = table.table("exponents")
+    exponents.check_keys((), VARIABLES)
+    return Term(table.text("name"), table.choice("part", ["loop", "layer"]),
+                tuple(exponents.plain_number(v, _ANY) if v in exponents.values else 0.0 for v in VARIABLES),
+                table.plain_number("latency_s", _POSITIVE), table.plain_number("energy_j", _POSITIVE))
+
+
+@lru_cache(maxsize=16)
+def dhm_model(name: str) -> DhmModel:
+    """The hardware coefficients of an FPGA family by model name."""
+    return parse_dhm(_table(name))
+
+
+def parse_dhm(table: Table) -> DhmModel:
+    """A checked hardware model from the entries of its file."""
+    table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "error", "clock_error",
+                      "coefficients"))
+    table.choice("formula", ["dhm"])
+    entries = table.table("coefficients")
+    entries.check_keys(tuple(DHM_COEFFICIENTS))
+    found = {key: entries.number(key, limits) for key, limits in DHM_COEFFICIENTS.items()}
+    fraction = Limits(0.0, 10.0, "(fraction)")
+    shapes = tuple((int(depth), int(width)) for depth, width in table.values["shapes"])
+    return DhmModel(
+        table.text("name"), table.text("description"), table.text("source"), table.text("logic"), table.text("block"), shapes,
+        table.plain_number("error", fraction), table.plain_number("clock_error", fraction),
+        {k: v for k, (v, _) in found.items()}, {k: s for k, (_, s) in found.items()})

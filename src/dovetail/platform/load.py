@@ -1,0 +1,173 @@
+"""Boards: TOML files (and the same structure as JSON inside plan.json) to checked `Platform` values and back."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import PlatformError
+from dovetail.platform.device import Device, Kind, Link, Platform
+from dovetail.platform.fitted import MODEL_PARAMETERS, ROOFLINE, model_names
+from dovetail.platform.schema import Limits, Table, suggestion
+from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
+
+DEVICE_LIMITS: Mapping[str, Limits] = {
+    "idle_power_w": Limits(0.0, 1e3, "W"),
+    "busy_power_w": Limits(0.0, 1e3, "W"),
+    "clock_hz": Limits(1e4, 1e11, "Hz"),
+}
+PARAMETER_LIMITS: Mapping[str, Limits] = {
+    "peak_flop_per_s": Limits(1e6, 1e16, "FLOP/s"),
+    "efficiency": Limits(1e-4, 1.0, "(fraction of peak)"),
+    "bandwidth_bytes_per_s": Limits(1e6, 1e14, "B/s"),
+    "launch_s": Limits(0.0, 0.1, "s"),
+    "interval_fraction": Limits(0.0, 10.0, "(fraction)"),
+}
+LINK_LIMITS: Mapping[str, Limits] = {
+    "bandwidth_bytes_per_s": Limits(1e3, 1e13, "B/s"),
+    "latency_s": Limits(0.0, 1.0, "s"),
+    "energy_j_per_byte": Limits(0.0, 1e-3, "J/B"),
+}
+RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "cyclone10gx": ("alm", "m20k", "dsp", "register"),
+    "ecp5": ("lut4", "register", "bram", "dsp"),
+}
+"""What each FPGA family counts; a board must state all of them."""
+RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
+
+
+def platform_names() -> tuple[str, ...]:
+    """Names of the boards that come with Dovetail."""
+    boards = resources.files("dovetail.platform") / "boards"
+    return tuple(sorted([THIS_MACHINE, *(f.name.removesuffix(".toml") for f in boards.iterdir() if f.name.endswith(".toml"))]))
+
+
+def load_platform(name_or_path: str) -> Platform:
+    """A shipped board by name, `this-machine`, or any board file by its path."""
+    if name_or_path == THIS_MACHINE:
+        return _platform(Table(f"platform {THIS_MACHINE}", this_machine_entries()))
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise PlatformError(f"platform {name_or_path}: no such file; "
+                                f"give a board file or one of {', '.join(platform_names())}")
+        return _parse(name_or_path, path.read_bytes())
+    if name_or_path not in platform_names():
+        raise PlatformError(f"platform {name_or_path}: unknown{suggestion(name_or_path, platform_names())}; "
+                            f"known are {', '.join(platform_names())}, or give the path of a board file (.toml)")
+    file = resources.files("dovetail.platform") / "boards" / f"{name_or_path}.toml"
+    return _parse(file.name, file.read_bytes())
+
+
+def platform_from_dict(entries: Mapping[str, Any]) -> Platform:
+    """The platform stored in a plan; checked exactly like a board file."""
+    return _platform(Table(f"platform {entries.get('name', 'without name')}", entries))
+
+
+def platform_to_dict(platform: Platform) -> dict[str, Any]:
+    """A platform as JSON values in the structure of a board file; `platform_from_dict` restores it."""
+    return {"name": platform.name, "description": platform.description, "host": platform.host,
+            "device": [_device_entries(d) for d in platform.devices], "link": [_link_entries(x) for x in platform.links]}
+
+
+def _parse(where: str, content: bytes) -> Platform:
+    try:
+        entries = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise PlatformError(f"{where}: not readable as TOML: {problem}") from problem
+    return _platform(Table(where, entries))
+
+
+def _platform(table: Table) -> Platform:
+    table.check_keys(("name", "description", "host", "device"), ("link",))
+    devices = tuple(_device(t) for t in table.tables("device"))
+    names = [d.name for d in devices]
+    if not devices:
+        table.fail("no [[device]]; at least one is needed")
+    for name in names:
+        if names.count(name) > 1:
+            table.fail(f"two devices named {name}; names must differ")
+    links = tuple(_link(t, names) for t in table.tables("link"))
+    platform = Platform(table.text("name"), table.text("description"), table.choice("host", names), devices, links)
+    for name in names:
+        platform.route(platform.host, name)
+    return platform
+
+
+def _device(table: Table) -> Device:
+    table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
+                     ("clock_hz", "family", "resources", "parameters"))
+    kind = Kind(table.choice("kind", [k.value for k in Kind]))
+    model = table.choice("model", [ROOFLINE, *model_names()])
+    sources: dict[str, str] = {}
+    numbers: dict[str, float] = {}
+    for key, limits in DEVICE_LIMITS.items():
+        if key in table.values:
+            numbers[key], sources[key] = table.number(key, limits)
+    if numbers["busy_power_w"] < numbers["idle_power_w"]:
+        table.fail(f"key busy_power_w is {numbers['busy_power_w']:g} W, below idle_power_w {numbers['idle_power_w']:g} W; "
+                   "busy must be at least idle")
+    family = None
+    if kind is Kind.FPGA:
+        if "family" not in table.values or "clock_hz" not in table.values:
+            table.fail("an fpga needs the keys family and clock_hz")
+        family = table.choice("family", list(RESOURCE_KEYS))
+    area = table.table("resources")
+    area.check_keys(RESOURCE_KEYS[family] if family else ())
+    parameters = table.table("parameters")
+    parameters.check_keys(MODEL_PARAMETERS.get(model, ()))
+    return Device(
+        table.text("name"), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
+        numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
+        _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources)
+
+
+def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str], prefix: str) -> dict[str, float]:
+    """All numbers of a table; their sources are recorded as `prefix.key`."""
+    found: dict[str, float] = {}
+    for key in table.values:
+        found[key], sources[f"{prefix}.{key}"] = table.number(key, limits[key])
+    return found
+
+
+def _link(table: Table, devices: list[str]) -> Link:
+    table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex"))
+    ends = table.values["ends"]
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) for e in ends) or ends[0] == ends[1]:
+        table.fail(f"key ends is {ends!r}; two different device names are needed, from {', '.join(devices)}")
+    for end in ends:
+        if end not in devices:
+            table.fail(f"key ends names {end!r}{suggestion(end, devices)}; devices are {', '.join(devices)}")
+    sources: dict[str, str] = {}
+    numbers: dict[str, float] = {}
+    for key, limits in LINK_LIMITS.items():
+        numbers[key], sources[key] = table.number(key, limits)
+    return Link(table.text("name"), (ends[0], ends[1]), shared_memory=table.flag("shared_memory", False),
+                full_duplex=table.flag("full_duplex", True), sources=sources, **numbers)
+
+
+def _sourced(value: float, source: str) -> dict[str, Any]:
+    return {"value": value, "source": source}
+
+
+def _device_entries(device: Device) -> dict[str, Any]:
+    entries: dict[str, Any] = {"name": device.name, "kind": device.kind.value, "description": device.description,
+                               "model": device.model}
+    for key in DEVICE_LIMITS:
+        value = getattr(device, key)
+        if value is not None:
+            entries[key] = _sourced(value, device.sources[key])
+    if device.family is not None:
+        entries["family"] = device.family
+    for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):
+        if numbers:
+            entries[prefix] = {k: _sourced(v, device.sources[f"{prefix}.{k}"]) for k, v in numbers.items()}
+    return entries
+
+
+def _link_entries(link: Link) -> dict[str, Any]:
+    return {"name": link.name, "ends": list(link.ends), "shared_memory": link.shared_memory, "full_duplex": link.full_duplex,
+            **{key: _sourced(getattr(link, key), link.sources[key]) for key in LINK_LIMITS}}

@@ -1,0 +1,127 @@
+"""Bars that compare: resources against their budget, the plan against other plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.report import units
+from dovetail.report.commands import synth_command
+from dovetail.report.markup import Markup, element, not_run, section, table
+from dovetail.report.palette import Report, bar, looks
+
+BASELINES = {
+    "cpu": "cpu alone",
+    "gpu": "gpu alone",
+    "fpga": "fpga alone",
+    "greedy": "greedy, layer by layer",
+    "balanced": "balanced by speed",
+}
+"""Readable names of the baselines, in the order shown."""
+
+
+def resources(report: Report) -> Markup:
+    """Section: what the plan expects to occupy and what synthesis counted, against the budget."""
+    counted = _counted(report)
+    tables = [t for d in report["platform"]["devices"] if (t := _device_table(report, d, counted))]
+    if not tables:
+        tables = [element("p", "No device of this plan has a limited resource.")]
+    missing = None
+    if not report.get("synthesis") and any(d["kind"] == "fpga" for d in report["platform"]["devices"]):
+        missing = not_run("Synthesized counts are missing; the bars show the plan's estimate only.", synth_command(report))
+    return section("resources", "Resources against budget", tables, missing, _foreign(report))
+
+
+def _counted(report: Report) -> dict[tuple[str, str], float]:
+    """Synthesized counts by device and resource, segments added up; counts for another family are no comparison."""
+    families = {d["name"]: d["family"] for d in report["platform"]["devices"]}
+    found: dict[tuple[str, str], float] = {}
+    for result in report.get("synthesis") or []:
+        device = _device_of(report, result)
+        if result.get("family") in (None, families.get(device)):
+            for name, value in (result.get("resources") or {}).items():
+                found[device, name] = found.get((device, name), 0) + value
+    return found
+
+
+def _device_of(report: Report, result: dict[str, Any]) -> str:
+    """The device a synthesis belongs to: the one it names, else the board's first FPGA."""
+    return str(result.get("device") or next((d["name"] for d in report["platform"]["devices"] if d["kind"] == "fpga"), ""))
+
+
+def _foreign(report: Report) -> Markup | None:
+    families = {d["name"]: d["family"] for d in report["platform"]["devices"]}
+    other = [r for r in report.get("synthesis") or [] if r.get("family") not in (None, families.get(_device_of(report, r)))]
+    if not other:
+        return None
+    return element(
+        "p",
+        "Synthesized for another family than the board's (",
+        ", ".join(sorted({r["family"] for r in other})),
+        "), so those counts stand under FPGA designs and are not drawn against this budget.",
+        class_="muted",
+    )
+
+
+def _device_table(report: Report, device: dict[str, Any], counted: dict[tuple[str, str], float]) -> Markup | None:
+    name, look = device["name"], looks(report)[device["name"]]
+    planned = report["plan"]["resources"].get(name, {})
+    kinds = dict.fromkeys([*planned, *device["resources"], *(r for d, r in counted if d == name)])
+    if not kinds:
+        return None
+    rows = []
+    for kind in kinds:
+        used, limit = planned.get(kind, (None, None))
+        limit = limit if limit is not None else device["resources"].get(kind)
+        rows.append((kind, units.count(limit), _filled(used, limit, look), _filled(counted.get((name, kind)), limit, look)))
+    return table(
+        f"Resources of {name}" + (f" ({device['family']})" if device["family"] else ""),
+        ("Resource", "Budget", "Plan's estimate", "Synthesized"),
+        rows,
+        numeric=(1,),
+        class_="bars",
+    )
+
+
+def _filled(used: float | None, limit: float | None, look: str) -> Markup:
+    if used is None:
+        return element("span", "not counted", class_="muted")
+    if not limit:
+        return element("span", units.count(used if float(used).is_integer() else round(used)))
+    over = element("strong", " over budget", class_="flag bad") if used > limit else None
+    return element(
+        "div",
+        bar(used / limit, look),
+        element("span", f"{units.count(round(used))} ({units.percent(used / limit)})", over),
+        class_="meter",
+    )
+
+
+def baselines(report: Report) -> Markup:
+    """Section: this plan among the alternatives and the proven bound."""
+    plan = report["plan"]
+    goal, ours, found = plan["goal"], plan["objective"], plan["baselines"]
+    names = [*BASELINES, *(k for k in found if k not in BASELINES)]
+    lines: list[tuple[str, float | None, str]] = [
+        (BASELINES.get(k, k), found.get(k), k if k in ("cpu", "gpu", "fpga") else "link") for k in names if k in found
+    ]
+    lines += [("This plan", ours, "plan"), ("Proven lower bound", plan["lower_bound"], "bound")]
+    longest = max((v for _, v, _ in lines if v), default=None)
+    rows = []
+    for name, value, look in lines:
+        drawn = bar(value / longest, look) if value and longest else None
+        ratio = f"{units.significant(value / ours)}×" if value and ours else units.ABSENT
+        shown = units.objective(value, goal) if value is not None else "absent or does not fit"
+        rows.append((element("strong", name) if look == "plan" else name, drawn, shown, ratio))
+    title = {"latency": "Latency per frame", "energy": "Energy per frame", "edp": "Energy-delay product per frame"}[goal]
+    return section(
+        "baselines",
+        "Against the alternatives",
+        None if found else not_run("No baseline was computed for this plan."),
+        table(
+            f"{title}: shorter is better; no plan can be shorter than the bound",
+            ("Plan", "", title, "Relative to this plan"),
+            rows,
+            numeric=(2, 3),
+            class_="bars compare",
+        ),
+    )

@@ -1,0 +1,203 @@
+"""Everything a report says, as one plain dictionary: values in SI units, nothing formatted yet.
+
+`EXTRAS` names what the pipeline may add. Any of it may be missing or None; the report then says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import BuildError
+from dovetail.fpga.design import Design
+from dovetail.ir import Graph, Node
+from dovetail.partition.plan import NodeCost, Plan, Split
+from dovetail.platform.device import Device, Link, Platform
+from dovetail.schedule.timeline import Timeline
+
+SCHEMA = "dovetail-report/1"
+
+EXTRAS: Mapping[str, str] = {
+    "quantization": "{accuracy: {label: fraction}, images: int, calibration: str, notes: [str]}",
+    "segments": "[{name, device, backend: onnxruntime|verilator|emulated, nodes: [str], note}]",
+    "designs": "[what `describe_design` returns]",
+    "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
+    "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s}",
+    "provenance": "{model_file, model_sha256, build_dir, versions: {tool: version}, warnings: [str], commands: [str]}",
+}
+"""What `extras` may hold, each optional down to the single key."""
+
+LISTS = ("segments", "designs", "synthesis")
+
+
+def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, extras: Mapping[str, object]) -> dict[str, Any]:
+    """Assemble the report; what is not finite becomes None, because JSON has no word for it."""
+    unknown = sorted(set(extras) - set(EXTRAS))
+    if unknown:
+        raise BuildError(f"report: extras hold {', '.join(unknown)}; known are {', '.join(EXTRAS)}")
+    costs = {cost.node: cost for cost in plan.nodes}
+    report = {
+        "schema": SCHEMA,
+        "model": _model(graph, plan),
+        "platform": {
+            "name": platform.name,
+            "description": platform.description,
+            "host": platform.host,
+            "devices": [_device(d) for d in platform.devices],
+            "links": [_link(link) for link in platform.links],
+        },
+        "plan": _plan(plan),
+        "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
+        "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
+        **{key: _listed(key, extras.get(key)) for key in EXTRAS},
+    }
+    result: dict[str, Any] = plain(report, "report")
+    return result
+
+
+def describe_design(
+    design: Design,
+    *,
+    device: str,
+    segment: str | None = None,
+    clock_hz: float | None = None,
+    high_water: Mapping[str, int] | None = None,
+) -> dict[str, object]:
+    """One entry of extras["designs"]; `high_water` maps a FIFO's name to the most beats seen in it during simulation."""
+    marks = high_water or {}
+    return {
+        "device": device,
+        "segment": segment or design.top,
+        "top": design.top,
+        "clock_hz": clock_hz,
+        "adders": design.adders,
+        "latency_cycles": design.latency_cycles,
+        "interval_cycles": design.interval_cycles,
+        "fifos": [
+            {"name": f.name, "width_bits": f.width_bits, "depth": f.depth, "high_water": marks.get(f.name)} for f in design.fifos
+        ],
+        "files": [{"name": name, "lines": body.count("\n") + (not body.endswith("\n"))} for name, body in design.files.items()],
+        "notes": list(design.notes),
+    }
+
+
+def plain(value: object, where: str) -> Any:
+    """`value` as JSON can hold it: dataclasses and mappings become dictionaries, tuples lists, infinities None."""
+    if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return plain(value.value, where)
+    if isinstance(value, np.generic):
+        return plain(value.item(), where)
+    if isinstance(value, int | float):
+        return value if isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name), f"{where}.{f.name}") for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    raise BuildError(f"{where}: a {type(value).__name__} cannot stand in a report; give text, numbers, lists or mappings")
+
+
+def _listed(key: str, value: object) -> object:
+    """A single mapping where a list belongs is a list of one."""
+    return [value] if key in LISTS and isinstance(value, Mapping) else value
+
+
+def _model(graph: Graph, plan: Plan) -> dict[str, object]:
+    return {
+        "name": plan.model or graph.name,
+        "macs": graph.macs,
+        "parameters": graph.parameters,
+        "quantized": graph.quantized,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "tensors": [
+            {"name": t.name, "shape": t.shape, "scheme": None if t.scheme is None else str(t.scheme)}
+            for t in graph.tensors.values()
+        ],
+    }
+
+
+def _plan(plan: Plan) -> dict[str, object]:
+    return {
+        "goal": plan.goal,
+        "mode": plan.mode,
+        "solver": plan.solver,
+        "status": plan.status,
+        "objective": plan.objective,
+        "lower_bound": plan.lower_bound,
+        "gap": plan.gap,
+        "latency_s": plan.latency_s,
+        "energy_j": plan.energy_j,
+        "makespan_s": plan.makespan_s,
+        "resources": plan.resources,
+        "baselines": plan.baselines,
+        "notes": plan.notes,
+    }
+
+
+def _node(graph: Graph, node: Node, split: Split | None, cost: NodeCost | None) -> dict[str, object]:
+    shapes = graph.input_shapes(node)
+    shown: dict[str, object] = {} if cost is None else {f.name: getattr(cost, f.name) for f in dataclasses.fields(cost)}
+    shown.pop("node", None)
+    return {
+        **shown,
+        "name": node.name,
+        "op": node.op.kind,
+        "attributes": node.op.attributes(),
+        "macs": node.op.macs(shapes),
+        "inputs": node.inputs,
+        "output": node.output,
+        "shape": graph.shape(node.output),
+        "axis": split.axis if split else None,
+        "reducer": split.reducer if split else None,
+        "pieces": _pieces(split) if split else [],
+    }
+
+
+def _pieces(split: Split) -> Sequence[Mapping[str, object]]:
+    total = sum(p.stop - p.start for p in split.pieces)
+    return [{"device": p.device, "start": p.start, "stop": p.stop, "share": (p.stop - p.start) / total} for p in split.pieces]
+
+
+def _device(device: Device) -> dict[str, object]:
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "description": device.description,
+        "model": device.model,
+        "family": device.family,
+        "resources": device.resources,
+        "sources": device.sources,
+        "values": {
+            "idle_power_w": device.idle_power_w,
+            "busy_power_w": device.busy_power_w,
+            "clock_hz": device.clock_hz,
+            **device.parameters,
+            **{f"resources.{k}": v for k, v in device.resources.items()},
+        },
+    }
+
+
+def _link(link: Link) -> dict[str, object]:
+    return {
+        "name": link.name,
+        "ends": link.ends,
+        "sources": link.sources,
+        "shared_memory": link.shared_memory,
+        "values": {
+            "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s,
+            "latency_s": link.latency_s,
+            "energy_j_per_byte": link.energy_j_per_byte,
+        },
+    }

@@ -1,0 +1,185 @@
+"""The top of the report: what was built, how good it is in one sentence, and the numbers behind the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.report import units
+from dovetail.report.commands import synth_command, verify_command
+from dovetail.report.markup import Markup, element, join
+from dovetail.report.palette import Report
+
+BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse")}
+"""How a ratio of objectives reads for each goal."""
+RUNS_IN = {"onnxruntime": "ONNX Runtime", "verilator": "Verilator (cycle-accurate RTL)", "emulated": "bit-exact emulation"}
+
+
+def headline(report: Report) -> Markup:
+    """The page's header: names, verdict, cards."""
+    plan, checked = report["plan"], report.get("verification") or {}
+    wrong = bool(checked) and not checked.get("equal")
+    tone = "bad" if wrong or plan["status"] == "infeasible" else "good" if checked else "open"
+    return element(
+        "header",
+        element("p", "Dovetail build report", class_="kicker"),
+        element(
+            "h1", element("span", report["model"]["name"], class_="model"), " on ", element("span", report["platform"]["name"])
+        ),
+        element("p", verdict(report), class_=f"verdict {tone}", id="verdict"),
+        _executed(report),
+        element("dl", cards(report), class_="cards"),
+        id="headline",
+    )
+
+
+def used_devices(report: Report) -> list[str]:
+    """Devices the plan computes on, in the platform's order."""
+    used = {p["device"] for n in report["nodes"] for p in n["pieces"]}
+    return [d["name"] for d in report["platform"]["devices"] if d["name"] in used]
+
+
+def best_single(report: Report) -> tuple[str, float] | None:
+    """The best plan that uses one kind of device only, among the baselines."""
+    alone = [(k, v) for k, v in report["plan"]["baselines"].items() if k in ("cpu", "gpu", "fpga") and v is not None]
+    return min(alone, key=lambda kv: kv[1], default=None)
+
+
+def verdict(report: Report) -> str:
+    """One sentence: cost per frame, against the best single device, how far from optimal, whether bit-exact."""
+    plan = report["plan"]
+    if plan["status"] == "infeasible" or plan["objective"] is None:
+        why = " ".join(plan["notes"])
+        return f"No plan for this model meets the limits on this board. {why}".strip()
+    goal, devices = plan["goal"], used_devices(report)
+    parts = [f"Predicted {units.objective(plan['objective'], goal)} per frame on {' + '.join(devices)}{_compared(report)}"]
+    parts.append("proven optimal" if plan["status"] == "optimal" else f"proven within {units.percent(plan['gap'])} of optimal")
+    checked = report.get("verification")
+    if not checked:
+        parts.append("not yet verified")
+    elif checked.get("equal"):
+        parts.append(f"bit-exact over {units.count(checked.get('frames'))} frames")
+    else:
+        parts.append(f"NOT bit-exact: {mismatch(checked.get('first_mismatch'))}")
+    return "; ".join(parts) + "."
+
+
+def mismatch(found: object) -> str:
+    """The first difference in words, whether it came as text or as parts."""
+    if isinstance(found, Mapping):
+        where = f"{found.get('tensor', 'a tensor')}{found.get('index', '')}"
+        return f"{where} should be {found.get('expected', '?')} and is {found.get('found', '?')}"
+    return str(found) if found else "the difference was not recorded"
+
+
+def _compared(report: Report) -> str:
+    plan, single = report["plan"], best_single(report)
+    if single is None or not plan["objective"]:
+        return ""
+    name, value = single
+    ratio = value / plan["objective"]
+    better, worse = BETTER[plan["goal"]]
+    shown = units.objective(value, plan["goal"])
+    if abs(ratio - 1) < 0.005:
+        return f", as good as the best single device ({name}, {shown})"
+    words = f"{units.significant(ratio)}× {better}" if ratio > 1 else f"{units.significant(1 / ratio)}× {worse}"
+    return f", {words} than the best single device ({name}, {shown})"
+
+
+def _executed(report: Report) -> Markup | None:
+    """Who stood in for which device, so that nobody takes an emulation for hardware."""
+    segments = report.get("segments")
+    if not segments:
+        return None
+    ran = dict.fromkeys((s.get("device", "?"), RUNS_IN.get(s.get("backend"), s.get("backend") or "unknown")) for s in segments)
+    return element(
+        "p",
+        "Executed here: ",
+        "; ".join(f"{device} in {backend}" for device, backend in ran),
+        ". Times and energies are model estimates for the board.",
+        class_="muted",
+    )
+
+
+def cards(report: Report) -> Markup:
+    """The key numbers."""
+    plan, model = report["plan"], report["model"]
+    frames = f"{units.significant(1 / plan['latency_s'])} frames per second, one at a time" if plan["latency_s"] else ""
+    if plan["latency_s"] and plan["makespan_s"] and abs(plan["makespan_s"] / plan["latency_s"] - 1) > 0.005:
+        frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
+    single = best_single(report)
+    best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}", f"{single[0]} alone") if single else None
+    gap = _card(
+        "Gap to the bound",
+        _gap(plan),
+        f"{plan['status']}, solver {plan['solver']}, {plan['mode']} mode",
+    )
+    return join(
+        [
+            _card("Latency", units.seconds(plan["latency_s"]), frames),
+            _card("Energy per frame", units.joules(plan["energy_j"]), "idle power of all devices included"),
+            best,
+            gap,
+            _bits(report),
+            _accuracy(report.get("quantization")),
+            _area(report),
+            _card(
+                "Network",
+                f"{len(report['nodes'])} layers",
+                f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} parameters",
+            ),
+        ]
+    )
+
+
+def _gap(plan: Mapping[str, Any]) -> str:
+    """A gap below a millionth is the solver's arithmetic, not a gap."""
+    if plan["objective"] is None:
+        return units.ABSENT
+    return units.percent(plan["gap"] if plan["gap"] >= 1e-6 else 0.0)
+
+
+def _card(name: str, value: str, note: str = "", tone: str | None = None) -> Markup:
+    return element(
+        "div", element("dt", name), element("dd", value, class_="value"), element("dd", note, class_="note"), class_=tone
+    )
+
+
+def _bits(report: Report) -> Markup:
+    checked = report.get("verification")
+    if not checked:
+        return _card("Verification", "not run", verify_command(report))
+    if not checked.get("equal"):
+        return _card("Verification", "✗ differs", mismatch(checked.get("first_mismatch")), "bad")
+    return _card(
+        "Verification",
+        "✓ bit-exact",
+        f"{units.count(checked.get('frames'))} frames, {units.count(checked.get('tensors_compared'))} tensors compared",
+        "good",
+    )
+
+
+def _accuracy(quantization: Mapping[str, Any] | None) -> Markup | None:
+    accuracy = (quantization or {}).get("accuracy") or {}
+    if not accuracy:
+        return None
+    last = list(accuracy)[-1]
+    others = ", ".join(f"{k} {units.accuracy(v)}" for k, v in accuracy.items() if k != last)
+    return _card("Accuracy", units.accuracy(accuracy[last]), f"{last}; {others}" if others else last)
+
+
+def _area(report: Report) -> Markup | None:
+    """The tightest resource of the plan."""
+    filled = [
+        (used / limit, device, name)
+        for device, limits in report["plan"]["resources"].items()
+        for name, (used, limit) in limits.items()
+        if used and limit
+    ]
+    if not filled:
+        return None
+    fraction, device, name = max(filled)
+    done = "synthesized below" if report.get("synthesis") else f"estimate; {synth_command(report)} counts it"
+    return _card(
+        f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None
+    )

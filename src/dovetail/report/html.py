@@ -1,0 +1,84 @@
+"""The report as one HTML file that needs nothing else: style, script, drawings and the report's own JSON are inside.
+
+A content security policy admits our script by its hash and nothing from anywhere, so a hostile name in a model
+stays text even if an escape were missed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib import resources
+from pathlib import Path
+
+from dovetail.files import replace_text
+from dovetail.report.charts import baselines
+from dovetail.report.charts import resources as resource_bars
+from dovetail.report.gantt import task_details, timeline
+from dovetail.report.hardware import hardware
+from dovetail.report.headline import headline, verdict
+from dovetail.report.markup import Markup, element, embedded_json, join, text
+from dovetail.report.network import network, node_details
+from dovetail.report.palette import Report, definitions
+from dovetail.report.plan_table import plan_table
+from dovetail.report.trust import provenance, verification
+
+SECTIONS = (network, plan_table, timeline, resource_bars, baselines, hardware, verification, provenance)
+"""The page below the headline, in reading order."""
+
+CONTENTS = (
+    ("network", "Network"),
+    ("plan", "Plan"),
+    ("timeline", "Timeline"),
+    ("resources", "Resources"),
+    ("baselines", "Alternatives"),
+    ("designs", "FPGA"),
+    ("verification", "Verification"),
+    ("provenance", "Provenance"),
+)
+
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def render(report: Report) -> str:
+    """The whole page for a report made by `collect`."""
+    script = _packaged("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    slots = {
+        "title": text(f"{report['model']['name']} on {report['platform']['name']} · Dovetail"),
+        "description": text(verdict(report)),
+        "policy": text(
+            f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+            "form-action 'none'"
+        ),
+        "style": Markup(_packaged("report.css")),
+        "script": Markup(script),
+        "definitions": definitions(),
+        "headline": headline(report),
+        "contents": _contents(),
+        "sections": join([make(report) for make in SECTIONS]),
+        "json": embedded_json({"report": dict(report), "details": _details(report)}),
+    }
+    # One pass over the template only: a name that looks like a slot is not filled again.
+    return _SLOT.sub(lambda slot: slots[slot.group(1)], _packaged("template.html"))
+
+
+def write_report(path: Path | str, report: Report) -> None:
+    """Render and write in one step; readers never see half a page."""
+    replace_text(path, render(report))
+
+
+def _packaged(name: str) -> str:
+    return (resources.files("dovetail.report") / name).read_text(encoding="utf-8")
+
+
+def _contents() -> Markup:
+    return element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name in CONTENTS])
+
+
+def _details(report: Report) -> dict[str, object]:
+    """Title and lines shown when pointing at a layer (`n` and its index) or a task (`t` and its index)."""
+    shown: dict[str, object] = {f"n{i}": [n["name"], node_details(n)] for i, n in enumerate(report["nodes"])}
+    shown |= {f"t{i}": [t["name"], task_details(t)] for i, t in enumerate(report["timeline"]["tasks"])}
+    return shown

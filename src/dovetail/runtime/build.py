@@ -1,0 +1,106 @@
+"""A build folder: everything a plan needs to run, written once, loaded anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dovetail.cpu import executor as cpu_executor
+from dovetail.errors import BuildError
+from dovetail.fpga import part as fpga_part
+from dovetail.fpga.simulate import Simulation
+from dovetail.gpu import emulation as gpu_emulation
+from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.numerics.calibration import load_arrays
+from dovetail.partition.plan import Plan
+from dovetail.partition.plan_json import plan_from_json
+from dovetail.platform.device import Kind, Platform
+from dovetail.platform.load import platform_from_dict
+from dovetail.schedule.program import Program, Segment, lower
+
+SCHEMA = 1
+SAMPLES = "samples.npz"
+
+
+class Part(Protocol):
+    """A segment that can be run: stored integers in, stored integers out, any number of frames."""
+
+    @property
+    def backend(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A loaded build folder."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    graph: Graph
+    plan: Plan
+    platform: Platform
+    program: Program
+
+    def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> Part:
+        """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
+        kind = self.platform.device(segment.device).kind
+        if kind is Kind.FPGA:
+            return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
+        if kind is Kind.GPU:
+            return gpu_emulation.EmulatedGpuPart(segment.graph)
+        return cpu_executor.load_part(segment.graph, self.folder / "cpu")
+
+    def samples(self) -> dict[str, Array]:
+        """The stored calibration inputs, as the integers the devices see."""
+        arrays = load_arrays(self.folder / SAMPLES)
+        return {name: arrays[name] for name in self.graph.inputs}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a build, with its schema checked."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BuildError(f"{path}: missing; this is not a complete build folder, run `dovetail compile` again") from None
+    except (OSError, ValueError) as error:
+        raise BuildError(f"{path}: unreadable ({error}); run `dovetail compile` again") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, dict) else None
+        raise BuildError(f"{path}: schema {found!r}; this version reads schema {SCHEMA}, build again with it")
+    return content
+
+
+def load_build(folder: str | Path) -> Build:
+    """Load a build folder; the program is lowered again from the stored model and plan."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise BuildError(f"{folder}: no such build folder; make one with `dovetail compile MODEL -p BOARD -o {folder}`")
+    manifest = read_json(folder / "manifest.json")
+    document = read_json(folder / "plan.json")
+    graph = read_onnx(folder / "model.onnx").graph
+    platform = platform_from_dict(manifest["platform"])
+    plan = plan_from_json(document)
+    missing = {n.name for n in graph.nodes} ^ set(plan.assignment)
+    if missing:
+        raise BuildError(f"{folder}: plan.json and model.onnx disagree about node {sorted(missing)[0]}; build again")
+    return Build(folder, manifest, graph, plan, platform, lower(graph, plan.assignment))
+
+
+def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:
+    """Seeded inputs over the whole range of every input's scheme."""
+    rng = np.random.default_rng(seed)
+    values = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        assert tensor.scheme is not None
+        shape = (count, *tensor.shape[1:])
+        values[name] = rng.integers(tensor.scheme.lo, tensor.scheme.hi + 1, shape).astype(tensor.dtype)
+    return values

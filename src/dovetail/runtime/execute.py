@@ -1,0 +1,212 @@
+"""Run a build over its devices, and hold every tensor that crosses a device boundary against the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from dovetail.errors import MismatchError, UsageError
+from dovetail.fpga.locate import wrong_engine
+from dovetail.fpga.part import FpgaPart
+from dovetail.fpga.simulate import Simulation
+from dovetail.ir import Array, Graph, slices
+from dovetail.numerics.calibration import frames_for
+from dovetail.numerics.fixed import dequantize, quantize
+from dovetail.numerics.reference import run_integer
+from dovetail.runtime.build import Build, Part, synthetic_integers
+from dovetail.schedule.program import Program, Segment
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first place where a device and the reference disagree."""
+
+    tensor: str
+    frame: int
+    index: tuple[int, ...]
+    expected: int
+    found: int
+    segment: str
+    device: str
+    backend: str
+    nodes: tuple[str, ...]
+    wrong_elements: int
+    elements: int
+    engine: str | None = None
+    """The node whose hardware is wrong when run alone, where that could be found out."""
+    fault: str = ""
+    """What the part did instead of answering: locked up, sent too much, broke its protocol."""
+
+    def __str__(self) -> str:
+        where = ", ".join(map(str, self.index))
+        blame = f"; the engine of {self.engine} is wrong by itself" if self.engine else ""
+        if self.fault:
+            return f"tensor {self.tensor}: {self.fault}; nodes {', '.join(self.nodes)}{blame}"
+        return (f"tensor {self.tensor}[{where}] of frame {self.frame}: expected {self.expected}, found {self.found} "
+                f"({self.wrong_elements} of {self.elements} elements differ); written by {self.segment} on {self.device} "
+                f"({self.backend}), nodes {', '.join(self.nodes)}{blame}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found. `tensors_compared` counts tensors (or shares of them) that crossed a device boundary."""
+
+    equal: bool
+    frames: int
+    tensors_compared: int
+    elements_compared: int
+    first_mismatch: Mismatch | None
+    segments: tuple[Mapping[str, str], ...]
+    wall_s: float
+    cycles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Simulated segments: clock cycles in all, to the first output, and of the first frame."""
+    high_water: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Simulated segments: most beats seen in each FIFO."""
+
+
+def _gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
+    return {b.name: memory[b.tensor][(slice(None), *slices(b.region)[1:])] for b in segment.reads}
+
+
+def _scatter(segment: Segment, results: Mapping[str, Array], memory: dict[str, Array], program: Program) -> None:
+    for binding in segment.writes:
+        frames = results[binding.name].shape[0]
+        tensor = program.tensors[binding.tensor]
+        if binding.tensor not in memory:
+            memory[binding.tensor] = np.zeros((frames, *tensor.shape[1:]), dtype=tensor.dtype)
+        memory[binding.tensor][(slice(None), *slices(binding.region)[1:])] = results[binding.name]
+
+
+def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
+    """Run stored integers through every segment on its device; outputs as stored integers."""
+    memory: dict[str, Array] = dict(inputs)
+    total = len(build.program.segments)
+    for number, segment in enumerate(build.program.segments):
+        part = build.part(segment)
+        if progress is not None:
+            progress(f"{segment.name} ({part.backend})", number, total)
+        _scatter(segment, part.run(_gather(segment, memory)), memory, build.program)
+    if progress is not None:
+        progress("done", total, total)
+    return {name: memory[name] for name in build.graph.outputs}
+
+
+def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Array]:
+    """Float inputs to the integers the graph's input schemes store."""
+    stored = {}
+    for name in graph.inputs:
+        if name not in inputs:
+            raise UsageError(f"{where}: no values for input {name}; inputs are {', '.join(graph.inputs)}")
+        tensor = graph.tensors[name]
+        assert tensor.scheme is not None
+        frames = frames_for(np.asarray(inputs[name]), graph, name, where)
+        stored[name] = quantize(frames.astype(np.float64), tensor.scheme).astype(tensor.dtype)
+    return stored
+
+
+def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
+    """Float frames in, float results out, computed by the plan's devices."""
+    results = run_stored(build, store(build.graph, inputs, "run"), progress)
+    found = {}
+    for name, x in results.items():
+        scheme = build.graph.tensors[name].scheme
+        assert scheme is not None
+        found[name] = dequantize(x.astype(np.float64), scheme).astype(np.float32)
+    return found
+
+
+def _frames(build: Build, count: int | None) -> dict[str, Array]:
+    """The stored samples, topped up with seeded values over the full input range where more frames are wanted."""
+    samples = build.samples()
+    available = len(next(iter(samples.values())))
+    if count is None or count <= available:
+        return {name: x[:count] for name, x in samples.items()}
+    extra = synthetic_integers(build.graph, count - available, seed=1)
+    return {name: np.concatenate([x, extra[name]]) for name, x in samples.items()}
+
+
+def verify(build: Build, frames: int | None = None, progress: Progress | None = None) -> Verification:
+    """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one."""
+    start = time.monotonic()
+    if frames is not None and frames < 1:
+        raise UsageError(f"verify: {frames} frames; at least 1 is needed")
+    inputs = _frames(build, frames)
+    count = len(next(iter(inputs.values())))
+    expected: dict[str, Array] = run_integer(build.graph, inputs, keep=True)
+    memory: dict[str, Array] = dict(inputs)
+    compared = elements = 0
+    ran: list[Mapping[str, str]] = []
+    simulated: dict[str, Simulation] = {}
+    mismatch = None
+    for number, segment in enumerate(build.program.segments):
+        part = build.part(segment, partial(simulated.__setitem__, segment.name))
+        if progress is not None:
+            progress(f"{segment.name} on {segment.device} ({part.backend})", number, len(build.program.segments))
+        ran.append({"name": segment.name, "device": segment.device, "backend": part.backend, "note": part.note})
+        try:
+            results = part.run(_gather(segment, memory))
+        except MismatchError as fault:
+            mismatch = _faulty(segment, part, str(fault), _gather(segment, memory))
+            break
+        _expect_partials(segment, expected, build.program)
+        for binding in segment.writes:
+            right = expected[binding.tensor][(slice(None), *slices(binding.region)[1:])]
+            compared += 1
+            elements += right.size
+            mismatch = _difference(segment, part.backend, binding.tensor, binding.region[1:], right, results[binding.name])
+            if mismatch is not None:
+                mismatch = replace(mismatch, engine=_blame(part, _gather(segment, memory), mismatch.frame))
+                break
+        if mismatch is not None:
+            break
+        _scatter(segment, results, memory, build.program)
+    if progress is not None:
+        progress("compared", len(build.program.segments), len(build.program.segments))
+    cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
+              for name, s in simulated.items()}
+    return Verification(mismatch is None, count, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
+                        {name: s.high_water for name, s in simulated.items()})
+
+
+def _faulty(segment: Segment, part: Part, fault: str, inputs: Mapping[str, Array]) -> Mismatch:
+    """A part that gave no answer at all."""
+    return Mismatch(segment.writes[0].tensor, 0, (), 0, 0, segment.name, segment.device, part.backend, segment.nodes, 0, 0,
+                    _blame(part, inputs, 0), fault)
+
+
+def _blame(part: Part, inputs: Mapping[str, Array], frame: int) -> str | None:
+    """Name the wrong engine of a simulated design, with the frame that showed it among the frames tried."""
+    if not isinstance(part, FpgaPart) or part.emulated:
+        return None
+    return wrong_engine(part.graph, part.design, {name: x[frame:] for name, x in inputs.items()})
+
+
+def _expect_partials(segment: Segment, expected: dict[str, Array], program: Program) -> None:
+    """Add what the reference says about partial sums, which exist only inside a plan."""
+    if all(b.tensor in program.graph.tensors for b in segment.writes):
+        return
+    results = run_integer(segment.graph, _gather(segment, expected))
+    for binding in segment.writes:
+        if binding.tensor not in program.graph.tensors:
+            expected[binding.tensor] = results[binding.name]
+
+
+def _difference(segment: Segment, backend: str, tensor: str, region: tuple[tuple[int, int], ...], expected: Array,
+                found: Array) -> Mismatch | None:
+    """The first wrong element, in the whole tensor's coordinates."""
+    if expected.shape != found.shape:
+        return Mismatch(tensor, 0, found.shape, expected.size, found.size, segment.name, segment.device, backend, segment.nodes,
+                        max(expected.size, found.size), expected.size)
+    wrong = expected.astype(np.int64) != found.astype(np.int64)
+    if not wrong.any():
+        return None
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    index = tuple(i + start for i, (start, _) in zip(first[1:], region, strict=True))
+    return Mismatch(tensor, first[0], index, int(expected[first]), int(found[first]), segment.name, segment.device, backend,
+                    segment.nodes, int(wrong.sum()), wrong.size)

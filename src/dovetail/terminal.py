@@ -1,0 +1,129 @@
+"""Results in words for a terminal: plain text, aligned, readable without colour."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.cost.costs import why_not
+from dovetail.ir import Graph
+from dovetail.partition.plan import NodeCost, Plan, Split, Status
+from dovetail.platform.load import load_platform
+from dovetail.report.units import joules, objective, percent, seconds
+from dovetail.runtime.build import Build
+
+INSPECTION_BOARD = "tx2-c10gx"
+"""The board whose CPU, GPU and FPGA stand for their kinds in `inspect`."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Columns as wide as their contents; the last one is cut at the terminal's width."""
+    everything = [list(head), *map(list, rows)]
+    widths = [max(len(r[i]) for r in everything) for i in range(len(head))]
+    limit = shutil.get_terminal_size((160, 24)).columns
+    lines = []
+    for row in everything:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        line = "  ".join(cells).rstrip()
+        lines.append(line if len(line) <= limit else line[:limit - 1] + "…")
+    lines.insert(1, "  ".join("─" * w for w in widths)[:limit])
+    return "\n".join(lines)
+
+
+def inspection(graph: Graph) -> dict[str, Any]:
+    """What `dovetail inspect` knows, as JSON."""
+    board = load_platform(INSPECTION_BOARD)
+    layers = []
+    for node in graph.nodes:
+        shapes = graph.input_shapes(node)
+        refusals = {d.name: why_not(graph, node, d) for d in board.devices}
+        layers.append({"name": node.name, "operator": node.op.kind, "attributes": node.op.attributes(),
+                       "output": list(graph.shape(node.output)), "macs": node.op.macs(shapes),
+                       "parameters": sum(graph.constants[c].array.size for c in node.params),
+                       "axes": [str(a) for a in node.op.axes(shapes)],
+                       "devices": {name: reason is None for name, reason in refusals.items()},
+                       "reasons": {name: reason for name, reason in refusals.items() if reason}})
+    return {"name": graph.name, "inputs": {n: list(graph.shape(n)) for n in graph.inputs},
+            "outputs": {n: list(graph.shape(n)) for n in graph.outputs}, "quantized": graph.quantized,
+            "macs": graph.macs, "parameters": graph.parameters, "layers": layers}
+
+
+def inspection_table(document: Mapping[str, Any]) -> str:
+    rows = []
+    for layer in document["layers"]:
+        takes = " ".join(name if able else "-" * len(name) for name, able in layer["devices"].items())
+        rows.append([layer["name"], layer["operator"], "x".join(map(str, layer["output"][1:])), f"{layer['macs']:,}",
+                     f"{layer['parameters']:,}", takes, layer["attributes"]])
+    kind = "quantized" if document["quantized"] else "float"
+    head = f"{document['name']}: {kind}, {document['macs']:,} MACs, {document['parameters']:,} parameters, {len(rows)} layers"
+    body = table(["layer", "operator", "output", "MACs", "params", "runs on", "attributes"], rows, right=(3, 4))
+    reasons = [f"  {layer['name']}: {reason}" for layer in document["layers"] for reason in layer["reasons"].values()]
+    return "\n".join([head, "", body, *(["", "why not everywhere:", *reasons] if reasons else [])])
+
+
+def shares(split: Split) -> str:
+    """`fpga`, or `fpga 8 + gpu 24 filters`."""
+    if split.axis is None:
+        return split.pieces[0].device
+    parts = " + ".join(f"{p.device} {p.stop - p.start}" for p in split.pieces)
+    return f"{parts} {split.axis.replace('_', ' ')}" + (f", summed on {split.reducer}" if split.reducer else "")
+
+
+def _area(cost: NodeCost) -> str:
+    return " ".join(f"{amount:,.0f} {name}" for used in cost.resources.values() for name, amount in used.items()
+                    if amount >= 0.5 and name not in ("register", "ff"))
+
+
+def plan_table(graph: Graph, plan: Plan) -> str:
+    """Per layer: devices, share, time, energy, area and why; then the verdict."""
+    rows = []
+    for cost in plan.nodes:
+        flag = "*" if cost.extrapolated else ""
+        rows.append([cost.node, shares(plan.assignment[cost.node]), seconds(cost.latency_s) + flag, joules(cost.energy_j),
+                     _area(cost), cost.why])
+    lines = [table(["layer", "device", "time", "energy", "area", "why"], rows, right=(2, 3)), ""]
+    lines.append(verdict(plan))
+    lines += [f"  {device} {name}: {used:,.0f} of {limit:,.0f} ({percent(used / limit)})"
+              for device, found in plan.resources.items() for name, (used, limit) in found.items() if used > 0]
+    known = ", ".join(f"{name} {objective(value, plan.goal)}" for name, value in plan.baselines.items() if value is not None)
+    absent = ", ".join(name for name, value in plan.baselines.items() if value is None)
+    lines.append(f"  alone or simpler: {known}" + (f"; not possible: {absent}" if absent else ""))
+    if any(cost.extrapolated for cost in plan.nodes):
+        lines.append("  * extrapolated: outside the box the device model was fitted in")
+    lines += [f"  {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def verdict(plan: Plan) -> str:
+    proof = "proven optimal" if plan.status is Status.OPTIMAL else f"within {percent(plan.gap)} of the bound"
+    makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
+    return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
+            f"{plan.goal} {objective(plan.objective, plan.goal)}, {proof} ({plan.solver})")
+
+
+def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
+    """The plan contract for a question without an answer."""
+    return {"schema": 1, "objective": None, "goal": goal, "lower_bound": None, "gap": None, "status": "infeasible",
+            "solver": solver, "makespan_s": None, "baselines": {}, "assignment": {}, "resources": {}, "reason": reason}
+
+
+def verification_line(outcome: Mapping[str, Any]) -> str:
+    if outcome["equal"]:
+        backends = ", ".join(f"{s['name']} ({s['backend']})" for s in outcome["segments"])
+        return (f"bit-exact: {outcome['tensors_compared']} boundary tensors, {outcome['elements_compared']:,} integers over "
+                f"{outcome['frames']} frames; {backends}")
+    return f"MISMATCH: {outcome['first_mismatch']['text']}"
+
+
+def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:
+    """Counted against planned against available."""
+    lines = []
+    for result in results:
+        limits = build.platform.device(result["device"]).resources
+        planned = build.plan.resources.get(result["device"], {})
+        rows = [[name, f"{amount:,.0f}", f"{planned[name][0]:,.0f}" if name in planned else "",
+                 f"{limits[name]:,.0f}" if name in limits else ""] for name, amount in result["resources"].items()]
+        lines += [f"{result['segment']} for {result['family']} ({result['tool']})",
+                  table(["resource", "counted", "planned", "available"], rows, right=(1, 2, 3)), *result["notes"]]
+    return "\n".join(lines)

@@ -1,0 +1,27 @@
+"""Shared options: golden files are compared, or rewritten with `--update-golden`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code prints now")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with `golden/NAME` beside the test's file, or rewrite it."""
+
+    def check(name: str, text: str) -> None:
+        path = Path(str(request.path)).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path} is missing; run pytest --update-golden and review what it wrote"
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; if intended, run pytest --update-golden"
+
+    return check

@@ -1,0 +1,83 @@
+"""Adder estimates of slices against the adder graph that is really built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.cost.adders import arithmetic, int8_weights
+from dovetail.cost.subexpressions import minimize
+from dovetail.ir import Axis, Constant
+
+WHOLE = (np.array([0]), np.array([1]))
+
+
+def weights(filters: int, channels: int, kernel: int, seed: int, deviation: float = 30.0) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(0, deviation, (filters, channels, kernel, kernel))
+    return np.clip(np.rint(values), -128, 127).astype(np.int64)
+
+
+def pairs(extent: int) -> tuple[np.ndarray, np.ndarray]:
+    starts, stops = np.triu_indices(extent + 1, 1)
+    return starts.astype(np.int64), stops.astype(np.int64)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 3), st.integers(0, 999))
+def test_filter_slices_are_counted_like_their_own_matrix(filters: int, channels: int, kernel: int, seed: int) -> None:
+    w = weights(filters, channels, kernel, seed)
+    starts, stops = pairs(filters)
+    counted = arithmetic(w, 1, Axis.OUTPUT_CHANNELS, starts, stops, 8)
+    for start, stop, adders in zip(starts, stops, counted.adders, strict=True):
+        assert adders == pytest.approx(arithmetic(w[start:stop], 1, None, *WHOLE, 8).adders[0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.integers(0, 999))
+def test_channel_slices_are_counted_like_their_own_matrix(filters: int, channels: int, kernel: int, seed: int) -> None:
+    w = weights(filters, channels, kernel, seed)
+    starts, stops = pairs(channels)
+    counted = arithmetic(w, 1, Axis.INPUT_CHANNELS, starts, stops, 8)
+    for start, stop, adders in zip(starts, stops, counted.adders, strict=True):
+        assert adders == pytest.approx(arithmetic(w[:, start:stop], 1, None, *WHOLE, 8).adders[0] - filters)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(0, 999))
+def test_groups_add_up(groups: int, per_group: int, kernel: int, seed: int) -> None:
+    w = weights(groups * per_group, 2, kernel, seed)
+    starts, stops = pairs(groups)
+    counted = arithmetic(w, groups, Axis.GROUPS, starts, stops, 8)
+    for start, stop, adders in zip(starts, stops, counted.adders, strict=True):
+        cuts = [w[g * per_group:(g + 1) * per_group] for g in range(start, stop)]
+        assert adders == pytest.approx(sum(arithmetic(cut, 1, None, *WHOLE, 8).adders[0] for cut in cuts))
+
+
+SHAPES = [(1, 3, 3), (8, 3, 3), (16, 16, 1), (32, 1, 3), (8, 4, 5), (10, 32, 1)]
+
+
+@pytest.mark.parametrize("deviation", [15.0, 45.0])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_estimate_is_near_what_the_search_finds(shape: tuple[int, int, int], deviation: float) -> None:
+    w = weights(*shape, 5, deviation)
+    matrix = w.reshape(len(w), -1)
+    graph = minimize(matrix, [(0, 255)] * matrix.shape[1])
+    estimate = arithmetic(w, 1, None, *WHOLE, 8)
+    bias_bits = float((8 + np.ceil(np.log2(1.0 + np.abs(matrix).sum(axis=1)))).sum())
+    built = sum(max(a.hi.bit_length(), (-a.lo - 1).bit_length() if a.lo < 0 else 0) + (a.lo < 0) for a in graph.adders)
+    assert estimate.adders[0] - len(w) == pytest.approx(graph.count, rel=0.25)
+    assert estimate.bits[0] - bias_bits == pytest.approx(built, rel=0.25)
+    assert abs(estimate.levels[0] - graph.stages) <= 1
+
+
+def test_zero_weights_need_no_adders() -> None:
+    nothing = arithmetic(np.zeros((4, 2, 3, 3), dtype=np.int64), 1, Axis.INPUT_CHANNELS, *WHOLE, 8)
+    assert (nothing.adders[0], nothing.bits[0], nothing.levels[0]) == (0.0, 0.0, 0.0)
+
+
+def test_float_weights_become_int8_with_a_power_of_two_per_filter() -> None:
+    w = int8_weights(Constant("w", np.array([[0.5, -1.0, 0.0], [100.0, 1.0, 3.0]], dtype=np.float32)))
+    assert w.tolist() == [[32, -64, 0], [100, 1, 3]]
+    assert int8_weights(Constant("z", np.zeros((2, 3), dtype=np.float32))).tolist() == [[0, 0, 0], [0, 0, 0]]

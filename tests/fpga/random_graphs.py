@@ -1,0 +1,272 @@
+"""Random small quantized graphs of every operator the hardware maps, reproducible from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.ir import (
+    RELU,
+    Add,
+    Array,
+    AvgPool,
+    Clamp,
+    Clip,
+    Concat,
+    Constant,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Op,
+    Reduce,
+    Reshape,
+    Scheme,
+    Tensor,
+    Window,
+)
+
+SIZES = ((1, 1), (1, 7), (3, 5), (6, 1), (8, 8), (17, 9), (4, 21))
+
+
+@dataclass
+class Sketch:
+    """A quantized graph under construction; every method adds a node and returns its output tensor's name."""
+
+    rng: np.random.Generator
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+
+    def pick(self, *choices: object) -> object:
+        return choices[self.rng.integers(len(choices))]
+
+    def integer(self, low: int, high: int) -> int:
+        """A random integer of [low, high]."""
+        return int(self.rng.integers(low, high + 1))
+
+    def input(self, shape: tuple[int, ...], signed: bool = True, bits: int = 8, exponent: int = -7) -> str:
+        name = f"x{len(self.inputs)}"
+        self.tensors[name] = Tensor(name, shape, Scheme(bits, signed, (exponent,)))
+        self.inputs.append(name)
+        return name
+
+    def exponent(self, tensor: str) -> int:
+        scheme = self.tensors[tensor].scheme
+        assert scheme is not None
+        return min(scheme.exponents)
+
+    def append(self, op: Op, inputs: tuple[str, ...], scheme: Scheme, params: tuple[Constant, ...] = ()) -> str:
+        name = f"{op.kind.lower()}{len(self.nodes)}"
+        shape = op.infer(tuple(self.tensors[t].shape for t in inputs))
+        self.constants.update({c.name: c for c in params})
+        self.tensors[f"{name}_out"] = Tensor(f"{name}_out", shape, scheme)
+        self.nodes.append(Node(name, op, inputs, tuple(c.name for c in params), f"{name}_out"))
+        return f"{name}_out"
+
+    def scheme(self, exponent: int, clamp: Clamp | None = None) -> Scheme:
+        unsigned = clamp is not None and clamp.lo >= 0 and self.rng.random() < 0.7
+        return Scheme(8, not unsigned, (exponent,))
+
+    def clamp(self) -> Clamp | None:
+        return (None, RELU, Clamp(0.0, 6.0), Clamp(-0.5, 0.75))[self.rng.integers(4)]
+
+    def weights(self, shape: tuple[int, ...]) -> Array:
+        """int8 weights; some filters are zero, equal, powers of two or full of extremes."""
+        values = np.clip(np.rint(self.rng.normal(0, 40, shape)), -128, 127).astype(np.int64)
+        for row in range(shape[0]):
+            kind = self.rng.random()
+            if kind < 0.06:
+                values[row] = 0
+            elif kind < 0.12:
+                values[row] = values[0]
+            elif kind < 0.2:
+                values[row] = self.rng.choice([-128, 127, -1, 1, 64, 0, -2], shape[1:])
+        return values.astype(np.int8)
+
+    def params(self, tensor: str, weight: Array, partial: bool) -> tuple[tuple[Constant, ...], tuple[int, ...]]:
+        filters, stem = weight.shape[0], f"w{len(self.constants)}"
+        exponents = tuple(int(e) for e in self.rng.integers(-9, -5, filters))
+        total = tuple(e + self.exponent(tensor) for e in exponents)
+        made = [Constant(stem, weight, Scheme(8, True, exponents, 0))]
+        if not partial:
+            bias = self.rng.integers(-3000, 3000, filters) * (self.rng.random(filters) < 0.8)
+            made.append(Constant(f"{stem}_bias", bias.astype(np.int32), Scheme(32, True, total, 0)))
+        return tuple(made), total
+
+    def output_exponent(self, total: tuple[int, ...], terms: int) -> int:
+        """An exponent that keeps most results in range, sometimes far from it (saturation, left shifts)."""
+        scale = int(np.log2(max(1, terms)) / 2) + 6 + self.integer(-1, 1)
+        return max(total) + int(self.rng.choice([scale, scale, scale, 1, 0, -2]))
+
+    def conv(self, x: str, filters: int, window: Window, groups: int = 1, partial: bool = False) -> str:
+        channels = self.tensors[x].shape[1]
+        weight = self.weights((filters, channels // groups, *window.kernel))
+        params, total = self.params(x, weight, partial)
+        clamp = None if partial else self.clamp()
+        scheme = (Scheme(32, True, total, 1) if partial
+                  else self.scheme(self.output_exponent(total, weight[0].size), clamp))
+        return self.append(Conv(filters, window, groups, clamp, partial), (x,), scheme, params)
+
+    def gemm(self, x: str, units: int) -> str:
+        if len(self.tensors[x].shape) == 4:
+            x = self.flatten(x)
+        weight = self.weights((units, self.tensors[x].shape[1]))
+        params, total = self.params(x, weight, False)
+        clamp = self.clamp()
+        return self.append(Gemm(units, clamp), (x,), self.scheme(self.output_exponent(total, weight[0].size), clamp), params)
+
+    def flatten(self, x: str) -> str:
+        shape = self.tensors[x].shape
+        scheme = self.tensors[x].scheme
+        assert scheme is not None
+        return self.append(Reshape((1, int(np.prod(shape)))), (x,), scheme)
+
+    def pool(self, op: Op, x: str) -> str:
+        scheme = self.tensors[x].scheme
+        assert scheme is not None
+        shift = 0 if isinstance(op, MaxPool) else int(self.rng.choice([-1, 0, 0, 1]))
+        if self.rng.random() < 0.2:
+            shift += 1
+        return self.append(op, (x,), Scheme(8, scheme.signed or self.rng.random() < 0.2, (scheme.exponent + shift,)))
+
+    def clip(self, x: str) -> str:
+        clamp = self.clamp()
+        return self.append(Clip(clamp), (x,), self.scheme(self.exponent(x) + self.integer(-2, 3), clamp))
+
+    def add(self, *xs: str) -> str:
+        clamp = self.clamp()
+        finest = min(self.exponent(x) for x in xs)
+        return self.append(Add(clamp), xs, self.scheme(finest + self.integer(-1, 3), clamp))
+
+    def concat(self, *xs: str) -> str:
+        return self.append(Concat(1), xs, Scheme(8, True, (max(self.exponent(x) for x in xs) + self.integer(-1, 1),)))
+
+    def reduce(self, *xs: str) -> str:
+        """Partial sums of one layer, added with a bias."""
+        scheme = self.tensors[xs[0]].scheme
+        assert scheme is not None
+        bias = Constant(f"b{len(self.constants)}", self.rng.integers(-3000, 3000, len(scheme.exponents)).astype(np.int32),
+                        Scheme(32, True, scheme.exponents, 0))
+        clamp = self.clamp()
+        return self.append(Reduce(clamp), xs, self.scheme(max(scheme.exponents) + self.integer(5, 9), clamp), (bias,))
+
+    def window(self, height: int, width: int, stride_one: bool = False) -> Window:
+        """A random window that fits an input; a tenth has padding beyond its reach."""
+        while True:
+            kernel = (self.integer(1, 4), self.integer(1, 4))
+            dilation = (self.integer(1, 2), self.integer(1, 2)) if self.rng.random() < 0.3 else (1, 1)
+            stride = (1, 1) if stride_one or self.rng.random() < 0.5 else (self.integer(1, 3), self.integer(1, 3))
+            reach = Window(kernel, dilation=dilation).reach
+            above, left, below, right = (self.padding(r) for r in (*reach, *reach))
+            if height + above + below >= reach[0] and width + left + right >= reach[1]:
+                return Window(kernel, stride, (above, left, below, right), dilation)
+
+    def padding(self, reach: int) -> int:
+        if self.rng.random() < 0.3:
+            return 0
+        return self.integer(0, min(reach, reach // 2 + 1) if self.rng.random() < 0.9 else reach)
+
+    def graph(self, outputs: tuple[str, ...]) -> Graph:
+        return Graph("random", tuple(self.inputs), outputs, tuple(self.nodes), self.tensors, self.constants)
+
+
+def same_window(kernel: int) -> Window:
+    """An odd window that keeps the size."""
+    return Window((kernel, kernel), pads=(kernel // 2,) * 4)
+
+
+def random_layer(s: Sketch, x: str) -> str:
+    """One random windowed layer on a feature map."""
+    _, channels, height, width = s.tensors[x].shape
+    kind = s.integer(0, 5)
+    window = s.window(height, width)
+    if kind == 0:
+        return s.conv(x, s.integer(1, 5), window)
+    if kind == 1:
+        return s.conv(x, channels, window, groups=channels)
+    if kind == 2 and channels % 2 == 0:
+        return s.conv(x, 4, window, groups=2)
+    if kind == 3:
+        kernel = (min(window.kernel[0], height), min(window.kernel[1], width))
+        above, left, below, right = (min(p, (k - 1) // 2) for p, k in zip(window.pads, kernel * 2, strict=True))
+        return s.pool(MaxPool(Window(kernel, window.stride, (above, left, below, right))), x)
+    if kind == 4:
+        return s.pool(AvgPool(window, count_pads=True), x)
+    return s.conv(x, s.integer(1, 6), Window((1, 1), (s.integer(1, 2), s.integer(1, 2))))
+
+
+def random_graph(seed: int) -> Graph:
+    """One of several shapes of network: a layer, a chain, a residual block, branches, a classifier, partial sums."""
+    rng = np.random.default_rng(seed)
+    s = Sketch(rng)
+    height, width = SIZES[rng.integers(len(SIZES))]
+    x = s.input((1, s.integer(1, 4), height, width), signed=bool(rng.random() < 0.6), exponent=s.integer(-8, -4))
+    return (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds)[seed % 7](s, x)
+
+
+def layer(s: Sketch, x: str) -> Graph:
+    return s.graph((random_layer(s, x),))
+
+
+def chain(s: Sketch, x: str) -> Graph:
+    for _ in range(3):
+        x = random_layer(s, x)
+    return s.graph((x,))
+
+
+def residual(s: Sketch, x: str) -> Graph:
+    channels = s.tensors[x].shape[1]
+    inner = s.conv(s.conv(x, 4, same_window(3)), channels, same_window(s.integer(0, 1) * 2 + 1))
+    return s.graph((s.add(inner, x),))
+
+
+def branches(s: Sketch, x: str) -> Graph:
+    parts = [s.conv(x, 2, same_window(1)), s.conv(x, 3, same_window(5)), s.pool(MaxPool(same_window(3)), x)]
+    if s.rng.random() < 0.5:
+        parts.append(x)
+    return s.graph((s.conv(s.concat(*parts), 2, same_window(3)),))
+
+
+def classifier(s: Sketch, x: str) -> Graph:
+    x = random_layer(s, x)
+    if s.rng.random() < 0.5:
+        return s.graph((s.gemm(s.pool(GlobalAvgPool(), x), 5),))
+    return s.graph((s.gemm(s.gemm(x, 6), 4),))
+
+
+def partial_sums(s: Sketch, x: str) -> Graph:
+    window = same_window(3)
+    first = s.conv(x, 3, window, partial=True)
+    other = s.input(s.tensors[first].shape, bits=32)
+    scheme = s.tensors[first].scheme
+    assert scheme is not None
+    s.tensors[other] = Tensor(other, s.tensors[first].shape, scheme)
+    return s.graph((s.reduce(first, other), first))
+
+
+def outputs_of_all_kinds(s: Sketch, x: str) -> Graph:
+    """Several outputs: a tensor that is also read, a flattened one, an unconnected part."""
+    y = s.clip(x)
+    z = s.conv(y, 2, same_window(3))
+    lone = s.input((1, 6), exponent=-6)
+    return s.graph((y, s.flatten(z), s.gemm(lone, 3), s.add(y, y)))
+
+
+def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:
+    """Frames of stored integers for every input; 32-bit ones stay in the range of partial sums."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Array] = {}
+    for name in graph.inputs:
+        scheme = graph.tensors[name].scheme
+        assert scheme is not None
+        lo, hi = (scheme.lo, scheme.hi) if scheme.bits <= 8 else (-(1 << 20), 1 << 20)
+        values = rng.integers(lo, hi + 1, (frames, *graph.shape(name)[1:]))
+        extreme = rng.random(values.shape) < 0.1
+        values[extreme] = rng.choice([lo, hi], int(extreme.sum()))
+        found[name] = values.astype(scheme.dtype)
+    return found

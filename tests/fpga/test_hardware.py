@@ -1,0 +1,144 @@
+"""Ranges, widths and printed Verilog of the hardware description, and that real tools accept it without a warning."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.fpga.assemble import build_design, unsupported
+from dovetail.fpga.hardware import (
+    ONE,
+    ZERO,
+    Module,
+    add,
+    all_of,
+    any_of,
+    bit_width,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    shift_left,
+    shift_right,
+    signal,
+    subtract,
+)
+from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
+from dovetail.fpga.verilog import fit, print_module
+from tests.fpga.random_graphs import random_graph
+
+X = signal("x", -128, 127)
+U = signal("u", 0, 15)
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(0, 10**6))
+def test_widths_are_the_smallest_that_hold_the_range(lo: int, size: int) -> None:
+    hi = lo + size
+    width = bit_width(lo, hi)
+
+    def holds(w: int) -> bool:
+        return w >= 1 and (-(1 << w - 1) <= lo and hi < 1 << w - 1 if lo < 0 else hi < 1 << w)
+
+    assert holds(width)
+    assert not holds(width - 1)
+
+
+@pytest.mark.parametrize(("expr", "width", "text"), [
+    (X, 8, "x"),
+    (X, 10, "{{2{x[7]}}, x}"),
+    (X, 5, "x[4:0]"),
+    (U, 9, "{5'd0, u}"),
+    (add(X, U), 9, "{x[7], x} + {5'd0, u}"),
+    (subtract(shift_left(X, 2), const(3)), 11, "{x[7], x, 2'd0} - 11'd3"),
+    (add(X, const(-200)), 10, "{{2{x[7]}}, x} + -10'd200"),
+    (shift_right(X, 3), 5, "x[7:3]"),
+    (shift_right(X, 3), 7, "{{2{x[7]}}, x[7:3]}"),
+    (compare("<", X, U), 1, "$signed(x) < $signed({4'd0, u})"),
+    (compare("==", U, const(7)), 1, "u == 4'd7"),
+    (select(compare("<", U, const(3)), X, ZERO), 8, "(u < 4'd3) ? x : 8'd0"),
+    (pack([(U, 4), (X, 8)]), 12, "{x, u}"),
+    (all_of(bits(X, 0, 1), negate(any_of(bits(X, 1, 1), bits(U, 0, 1)))), 1, "x[0] & ~(x[1] | u[0])"),
+])
+def test_expressions_print_with_every_operand_at_its_width(expr: object, width: int, text: str) -> None:
+    assert fit(expr, width) == text  # type: ignore[arg-type]
+
+
+def test_what_ranges_decide_costs_no_logic() -> None:
+    assert compare("<", X, const(128)) == ONE
+    assert compare(">=", U, const(16)) == ZERO
+    assert select(ONE, X, U) is X
+    assert all_of(ONE, ONE) == ONE
+    assert negate(negate(compare("==", U, ZERO))) == compare("==", U, ZERO)
+
+
+def test_a_module_prints_ports_registers_and_range_comments() -> None:
+    module = Module("blink", ("Counts to five.",))
+    enable = module.input("enable")
+    _, last = module.counter("count", 6, enable)
+    module.output("at_end", last)
+    assert print_module(module) == """// Counts to five.
+module blink (
+  input wire clk,
+  input wire rst,
+  input wire enable,
+  output wire at_end
+);
+reg [2:0] count;  // 0..5
+assign at_end = count == 3'd5;
+always @(posedge clk)
+  if (rst) begin
+    count <= 3'd0;
+  end else begin
+    if (enable) count <= (count == 3'd5) ? 3'd0 : (count + 3'd1);
+  end
+endmodule
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[str]]]:
+    """Top module and files of a few random designs, one of every kind of network."""
+    found = []
+    for seed in range(10):
+        graph = random_graph(seed)
+        if any(unsupported(graph, node) for node in graph.nodes):
+            continue
+        design = build_design(graph, f"r{seed}")
+        folder = tmp_path_factory.mktemp(design.top)
+        for name, text in design.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        found.append((design.top, [str(folder / name) for name in design.files]))
+    return found
+
+
+def test_verilator_finds_nothing_to_warn_about_but_unused_bits(folders: list[tuple[str, list[str]]]) -> None:
+    """UNUSEDSIGNAL alone is waived: a rounded value's lower bits and a full FIFO's room have no reader."""
+    tool = find_verilator()
+    for top, files in folders:
+        done = subprocess.run([*tool.command, "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "--top-module", top, *files],
+                              capture_output=True, text=True, env={**tool.environment, "PATH": "/usr/bin:/bin"}, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), top
+
+
+def test_yosys_reads_every_module_and_finds_no_problem(folders: list[tuple[str, list[str]]], tmp_path: Path) -> None:
+    script = tmp_path / "check.ys"
+    lines = []
+    for top, files in folders:
+        lines += [f"read_verilog {' '.join(files)}", f"hierarchy -check -top {top}", "proc", "check -assert", "design -reset"]
+    script.write_text("\n".join(lines) + "\n", encoding="ascii")
+    pyosys, yosys = find_pyosys(), find_yosys()
+    assert pyosys or yosys, "no Yosys: pip install pyosys, or install the package yosys"
+    child = Path(__file__).parents[2] / "src" / "dovetail" / "fpga" / "pyosys_child.py"
+    commands = [[sys.executable, str(child), str(script)]] if pyosys else []
+    commands += [[*yosys.command, "-q", str(script)]] if yosys else []
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert "Warning" not in done.stderr, done.stderr

@@ -1,0 +1,192 @@
+"""ONNX in and out: identity on our own files, meaning kept on others', plain words on broken ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from onnx import TensorProto, helper, numpy_helper
+
+from dovetail.errors import ModelError, UnsupportedError
+from dovetail.ir import Clamp, Conv, Gemm, Graph
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.text import to_text
+from dovetail.numerics.oracle import run_onnx
+from dovetail.numerics.reference import run_float
+from tests.strategies import networks, quantized
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(network=networks())
+def test_import_after_export_is_the_identity(tmp_path: Path, network: Graph) -> None:
+    for graph in (network, quantized(network)):
+        path = tmp_path / "net.onnx"
+        path.write_bytes(to_onnx(graph))
+        again = read_onnx(path).graph
+        again = replace(again, name=graph.name)
+        settled = path.with_name("again.onnx")
+        settled.write_bytes(to_onnx(again))
+        # folding on import is idempotent, so the second round trip changes nothing; the first folds stand-alone clips
+        assert read_onnx(settled).graph == again
+        if not any(type(n.op).__name__ == "Clip" for n in graph.nodes):
+            assert to_text(again) == to_text(graph)
+            assert again == graph
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(network=networks())
+def test_the_float_reference_agrees_with_onnx_runtime(network: Graph) -> None:
+    x = np.random.default_rng(0).standard_normal((2, *network.shape("x")[1:])).astype(np.float32)
+    expected = run_onnx(to_onnx(network), {"x": x})
+    for name, values in run_float(network, {"x": x}).items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def save(path: Path, nodes: list, inputs: dict, outputs: dict, weights: dict, opset: int = 17) -> Path:
+    def value(name: str, shape: list) -> object:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "model", [value(*i) for i in inputs.items()], [value(*o) for o in outputs.items()],
+                              [numpy_helper.from_array(a, n) for n, a in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def agree(path: Path, x: np.ndarray) -> Graph:
+    graph = read_onnx(path).graph
+    expected = run_onnx(path.read_bytes(), {graph.inputs[0]: x})
+    for name, values in run_float(graph, {graph.inputs[0]: x}).items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
+    return graph
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_batchnorm_and_relu6_fold_into_the_convolution(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+             helper.make_node("BatchNormalization", ["a", "g", "b", "m", "v"], ["n"], "bn"),
+             helper.make_node("Clip", ["n", "lo", "hi"], ["y"], "relu6")]
+    weights = {"w": random(4, 3, 3, 3), "g": random(4), "b": random(4), "m": random(4), "v": np.abs(random(4)) + 0.1,
+               "lo": np.float32(0).reshape(()), "hi": np.float32(6).reshape(())}
+    graph = agree(save(tmp_path / "m.onnx", nodes, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 5, 5]}, weights), random(1, 3, 5, 5))
+    assert [n.name for n in graph.nodes] == ["conv"]
+    assert isinstance(graph.nodes[0].op, Conv)
+    assert graph.nodes[0].op.clamp == Clamp(0.0, 6.0)
+
+
+def test_a_batchnorm_before_the_convolution_stays_a_node_of_its_own(tmp_path: Path) -> None:
+    nodes = [helper.make_node("BatchNormalization", ["x", "g", "b", "m", "v"], ["n"], "bn"),
+             helper.make_node("Conv", ["n", "w"], ["y"], "conv", pads=[1, 1, 1, 1])]
+    weights = {"w": random(4, 3, 3, 3), "g": random(3), "b": random(3), "m": random(3), "v": np.abs(random(3)) + 0.1}
+    graph = agree(save(tmp_path / "m.onnx", nodes, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 5, 5]}, weights), random(1, 3, 5, 5))
+    assert [n.name for n in graph.nodes] == ["bn", "conv"]
+
+
+def test_matmul_with_added_bias_is_a_gemm(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Flatten", ["x"], ["f"], "flat"), helper.make_node("MatMul", ["f", "w"], ["p"], "fc"),
+             helper.make_node("Add", ["p", "b"], ["y"], "bias")]
+    weights = {"w": random(12, 5), "b": random(5)}
+    graph = agree(save(tmp_path / "m.onnx", nodes, {"x": [1, 3, 2, 2]}, {"y": [1, 5]}, weights), random(1, 3, 2, 2))
+    assert [type(n.op) for n in graph.nodes][-1] is Gemm
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_auto_pad_is_resolved(tmp_path: Path, mode: str, stride: int) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv", auto_pad=mode, strides=[stride, stride], kernel_shape=[3, 2])]
+    agree(save(tmp_path / "m.onnx", nodes, {"x": [1, 2, 7, 6]}, {"y": [1, 3, None, None]}, {"w": random(3, 2, 3, 2)}),
+          random(1, 2, 7, 6))
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 8])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_ceil_mode_pooling_matches(tmp_path: Path, size: int, op: str) -> None:
+    nodes = [helper.make_node(op, ["x"], ["y"], "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1], ceil_mode=1)]
+    agree(save(tmp_path / "m.onnx", nodes, {"x": [1, 2, size, size]}, {"y": [1, 2, None, None]}, {}), random(1, 2, size, size))
+
+
+def test_a_symbolic_batch_is_planned_as_one_and_said(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"], "relu")]
+    imported = read_onnx(save(tmp_path / "m.onnx", nodes, {"x": ["N", 3, 4, 4]}, {"y": ["N", 3, 4, 4]}, {}))
+    assert imported.graph.shape("x") == (1, 3, 4, 4)
+    assert imported.notes == ("input x: symbolic batch 'N' planned as 1",)
+
+
+def test_other_symbolic_dimensions_ask_for_a_shape(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"], "relu")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": [1, 3, "h", "w"]}, {"y": [1, 3, "h", "w"]}, {})
+    wanted = r"input x has a symbolic or empty dimension 2 \('h'\); say its size with --shape x=1,3,224,224"
+    with pytest.raises(ModelError, match=wanted):
+        read_onnx(path)
+    assert read_onnx(path, {"x": (1, 3, 8, 6)}).graph.shape("y") == (1, 3, 8, 6)
+
+
+def test_nan_weights_are_named(tmp_path: Path) -> None:
+    weight = random(2, 1, 1, 1)
+    weight[1, 0, 0, 0] = np.nan
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": [1, 1, 2, 2]}, {"y": [1, 2, 2, 2]}, {"w": weight})
+    with pytest.raises(ModelError, match=r"weight conv_weight\[1, 0, 0, 0\] is nan; all weights must be finite"):
+        read_onnx(path)
+
+
+def test_broken_files_say_what_is_wrong(tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "c")
+    good = save(tmp_path / "good.onnx", [node], {"x": [1, 1, 4, 4]}, {"y": [1, 8, 4, 4]}, {"w": random(8, 1, 1, 1)}).read_bytes()
+    path = tmp_path / "bad.onnx"
+    with pytest.raises(ModelError, match="no such file; give the path of an ONNX model"):
+        read_onnx(tmp_path / "absent.onnx")
+    path.write_bytes(good[:len(good) // 2])
+    with pytest.raises(ModelError, match=r"export the model again|the file is damaged"):
+        read_onnx(path)
+    path.write_bytes(b"\x89PNG not a model")
+    with pytest.raises(ModelError, match="export the model again"):
+        read_onnx(path)
+    path.write_bytes(b"")
+    with pytest.raises(ModelError, match="holds no graph, or an empty one; export the model again"):
+        read_onnx(path)
+
+
+def test_a_tensor_that_declares_more_than_it_carries_is_refused_before_allocation(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [helper.make_node("Conv", ["x", "w"], ["y"], "c")], {"x": [1, 1, 4, 4]}, {"y": [1, 8, 4, 4]},
+                {"w": random(8, 1, 1, 1)})
+    model = onnx.load(path)
+    model.graph.initializer[0].dims[0] = 3 << 30
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"tensor w declares 12.0 GiB; at most 1 GiB per tensor is read"):
+        read_onnx(path)
+    model.graph.initializer[0].dims[0] = 9
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"tensor w declares 9 elements but carries 32 bytes; the file is damaged"):
+        read_onnx(path)
+
+
+def test_unknown_operators_and_cycles_are_named(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [helper.make_node("NonZero", ["x"], ["y"], "odd")], {"x": [1, 2]}, {"y": [1, 2]}, {})
+    wanted = r"node odd: operator NonZero of domain ai\.onnx is not supported; supported are Add,"
+    with pytest.raises(UnsupportedError, match=wanted):
+        read_onnx(path)
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"], "first"), helper.make_node("Relu", ["a"], ["b"], "second")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": [1, 2]}, {"b": [1, 2]}, {})
+    wanted = "node first reads 'b', which nothing produces before it; the graph is cyclic or incomplete"
+    with pytest.raises(ModelError, match=wanted):
+        read_onnx(path)
+
+
+def test_external_weights_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [helper.make_node("Conv", ["x", "w"], ["y"], "c")], {"x": [1, 1, 4, 4]}, {"y": [1, 8, 4, 4]},
+                {"w": random(8, 1, 1, 1)})
+    model = onnx.load(path)
+    tensor = model.graph.initializer[0]
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="tensor w is stored outside the file; save the model with its weights inside"):
+        read_onnx(path)

@@ -1,0 +1,129 @@
+"""The reference against two outsiders: exact rational arithmetic, and ONNX Runtime on the exported model."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.errors import ModelError
+from dovetail.ir import RELU, Clamp, Conv, Graph, MaxPool, Scheme, Window
+from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize
+from dovetail.numerics.oracle import run_oracle
+from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
+from dovetail.numerics.reference import run_float, run_integer, run_node
+from tests.strategies import Net, networks, quantized
+
+
+def half_even(value: Fraction) -> int:
+    return round(value)  # Python rounds fractions half to even, exactly
+
+
+@given(st.integers(-(2**40), 2**40), st.integers(1, 2**12))
+def test_division_rounds_half_to_even(numerator: int, denominator: int) -> None:
+    found = divide_half_even(np.array([float(numerator)]), denominator)
+    assert int(found[0]) == half_even(Fraction(numerator, denominator))
+
+
+@given(st.integers(-8, 8), st.booleans(), st.integers(2, 8), st.floats(-1e4, 1e4))
+def test_quantizing_twice_changes_nothing(exponent: int, signed: bool, bits: int, value: float) -> None:
+    scheme = Scheme(bits, signed, (exponent,))
+    once = quantize(np.array([value]), scheme)
+    assert scheme.lo <= once[0] <= scheme.hi
+    np.testing.assert_array_equal(quantize(dequantize(once, scheme), scheme), once)
+
+
+def test_an_activation_cuts_the_stored_range_at_its_rounded_bound() -> None:
+    assert integer_bounds(Clamp(0.0, 6.0), Scheme(8, False, (-5,))) == (0, 192)
+    assert integer_bounds(RELU, Scheme(8, True, (-3,))) == (0, 127)
+    assert integer_bounds(None, Scheme(4, True, (0,))) == (-8, 7)
+    assert integer_bounds(Clamp(-1.0, 0.01), Scheme(8, True, (0,))) == (-1, 0)
+
+
+def stored_inputs(graph: Graph, frames: int, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    found = {}
+    for name in graph.inputs:
+        scheme = graph.tensors[name].scheme
+        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (frames, *graph.shape(name)[1:])).astype(scheme.dtype)
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(networks(), st.integers(0, 100))
+def test_the_reference_equals_onnx_runtime_on_every_tensor(network: Graph, seed: int) -> None:
+    graph = quantized(network, seed)
+    inputs = stored_inputs(graph, 2, seed)
+    expected = run_integer(graph, inputs, keep=True)
+    ranges = stored_ranges(graph)
+    assert all(float32_exact(graph, n, ranges) for n in graph.nodes)
+    for name, values in run_oracle(graph, inputs).items():
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(), st.integers(0, 100))
+def test_no_accumulator_leaves_its_static_bound(network: Graph, seed: int) -> None:
+    graph = quantized(network, seed)
+    values = run_integer(graph, stored_inputs(graph, 2, seed), keep=True)
+    ranges = stored_ranges(graph)
+    for node in graph.nodes:
+        found = values[node.output]
+        assert found.min() >= ranges[node.output].lo
+        assert found.max() <= ranges[node.output].hi
+        assert partial_sum_bound(graph, node, ranges) >= 0
+
+
+def test_the_bound_is_reached_by_the_worst_input() -> None:
+    net = Net(0)
+    x = net.input((1, 2, 3, 3))
+    y = net.add(Conv(1, Window((3, 3)), 1, RELU), x)
+    graph = quantized(net.graph(y))
+    node = graph.nodes[0]
+    weight, bias = (graph.constants[c].array.astype(np.int64) for c in node.params)
+    bound = partial_sum_bound(graph, node, stored_ranges(graph))
+    assert bound == np.abs(weight).sum() * 255 + abs(int(bias[0]))
+
+
+def test_quantization_stays_near_the_float_network() -> None:
+    net = Net(5)
+    x = net.input((1, 3, 12, 12))
+    x = net.add(Conv(8, Window((3, 3), pads=(1, 1, 1, 1)), 1, RELU), x)
+    x = net.add(MaxPool(Window((2, 2), (2, 2))), x)
+    x = net.add(Conv(8, Window((3, 3), pads=(1, 1, 1, 1)), 8, RELU), x)
+    x = net.add(Conv(16, Window((1, 1))), x)
+    float_graph = net.graph(x)
+    graph = quantized(float_graph)
+    frames = np.random.default_rng(9).random((8, 3, 12, 12))
+    stored = quantize(frames, graph.tensors["x"].scheme)
+    expected = run_float(float_graph, {"x": frames})[x]
+    found = dequantize(run_integer(graph, {"x": stored})[x].astype(float), graph.tensors[x].scheme)
+    noise = np.square(found - expected).mean() / np.square(expected).mean()
+    assert noise < 1e-3
+
+
+def test_values_outside_a_scheme_are_refused_by_index() -> None:
+    net = Net(0)
+    x = net.input((1, 1, 2, 2))
+    graph = quantized(net.graph(net.add(Conv(1, Window((1, 1))), x)))
+    values = np.zeros((1, 1, 2, 2), dtype=np.int64)
+    values[0, 0, 1, 0] = 300
+    with pytest.raises(ModelError, match=r"^tensor x\[0, 0, 1, 0\]: 300 is outside \[0, 255\]$"):
+        run_integer(graph, {"x": values})
+
+
+def test_a_left_shift_is_exact() -> None:
+    """Accumulators coarser than the output are multiplied, not rounded."""
+    net = Net(0)
+    x = net.input((1, 1, 1, 1))
+    graph = quantized(net.graph(net.add(Conv(1, Window((1, 1))), x)))
+    node = graph.nodes[0]
+    name = graph.nodes[0].output
+    finer = graph.with_nodes(graph.nodes, tensors=[type(graph.tensors[name])(name, (1, 1, 1, 1), Scheme(16, True, (-30,)))])
+    accumulator = int(graph.constants[node.params[0]].array.item()) * 1 + int(graph.constants[node.params[1]].array.item())
+    shift = -30 - (graph.tensors["x"].scheme.exponent + graph.constants[node.params[0]].scheme.exponents[0])
+    found = run_node(finer, node, [np.ones((1, 1, 1, 1), dtype=np.uint8)])
+    assert found.item() == max(-32768, min(32767, accumulator << -shift))

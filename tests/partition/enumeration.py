@@ -1,0 +1,61 @@
+"""The slow truth: every assignment of candidate columns, judged node by node with the evaluator's own parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from dovetail.partition.evaluate import TOLERANCE, cost_node, delivery
+from dovetail.partition.plan import Split
+from dovetail.partition.problem import Problem, columns
+from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+
+
+@dataclass
+class Enumeration:
+    """Best objective over all legal assignments, and how many there were."""
+
+    problem: Problem
+    best: float = inf
+    legal: int = 0
+
+    def __post_init__(self) -> None:
+        self.nodes = self.problem.graph.nodes
+        self.choices = [[c.split for c in columns(self.problem, n)] for n in self.nodes]
+        self.after = [[output_layout(self.problem, n, s) for s in found]
+                      for n, found in zip(self.nodes, self.choices, strict=True)]
+        self.memo: dict[tuple[object, ...], tuple[float, float, tuple[float, ...]]] = {}
+        self._descend(0, input_layouts(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets))
+
+    def _price(self, k: int, column: int, layouts: dict[str, Layout]) -> tuple[float, float, tuple[float, ...]]:
+        node, split = self.nodes[k], self.choices[k][column]
+        key = (k, column, *(layouts[t] for t in node.inputs))
+        if key not in self.memo:
+            self.memo[key] = self._judge(k, split, layouts)
+        return self.memo[key]
+
+    def _judge(self, k: int, split: Split, layouts: dict[str, Layout]) -> tuple[float, float, tuple[float, ...]]:
+        problem, node = self.problem, self.nodes[k]
+        cost = cost_node(problem, node, split, work_of(problem, node, split, layouts))
+        home = (0.0, 0.0)
+        if node.output in problem.graph.outputs:
+            home = delivery(problem, node.output, output_layout(problem, node, split))
+        used = tuple(cost.resources.get(d, {}).get(r, 0.0) for d, r, _ in problem.budgets)
+        return cost.latency_s + home[0], cost.energy_j + home[1], used
+
+    def _descend(self, k: int, layouts: dict[str, Layout], latency: float, energy: float, used: tuple[float, ...]) -> None:
+        problem = self.problem
+        if any(u > limit * (1 + TOLERANCE) for u, (_, _, limit) in zip(used, problem.budgets, strict=True)):
+            return
+        if problem.max_latency_s is not None and latency > problem.max_latency_s * (1 + TOLERANCE):
+            return
+        if problem.max_energy_j is not None and energy > problem.max_energy_j * (1 + TOLERANCE):
+            return
+        if k == len(self.nodes):
+            self.legal += 1
+            self.best = min(self.best, problem.score(latency, energy))
+            return
+        for c in range(len(self.choices[k])):
+            seconds, joules, needs = self._price(k, c, layouts)
+            total = tuple(map(sum, zip(used, needs, strict=True))) if problem.shared_budget else needs
+            self._descend(k + 1, {**layouts, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total)

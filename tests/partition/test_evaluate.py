@@ -1,0 +1,187 @@
+"""The evaluator by hand, its refusals, and its agreement with the solver's tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.ir import Axis, Graph, Node
+from dovetail.partition.cuts import network
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.plan import Mode, Piece, Split, whole_on
+from dovetail.partition.problem import Problem, columns, cut_positions
+from dovetail.partition.tables import options, tabulate
+from dovetail.partition.work import input_layouts
+from dovetail.platform.device import Device, Kind, Link, Platform
+from tests.partition.worlds import Builder, Synthetic, chain, depthwise, fork, platform, pooled, residual
+
+KINDS = (Kind.CPU, Kind.GPU, Kind.FPGA)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One second per whole node on every device, a tenth when fused on the FPGA; one joule; one byte per second."""
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        extent = 1 if axis is None else node.op.extent(axis, graph.input_shapes(node))
+        alone = (stops - starts) / extent
+        fpga = device.kind is Kind.FPGA
+        return ShareCosts(alone, alone * (0.1 if fpga else 1.0), alone, alone * 2, alone, {"alm": alone * 10} if fpga else {},
+                          np.zeros(len(starts), dtype=np.bool_), device.name)
+
+    def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
+        return None
+
+    def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
+        one = np.array([0.5])
+        return ShareCosts(one, one, one, one, one, {}, np.zeros(1, dtype=np.bool_), "sum")
+
+    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
+        return sizes / platform.route(source, target)[0].bandwidth_bytes_per_s, sizes * 0.0
+
+
+def star(full_duplex: bool = True) -> Platform:
+    """A host with two devices on links of 16 and 8 bytes per second; no idle power."""
+    devices = tuple(Device(k.value, k, "", "", 0.0, 1.0, resources={"alm": 15.0} if k is Kind.FPGA else {}) for k in KINDS)
+    return Platform("star", "", "cpu", devices, (Link("fast", ("cpu", "gpu"), 16.0, 0.0, 0.0, full_duplex=full_duplex),
+                                                 Link("slow", ("cpu", "fpga"), 8.0, 0.0, 0.0, full_duplex=full_duplex)))
+
+
+def pair(mode: Mode = Mode.CONCURRENT, **options: object) -> Problem:
+    """Two convolutions on 1x2x4x4 tensors: 32 bytes everywhere."""
+    return Problem(chain(2, 2, 4), star(), Plain(), mode=mode, **options)  # type: ignore[arg-type]
+
+
+def halves(first: str, second: str, axis: Axis = Axis.OUTPUT_CHANNELS, reducer: str | None = None) -> Split:
+    return Split(axis, (Piece(first, 0, 1), Piece(second, 1, 2)), reducer)
+
+
+def test_a_chain_on_the_fpga_pays_the_way_there_and_back_and_streams_inside() -> None:
+    found = evaluate(pair(), {"n0": whole_on("fpga"), "n1": whole_on("fpga")})
+    assert [n.latency_s for n in found.nodes] == [4.0 + 1.0, pytest.approx(0.1)]
+    assert found.delivery_s == 4.0
+    assert found.latency_s == pytest.approx(9.1)
+    assert found.resources == {"fpga": {"alm": 20.0}}
+    assert found.violations == ("fpga alm: 20 used, 15 allowed, 5 too much",)
+
+
+def test_one_layer_at_a_time_fits_where_all_together_do_not() -> None:
+    assert evaluate(pair(shared_budget=False), {"n0": whole_on("fpga"), "n1": whole_on("fpga")}).feasible
+
+
+def test_pieces_on_different_links_run_at_once() -> None:
+    found = evaluate(pair(), {"n0": halves("gpu", "fpga"), "n1": whole_on("cpu")})
+    assert found.nodes[0].latency_s == 4.0 + 0.5
+    assert found.nodes[0].compute_s == 0.5
+    assert found.nodes[1].latency_s == 2.0 + 1.0
+    assert found.nodes[1].transfer_bytes == 32
+
+
+def test_sequential_adds_everything() -> None:
+    found = evaluate(pair(Mode.SEQUENTIAL), {"n0": halves("gpu", "fpga"), "n1": whole_on("cpu")})
+    assert [n.latency_s for n in found.nodes] == [2.0 + 4.0 + 0.5 + 0.5, 1.0 + 2.0 + 1.0]
+
+
+def test_transfers_that_share_a_link_wait_for_each_other() -> None:
+    split = halves("gpu", "fpga")
+    found = evaluate(pair(), {"n0": split, "n1": split})
+    # gpu needs the fpga's 16 bytes over both links (2 s at the first link's rate), fpga the gpu's 16 the other way.
+    assert found.nodes[1].latency_s == pytest.approx(2.0 + 0.5)
+    half_duplex = replace(pair(), platform=star(full_duplex=False), routes={})
+    assert evaluate(half_duplex, {"n0": split, "n1": split}).nodes[1].latency_s == pytest.approx(2.0 + 1.0 + 0.5)
+
+
+def test_partial_sums_travel_as_four_bytes_and_the_tensor_stays_with_the_reducer() -> None:
+    found = evaluate(pair(), {"n0": halves("cpu", "gpu", Axis.INPUT_CHANNELS, "cpu"), "n1": whole_on("cpu")})
+    assert found.nodes[0].latency_s == 1.0 + 0.5 + 128 / 16 + 0.5
+    assert found.nodes[1].transfer_bytes == 0
+
+
+def test_a_row_split_fetches_only_its_halo() -> None:
+    rows = Split(Axis.ROWS, (Piece("cpu", 0, 2), Piece("gpu", 2, 4)))
+    graph = Builder(2, 4)
+    end = graph.conv(graph.conv("x", 2, 3), 2, 3)
+    found = evaluate(Problem(graph.graph(end), star(), Plain()), {"n0": rows, "n1": rows})
+    assert found.nodes[0].transfer_bytes == 2 * 3 * 4
+    assert found.nodes[1].transfer_bytes == 2 * (2 * 1 * 4)
+
+
+def test_energy_counts_idle_devices_for_the_whole_frame() -> None:
+    base = pair()
+    devices = tuple(replace(d, idle_power_w=2.0) for d in base.platform.devices)
+    busy = replace(base, platform=replace(base.platform, devices=devices), routes={})
+    found = evaluate(busy, {"n0": whole_on("gpu"), "n1": whole_on("cpu")})
+    assert found.energy_j == pytest.approx(2.0 + 6.0 * found.latency_s)
+    assert found.energy_j == pytest.approx(sum(n.energy_j for n in found.nodes) + found.delivery_j)
+
+
+@pytest.mark.parametrize(("split", "message"), [
+    (Split(Axis.OUTPUT_CHANNELS, (Piece("cpu", 0, 1),)),
+     r"node n0: pieces end at 1; output_channels has 2 units and all must be covered"),
+    (Split(Axis.ROWS, (Piece("cpu", 0, 2), Piece("gpu", 1, 4))),
+     r"node n0: piece \[1, 4\) on gpu does not continue at 2; pieces must cover rows \[0, 4\) in order, without gaps"),
+    (Split(Axis.ROWS, (Piece("cpu", 0, 2), Piece("cpu", 2, 4))),
+     r"node n0: devices cpu, cpu repeat; a device holds at most one piece of a node"),
+    (Split(Axis.GROUPS, (Piece("cpu", 0, 2),)),
+     r"node n0: Conv cannot be divided along groups; possible: output_channels, input_channels, rows"),
+    (Split(None, (Piece("cpu", 0, 2),)),
+     r"node n0: 1 pieces without an axis; a whole node is one piece \[0, 1\)"),
+    (Split(Axis.INPUT_CHANNELS, (Piece("cpu", 0, 2),)),
+     r"node n0: reducer None with axis input_channels; an input-channel split names one, no other split does"),
+])
+def test_an_illegal_split_is_refused_by_name(split: Split, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(pair(), {"n0": split, "n1": whole_on("cpu")})
+
+
+def test_a_missing_node_and_an_unable_device_are_named() -> None:
+    with pytest.raises(UsageError, match="assignment: node n1 is missing; every node of the graph needs a split"):
+        evaluate(pair(), {"n0": whole_on("cpu")})
+    refusing = replace(pair(), costs=Synthetic(1, refuse=1.0))
+    with pytest.raises(UnsupportedError, match="node n0: fpga cannot run it, Conv has no engine; place it on another device"):
+        evaluate(refusing, {"n0": whole_on("fpga"), "n1": whole_on("cpu")})
+
+
+@pytest.mark.parametrize("extent", [2, 3, 16, 17, 18, 64, 1000])
+def test_cut_positions_reach_both_ends_and_the_middle(extent: int) -> None:
+    found = cut_positions(extent)
+    assert found[0] == 1
+    assert found[-1] == extent - 1
+    assert extent // 2 in found
+    assert len(found) <= 17
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), shape=st.sampled_from([residual, fork, depthwise, pooled]), mode=st.sampled_from(Mode))
+def test_tables_agree_with_the_evaluator(seed: int, shape: object, mode: Mode) -> None:
+    problem = Problem(shape(seed), platform(seed, KINDS, 1e9), Synthetic(seed), mode=mode)  # type: ignore[operator]
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    known = {t: (layout,) for t, layout in input_layouts(problem).items()} | {c.node.output: c.layouts for c in choices}
+    net = network(problem, tuple(tabulate(problem, c, known) for c in choices))
+    assert [len(t.splits) for t in net.tables] == [len(columns(problem, n)) for n in problem.graph.nodes]
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        path = [int(rng.integers(len(t.splits))) for t in net.tables]
+        found = evaluate(problem, net.assignment(tuple(path)))
+        at: dict[str, int] = {}
+        latency = energy = 0.0
+        for table, column in zip(net.tables, path, strict=True):
+            entry = (*(at[t] for t in table.inputs), column)
+            latency, energy = latency + table.latency_s[entry], energy + table.energy_j[entry]
+            at[table.node.output] = int(table.layout_of[column])
+        assert latency == pytest.approx(found.latency_s, rel=1e-12)
+        assert energy == pytest.approx(found.energy_j, rel=1e-12)
+
+
+def test_every_pair_of_whole_placements_of_a_chain_is_legal() -> None:
+    problem = pair()
+    for first, second in product(problem.devices, repeat=2):
+        assert evaluate(problem, {"n0": whole_on(first), "n1": whole_on(second)}).latency_s > 0

@@ -1,0 +1,65 @@
+"""Striking and thinning columns: what they keep, and that a wide graph stays within its limit."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from dovetail.ir import Concat, Graph
+from dovetail.partition.cuts import stages
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.narrow import rank, relaxed_tree, thin
+from dovetail.partition.plan import Goal, Status
+from dovetail.partition.problem import WHOLE_RANK, Problem
+from dovetail.partition.solve import plan
+from dovetail.partition.tables import options
+from tests.partition.worlds import Builder, Synthetic, platform, residual
+
+
+def wide(branches: int) -> Graph:
+    """Branches side by side, joined at the end: as many tensors alive at once."""
+    b = Builder(4, 6)
+    stem = b.conv("x", 4)
+    return b.graph(b.add(Concat(1), *(b.conv(stem, 4, 1) for _ in range(branches))))
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_a_columns_bound_is_below_every_plan_that_uses_it(goal: Goal) -> None:
+    for seed in range(6):
+        problem = Problem(residual(seed), platform(seed, budget=40.0), Synthetic(seed), goal)
+        choices = [options(problem, n) for n in problem.graph.nodes]
+        ranking = rank(problem, relaxed_tree(problem, choices), (3e-3, 1e-2), inf)
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            path = [int(rng.integers(len(c.splits))) for c in choices]
+            judged = evaluate(problem, {c.node.name: c.splits[i] for c, i in zip(choices, path, strict=True)})
+            if judged.feasible:
+                for bounds, i in zip(ranking.bounds, path, strict=True):
+                    assert bounds[i] <= judged.objective * (1 + 1e-12)
+        assert ranking.strike(choices, inf) == choices
+
+
+def test_thinning_keeps_whole_placements_and_meets_the_limit() -> None:
+    problem = Problem(wide(4), platform(1), Synthetic(1))
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    kept = thin(problem, choices, 5_000)
+    assert kept is not None
+    sizes = {c.node.output: len(c.layouts) for c in kept}
+    for own, stage in zip(kept, stages(problem), strict=True):
+        assert np.prod([sizes[t] for t in stage.live]) * len(own.layouts) <= 5_000
+        assert (own.rank == WHOLE_RANK).sum() == (options(problem, own.node).rank == WHOLE_RANK).sum()
+    assert thin(problem, choices, 10) is None
+
+
+def test_many_branches_are_planned_with_coarser_cuts_and_said_so() -> None:
+    found = plan(wide(6), platform(3), costs=Synthetic(3), time_limit_s=20.0)
+    assert found.lower_bound <= found.objective
+    assert found.status is Status.OPTIMAL or "fewer at" in found.notes[0]
+
+
+def test_a_graph_too_wide_for_cuts_still_gets_a_plan_and_a_bound() -> None:
+    found = plan(wide(18), platform(3), costs=Synthetic(3), time_limit_s=5.0)
+    assert 0 < found.lower_bound <= found.objective
+    assert found.objective <= min(v for v in found.baselines.values() if v is not None)

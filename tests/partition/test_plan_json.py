@@ -1,0 +1,55 @@
+"""Plans survive JSON to the last bit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dovetail.errors import BuildError
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.plan_json import assignment_from_json, plan_from_json, plan_to_json
+from dovetail.partition.problem import Problem
+from dovetail.partition.solve import plan
+from tests.partition.worlds import Synthetic, platform, residual
+
+KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "latency_s",
+        "energy_j", "makespan_s", "baselines", "assignment", "resources", "nodes", "notes"}
+
+
+@pytest.mark.parametrize("goal", Goal)
+@pytest.mark.parametrize("mode", Mode)
+def test_a_plan_read_back_is_equal_and_evaluates_to_the_same_number(goal: Goal, mode: Mode) -> None:
+    graph, board, costs = residual(3), platform(3), Synthetic(3)
+    made = plan(graph, board, goal, mode, costs=costs)
+    text = json.dumps(plan_to_json(made))
+    back = plan_from_json(json.loads(text))
+    assert back == made
+    assert json.dumps(plan_to_json(back)) == text
+    assert evaluate(Problem(graph, board, costs, goal, mode), back.assignment).objective == made.objective
+
+
+def test_the_contract_of_scripts_is_kept() -> None:
+    made = plan_to_json(plan(residual(5), platform(5), costs=Synthetic(5)))
+    assert set(made) == KEYS
+    assert set(made["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced"}
+    for entry in made["assignment"].values():
+        assert set(entry) == {"axis", "shares", "reducer"}
+        assert all(set(s) == {"device", "start", "stop"} for s in entry["shares"])
+    assert set(made["resources"]["fpga"]["alm"]) == {"used", "limit"}
+    assert made["gap"] <= 1e-9
+
+
+def test_planning_twice_gives_the_same_text() -> None:
+    texts = {json.dumps(plan_to_json(plan(residual(7), platform(7), Goal.EDP, costs=Synthetic(7)))) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_another_schema_and_a_broken_file_are_refused_by_name() -> None:
+    with pytest.raises(BuildError, match="plan: schema 2 found; this version reads schema 1, make the plan again"):
+        plan_from_json({"schema": 2})
+    with pytest.raises(BuildError, match=r"plan: KeyError\('platform'\) while reading it"):
+        plan_from_json({"schema": 1})
+    with pytest.raises(BuildError, match=r"assignment: .* in an entry; each node needs axis"):
+        assignment_from_json({"n0": {"axis": "sideways", "shares": []}})

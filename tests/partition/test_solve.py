@@ -1,0 +1,100 @@
+"""Options of `plan`, baselines and the sentences beside each node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dovetail.errors import InfeasibleError, UsageError
+from dovetail.ir import Axis
+from dovetail.partition.baselines import balanced
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.plan import Goal, Mode, Piece, Split, Status, whole_on
+from dovetail.partition.problem import Problem
+from dovetail.partition.solve import SOLVERS, plan
+from dovetail.platform.device import Kind
+from tests.partition.worlds import Synthetic, chain, platform, residual
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("goal", Goal)
+def test_every_solver_gives_a_judged_plan_above_its_bound(solver: str, goal: Goal) -> None:
+    for seed in range(4):
+        graph, board, costs = residual(seed), platform(seed), Synthetic(seed, refuse=0.2)
+        found, best = plan(graph, board, goal, solver=solver, costs=costs), plan(graph, board, goal, costs=costs)
+        assert found.lower_bound <= best.objective <= found.objective
+        assert found.objective == evaluate(Problem(graph, board, costs, goal), found.assignment).objective
+        if solver in found.baselines:
+            assert found.objective == found.baselines[solver]
+
+
+def test_a_chain_of_sixteen_is_proven_best() -> None:
+    found = plan(chain(16, 8, 8), platform(2), costs=Synthetic(2))
+    assert found.status is Status.OPTIMAL
+    assert "holds over all whole placements and splits" in found.notes[0]
+
+
+def test_fixed_nodes_stay_and_the_rest_is_best_around_them() -> None:
+    rows = Split(Axis.ROWS, (Piece("gpu", 0, 1), Piece("cpu", 1, 3)))
+    graph, board, costs = residual(4), platform(4), Synthetic(4)
+    found = plan(graph, board, fixed={"n1": rows}, costs=costs)
+    assert found.assignment["n1"] == rows
+    assert found.nodes[1].why.endswith("fixed by request")
+    assert found.status is Status.OPTIMAL
+    everything = plan(graph, board, fixed=found.assignment, costs=costs)
+    assert everything.objective == found.objective
+    with pytest.raises(UsageError, match="fixed assignment: the model has no node n9; its nodes are n0, n1, n2"):
+        plan(graph, board, fixed={"n9": rows}, costs=costs)
+
+
+def test_a_device_that_is_absent_or_too_small_has_no_baseline() -> None:
+    two = plan(chain(2), platform(1, (Kind.CPU, Kind.GPU)), costs=Synthetic(1))
+    assert two.baselines["fpga"] is None
+    assert two.baselines["gpu"] is not None
+    small = plan(chain(2), platform(1, budget=1.0), costs=Synthetic(1))
+    assert small.baselines["fpga"] is None
+
+
+def test_the_balanced_baseline_divides_evenly() -> None:
+    found = balanced(Problem(chain(2, 6, 4), platform(1, budget=1e9), Synthetic(1)))
+    assert found is not None
+    assert found["n0"] == Split(Axis.OUTPUT_CHANNELS, (Piece("cpu", 0, 2), Piece("gpu", 2, 4), Piece("fpga", 4, 6)))
+
+
+def test_sequential_shares_never_beat_concurrent_ones() -> None:
+    for seed in range(5):
+        times = [plan(residual(seed), platform(seed), mode=m, costs=Synthetic(seed)).objective
+                 for m in (Mode.CONCURRENT, Mode.SEQUENTIAL)]
+        assert times[0] <= times[1] * (1 + 1e-12)
+
+
+def test_a_node_nothing_can_run_is_named_with_every_reason() -> None:
+    board = platform(1, (Kind.FPGA, Kind.GPU), 0.5)
+    board = replace(board, devices=(board.devices[0],), links=())
+    with pytest.raises(InfeasibleError, match=r"node n0: no device can run it \(fpga: needs .* alm of 0"):
+        plan(chain(2), board, costs=Synthetic(1))
+
+
+def test_a_budget_too_small_for_all_nodes_is_named_with_the_amount() -> None:
+    board = platform(1, (Kind.FPGA, Kind.GPU), 45.0)
+    board = replace(board, devices=(board.devices[0],), links=())
+    message = r"fpga (alm|m20k): every plan needs at least \d+, 45 allowed, \d+ too much; raise the limit"
+    with pytest.raises(InfeasibleError, match=message):
+        plan(chain(4), board, costs=Synthetic(1))
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(UsageError, match="solver magic: unknown; possible: exact, greedy, balanced, single"):
+        plan(chain(2), platform(1), solver="magic", costs=Synthetic(1))
+    with pytest.raises(UsageError, match="budget lavish: unknown; possible: shared, per_layer"):
+        plan(chain(2), platform(1), budget="lavish", costs=Synthetic(1))
+
+
+def test_every_node_says_why() -> None:
+    found = plan(chain(4), platform(1), costs=Synthetic(1))
+    assert all(n.why for n in found.nodes)
+    assert any(" less, but it needs " in n.why and " left" in n.why for n in found.nodes), [n.why for n in found.nodes]
+    alone = plan(chain(1), platform(1, (Kind.CPU, Kind.FPGA)), costs=Synthetic(1, refuse=1.0))
+    assert alone.nodes[0].why.endswith("fpga cannot: Conv has no engine")
+    assert alone.assignment["n0"] == whole_on("cpu")
