@@ -1,4 +1,4 @@
-"""Shared options: golden files are compared, or rewritten with `--update-golden`."""
+"""Shared options: golden files are compared, or rewritten with `--update-golden`; laws are checked without a clock."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dovetail", deadline=None)  # a busy machine must not fail a law
+settings.load_profile("dovetail")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -89,13 +89,14 @@ def parser() -> argparse.ArgumentParser:
     _planning(build)
     _numbers(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
-    build.add_argument("--frames", type=int, help="stored samples to verify (default: all, at most 64)")
+    build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
 
     verify = add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
                  "dovetail verify build/model --frames 64 --json -")
     verify.add_argument("build", type=Path, help="a build folder")
-    verify.add_argument("--frames", type=int, help="frames to run (default: all stored samples; more are seeded random)")
+    verify.add_argument("--frames", type=int, default=64,
+                        help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
     _json(verify)
 
     run = add("run", _run, "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
@@ -132,6 +133,8 @@ def _planning(sub: argparse.ArgumentParser) -> None:
                      help="one FPGA for the whole network, or (as papers assume) one per layer")
     sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
+    sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
+                     help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
     sub.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds to search (default: %(default)s)")
 
 
@@ -197,7 +200,7 @@ def _options(options: argparse.Namespace) -> Any:
             raise UsageError(f"{name} {limit:g}: must be above 0")
     return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
-                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit)
+                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift)
 
 
 def _warn(warnings: Sequence[str]) -> None:

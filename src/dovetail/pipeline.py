@@ -68,6 +68,8 @@ class Options:
     max_latency_s: float | None = None
     max_energy_j: float | None = None
     time_limit_s: float = 10.0
+    thrift: float = 0.05
+    """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
 
 
 def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
@@ -92,7 +94,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     """
     plan = solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
-                 time_limit_s=options.time_limit_s, fixed=assignment)
+                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift)
     timeline = schedule(graph, platform, plan.assignment)
     return replace(plan, makespan_s=timeline.makespan_s), timeline
 
@@ -100,11 +102,11 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: str | Path | None = None, bits: int = 8,
-            shapes: Mapping[str, Shape] | None = None, frames: int | None = None, verify: bool = True,
+            shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
             progress: Progress = silent) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
-    `assignment` pins nodes to splits of your own. `frames` limits how many stored samples are verified; a failed
+    `assignment` pins nodes to splits of your own. `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
     board = load_platform(platform) if isinstance(platform, str) else platform
@@ -177,7 +179,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def verify_build(build: Build, frames: int | None = None, progress: Progress = silent) -> Verification:
+def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent) -> Verification:
     """Run a build against the reference and remember the outcome in `verification.json`."""
     outcome = execute.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
     replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))

@@ -93,10 +93,12 @@ def test_sequential_adds_everything() -> None:
 def test_transfers_that_share_a_link_wait_for_each_other() -> None:
     split = halves("gpu", "fpga")
     found = evaluate(pair(), {"n0": split, "n1": split})
-    # gpu needs the fpga's 16 bytes over both links (2 s at the first link's rate), fpga the gpu's 16 the other way.
-    assert found.nodes[1].latency_s == pytest.approx(2.0 + 0.5)
+    # gpu needs the fpga's 16 bytes over both links (2 s at the first link's rate), fpga the gpu's 16 the other way;
+    # and as an fpga keeps nothing, its own 16 bytes go to the host and back (2 s each) once its way out is free.
+    assert found.nodes[1].latency_s == pytest.approx(2.0 + 4.0 + 0.5)
+    assert found.nodes[1].transfer_bytes == 48
     half_duplex = replace(pair(), platform=star(full_duplex=False), routes={})
-    assert evaluate(half_duplex, {"n0": split, "n1": split}).nodes[1].latency_s == pytest.approx(2.0 + 1.0 + 0.5)
+    assert evaluate(half_duplex, {"n0": split, "n1": split}).nodes[1].latency_s == pytest.approx(2.0 + 1.0 + 4.0 + 0.5)
 
 
 def test_partial_sums_travel_as_four_bytes_and_the_tensor_stays_with_the_reducer() -> None:

@@ -46,6 +46,8 @@ def test_fixed_nodes_stay_and_the_rest_is_best_around_them() -> None:
     assert everything.objective == found.objective
     with pytest.raises(UsageError, match="fixed assignment: the model has no node n9; its nodes are n0, n1, n2"):
         plan(graph, board, fixed={"n9": rows}, costs=costs)
+    with pytest.raises(UsageError, match="node n1: pieces end at 1; rows has 3 units and all must be covered"):
+        plan(graph, board, fixed={"n1": Split(Axis.ROWS, (Piece("gpu", 0, 1),))}, costs=costs)
 
 
 def test_a_device_that_is_absent_or_too_small_has_no_baseline() -> None:

@@ -24,8 +24,14 @@ Cycles = NDArray[np.int64]
 FIFO_LATENCY_CYCLES = 2
 """From the clock in which a beat is written into a FIFO to the clock in which it can be taken."""
 
-CREDIT_CYCLES = FIFO_LATENCY_CYCLES + 2
-"""FIFO entries an engine needs beyond its pipeline so that a credit returns before it is missed."""
+CREDIT_RESERVE = 2
+"""Beats an engine may issue before its registered credit count shows them."""
+
+JOIN_SLACK_CYCLES = 2
+"""Clocks a beat may wait in its engine's output FIFO, for the other input of a join, without slowing the engine."""
+
+CREDIT_CYCLES = FIFO_LATENCY_CYCLES + JOIN_SLACK_CYCLES + CREDIT_RESERVE + 1
+"""FIFO entries an engine with an output every clock needs beyond its pipeline, so that it never waits for a credit."""
 
 CHAIN_SLACK = 4
 """A line of at most this many pixels more than the window's reach is kept in registers instead of a memory."""
@@ -160,12 +166,15 @@ def issue_times(arrivals: Sequence[Cycles], input_steps: Cycles, steps: int) -> 
 
 
 def output_fifo_depth(output_steps: Cycles, steps: int, stages: int) -> int:
-    """Entries of an engine's output FIFO: what it can have in flight at full speed, and one, for every step asks for a credit."""
-    reach = stages + CREDIT_CYCLES
+    """Entries of an engine's output FIFO: what it can have in flight at full speed, the reserve, and one.
+
+    The last one because every step asks for a credit, also one without output.
+    """
+    reach = stages + FIFO_LATENCY_CYCLES + JOIN_SLACK_CYCLES
     repeats = reach // steps + 2
     times = (output_steps[None, :] + steps * np.arange(repeats, dtype=np.int64)[:, None]).reshape(-1)
     starts = times[: len(output_steps)]
-    return 1 + int((np.searchsorted(times, starts + reach) - np.arange(len(starts))).max())
+    return CREDIT_RESERVE + 1 + int((np.searchsorted(times, starts + reach) - np.arange(len(starts))).max())
 
 
 def high_water(pushes: Cycles, pops: Cycles) -> int:

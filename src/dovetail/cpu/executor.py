@@ -10,13 +10,13 @@ from dovetail.errors import BuildError
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.numerics.oracle import run_onnx
-from dovetail.numerics.ranges import float32_exact, stored_ranges
+from dovetail.numerics.ranges import Range, float32_exact, stored_ranges
 from dovetail.numerics.reference import run_integer
 
 
-def inexact_node(graph: Graph) -> str | None:
+def inexact_node(graph: Graph, known: Mapping[str, Range] | None = None) -> str | None:
     """The first node whose float32 sums may exceed 2**24, or None: then ONNX Runtime is bit-exact."""
-    ranges = stored_ranges(graph)
+    ranges = stored_ranges(graph, known)
     return next((n.name for n in graph.nodes if not float32_exact(graph, n, ranges)), None)
 
 
@@ -26,6 +26,7 @@ class CpuPart:
 
     graph: Graph
     content: bytes | None
+    inexact: str | None = None
 
     @property
     def backend(self) -> str:
@@ -35,7 +36,7 @@ class CpuPart:
     def note(self) -> str:
         if self.content is not None:
             return "ONNX Runtime, graph optimisations off; float32 proven exact for this part"
-        return f"exact integers in NumPy: float32 sums of {inexact_node(self.graph)} could exceed 2**24"
+        return f"exact integers in NumPy: float32 sums of {self.inexact} could exceed 2**24"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if self.content is None:
@@ -48,9 +49,10 @@ def write_part(graph: Graph, folder: Path) -> None:
     (folder / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
 
 
-def load_part(graph: Graph, folder: Path) -> CpuPart:
-    """The stored segment; what runs is the file, not the graph it was made from."""
+def load_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = None) -> CpuPart:
+    """The stored segment; what runs is the file, not the graph it was made from. `known` bounds its inputs."""
     path = folder / f"{graph.name}.onnx"
     if not path.is_file():
         raise BuildError(f"{path}: missing; the build is incomplete, run `dovetail compile` again")
-    return CpuPart(graph, None if inexact_node(graph) else path.read_bytes())
+    inexact = inexact_node(graph, known)
+    return CpuPart(graph, None if inexact else path.read_bytes(), inexact)

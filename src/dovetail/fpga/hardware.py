@@ -220,6 +220,14 @@ def any_bit(value: Expr) -> Expr:
     return AnyBit(0, 1, value)
 
 
+def successor(value: Signal) -> Expr:
+    """The next value of a counter that runs from 0 to the end of its range and wraps; powers of two wrap by themselves."""
+    beyond = add(value, ONE)
+    if value.hi & (value.hi + 1) == 0 and value.hi:
+        return beyond
+    return select(compare("==", value, const(value.hi)), ZERO, beyond)
+
+
 @dataclass(frozen=True, slots=True)
 class Register:
     """`target` takes `value` at the clock edge, while `enable` is set; `reset` is its value under `rst`."""
@@ -306,6 +314,5 @@ class Module:
     def counter(self, name: str, count: int, step: Expr) -> tuple[Signal, Expr]:
         """A register that runs 0..count-1 and wraps, one per `step`; also the bit "at the last value"."""
         value = signal(name, 0, count - 1)
-        last = compare("==", value, const(count - 1))
-        self.drive(value, select(last, ZERO, add(value, ONE)), step, 0)
-        return value, last
+        self.drive(value, successor(value), step, 0)
+        return value, compare("==", value, const(count - 1))

@@ -154,7 +154,8 @@ def memory(m: Memory) -> list[str]:
     intel = "M20K" if m.block else "MLAB"
     address = f"{m.name}[{fit(m.write_address, m.write_address.width)}]"
     # no_rw_check: nobody uses a word read while it is written, so no tool needs to build a bypass for it
-    return [f'(* no_rw_check, ram_style = "{style}", ramstyle = "{intel}, no_rw_check" *) reg {span(m.width)}{m.name} [0:{m.depth - 1}];',
+    return [f'(* no_rw_check, ram_style = "{style}", ramstyle = "{intel}, no_rw_check" *)',
+            f"reg {span(m.width)}{m.name} [0:{m.depth - 1}];",
             "always @(posedge clk) begin",
             f"  if ({bit(m.write_enable)}) {address} <= {fit(m.write_value, m.width)};",
             f"  {m.read_value.name} <= {m.name}[{fit(m.read_address, m.read_address.width)}];",

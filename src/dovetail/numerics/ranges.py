@@ -5,6 +5,7 @@ Decides where float32 arithmetic (ONNX Runtime, GPU) is provably exact and how w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,17 +28,24 @@ class Range:
         return max(abs(self.lo), abs(self.hi))
 
 
-def stored_ranges(graph: Graph) -> dict[str, Range]:
-    """The integer range of every tensor, narrowed by activations that end above the scheme's limits."""
+def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dict[str, Range]:
+    """The integer range of every tensor: its scheme's, narrowed by activations and, for partial sums, by the weights.
+
+    `known` states ranges of inputs that another part produces.
+    """
     found: dict[str, Range] = {}
     for name, tensor in graph.tensors.items():
         assert tensor.scheme is not None
         found[name] = Range(tensor.scheme.lo, tensor.scheme.hi)
+    found |= known or {}
     for node in graph.nodes:
         scheme = graph.tensors[node.output].scheme
         assert scheme is not None
         if scheme.bits < 32:
             found[node.output] = Range(*integer_bounds(node.op.bounds, scheme))
+        else:
+            bound = partial_sum_bound(graph, node, found)
+            found[node.output] = Range(-bound, bound)
     return found
 
 

@@ -14,7 +14,9 @@ done. `sequential`: all transfers and computations add. In an input-channel spli
 sends int32 sums of the whole output there (links as above), the sum is added after the last arrival, and the tensor
 lives on the reducer.
 
-A piece costs `fused_s` if every input was produced by a node and nothing at all had to be fetched for it, else `alone_s`.
+A streaming device (an FPGA) keeps no tensor. A piece on it flows on from its producers where every input was produced
+there in exactly the region the piece reads; it then fetches nothing and costs `fused_s`. Otherwise it costs `alone_s` and
+fetches all of its input, what the device made itself over the host and back. Other devices keep what they made.
 Energy = energy of pieces and sums + link energy + idle power of all devices x latency. Resources add up over the whole
 network (`shared_budget`) or, to reproduce papers that judge layers one at a time, must fit node by node.
 """

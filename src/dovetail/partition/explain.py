@@ -82,7 +82,9 @@ def _worth(problem: Problem, judged: Evaluation, local: _Local) -> float:
 
 
 def _shown(value: float, energy: bool) -> str:
-    return f"{value * 1e3:.3g} {'mJ' if energy else 'ms'}"
+    """A time or an energy for people, in the prefix that keeps it short."""
+    scale, prefix = next(((k, p) for k, p in ((1e3, "m"), (1e6, "µ")) if abs(value) * k >= 1), (1e9, "n"))
+    return f"{value * scale:.3g} {prefix}{'J' if energy else 's'}" if value else f"0 m{'J' if energy else 's'}"
 
 
 def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tuple[bool, ...]) -> str:
@@ -120,4 +122,4 @@ def _binding(problem: Problem, device: str, there: _Local, here: _Local, used: M
         if amount > left:
             return f"but it needs {quantity(amount)} {resource} of {quantity(max(left, 0.0))} left"
     limited = problem.max_latency_s is not None or problem.max_energy_j is not None
-    return "but a limit on the plan keeps it here" if limited else "which this solver did not find"
+    return "but a limit on the plan keeps it here" if limited else "left out for its area or not found by this solver"

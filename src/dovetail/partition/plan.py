@@ -72,7 +72,8 @@ class NodeCost:
     """What one node costs inside a plan, and why it is where it is.
 
     `latency_s` is what the node adds to the plan's latency (transfers in it included in `transfer_s`);
-    `resources` are per device; `interval_s` is the 90 % interval of `compute_s`.
+    `resources` are per device; `interval_s` is the 90 % interval of `compute_s`. `energy_j` includes the idle power of
+    all devices over `latency_s`, so that nodes and the delivery of outputs add up to the plan's energy.
     """
 
     node: str

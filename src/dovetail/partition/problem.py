@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.cost.estimate import ShareCosts
+from dovetail.cost.estimate import Floats, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Graph, Node, Region, Shape, whole
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split, whole_on
-from dovetail.platform.device import Platform
+from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
     from dovetail.partition.tables import Options
@@ -74,8 +74,23 @@ class Problem:
         """(device, resource, limit) of every limited resource."""
         return tuple((d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items())
 
+    def streams(self, device: str) -> bool:
+        """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""
+        return self.platform.device(device).kind is Kind.FPGA
+
+    def transfer(self, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
+        """Seconds and joules of transfers; from a device to itself they go over the host, there and back."""
+        if source != target:
+            return self.costs.transfer_costs(self.platform, source, target, sizes_bytes)
+        out_s, out_j = self.costs.transfer_costs(self.platform, source, self.platform.host, sizes_bytes)
+        back_s, back_j = self.costs.transfer_costs(self.platform, self.platform.host, target, sizes_bytes)
+        return out_s + back_s, out_j + back_j
+
     def lanes(self, source: str, target: str) -> tuple[str, ...]:
         """What a transfer occupies: one direction of every link on its way (`pcie:cpu>fpga`), or the link if half duplex."""
+        if source == target:
+            return tuple(dict.fromkeys((*self.lanes(source, self.platform.host), *self.lanes(self.platform.host, target)))) \
+                if source != self.platform.host else ()
         if (source, target) not in self.routes:
             at, found = source, []
             for link in self.platform.route(source, target):

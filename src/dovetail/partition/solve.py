@@ -21,7 +21,8 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import GRID, Problem
 from dovetail.partition.reasons import no_column, no_plan
 from dovetail.partition.tables import Options, options, prune, tabulate
-from dovetail.partition.work import Layout, input_layouts
+from dovetail.partition.thrift import spare
+from dovetail.partition.work import Layout, check_split, input_layouts
 from dovetail.platform.device import Kind, Platform
 
 OPTIMAL_GAP = 1e-9
@@ -134,19 +135,28 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
-         time_limit_s: float = 10.0, fixed: Assignment | None = None, costs: CostModel | None = None) -> Plan:
+         time_limit_s: float = 10.0, fixed: Assignment | None = None, costs: CostModel | None = None,
+         thrift: float = 0.0) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
-    left to the schedule. `time_limit_s` counts computing time of this thread, so that other load does not change plans.
+    left to the schedule. `thrift` is the fraction of the objective that may be given up to save limited resources, though
+    never beyond the best single device.
+    `time_limit_s` counts computing time of this thread, so that other load does not change plans.
     """
+    if not 0 <= thrift < 1:
+        raise UsageError(f"thrift {thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver}: unknown; possible: {', '.join(SOLVERS)}")
     if budget not in ("shared", "per_layer"):
         raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
                       max_latency_s, max_energy_j, dict(fixed or {}))
+    if not graph.nodes:
+        raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
+    for name, split in problem.fixed.items():
+        check_split(problem, graph.node(name), split)
     deadline = time.thread_time() + time_limit_s
     first = {name: choose(problem) for name, choose in BASELINES.items()}
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
@@ -158,6 +168,10 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    if thrift > 0:
+        ceiling = min([best.objective * (1 + thrift), *(v for k in Kind if (v := values.get(k.value)) is not None)])
+        saved = spare(problem, assignment, best, ceiling)
+        assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
     return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes)
 
 

@@ -174,21 +174,45 @@ def _sizes(problem: Problem, own: Options, known: Mapping[str, tuple[Layout, ...
     total: dict[tuple[int, int], Floats] = {}
     seen: list[tuple[str, Ints]] = []
     count = len(problem.devices)
+    returning = _returning(problem, own, known, inputs)
     for tensor, reads in zip(own.node.inputs, own.reads, strict=True):
         if tensor not in paying or any(t == tensor and np.array_equal(r, reads) for t, r in seen):
             continue
         seen.append((tensor, reads))
         held = boxes(known[tensor], problem.devices, reads.shape[2])
         axes = [len(known[tensor]) if t == tensor else 1 for t in inputs]
-        for s, d in ((s, d) for s in range(count) for d in range(count) if s != d):
+        for s, d in ((s, d) for s in range(count) for d in range(count) if s != d or d in returning):
             shared = np.full((len(held), len(reads)), float(problem.graph.tensors[tensor].element_bytes))
             for k in range(reads.shape[2]):
                 shared *= np.maximum(np.minimum(held[:, None, s, k, 1], reads[None, :, d, k, 1])
                                      - np.maximum(held[:, None, s, k, 0], reads[None, :, d, k, 0]), 0)
             if shared.any():
                 shared = shared.reshape(*axes, len(reads))
+                if s == d:
+                    shared = shared * returning[d]
                 total[s, d] = total[s, d] + shared if (s, d) in total else shared
     return total
+
+
+def _returning(problem: Problem, own: Options, known: Mapping[str, tuple[Layout, ...]],
+               inputs: Sequence[str]) -> dict[int, NDArray[np.bool_]]:
+    """For each streaming device, where a piece cannot flow on from what the device made exactly as the piece needs it.
+
+    There the device's own part of the inputs has to come back over the host. Inputs without an axis are taken to flow.
+    """
+    produced = all(problem.graph.producer(t) is not None for t in own.node.inputs)
+    found: dict[int, NDArray[np.bool_]] = {}
+    for d, device in enumerate(problem.devices):
+        if not problem.streams(device):
+            continue
+        flows = np.full((*(1 for _ in inputs), len(own.splits)), produced)
+        for tensor, reads in zip(own.node.inputs, own.reads, strict=True):
+            if tensor in inputs:
+                held = boxes(known[tensor], problem.devices, reads.shape[2])
+                same = (held[:, None, d] == reads[None, :, d]).all(axis=(2, 3))
+                flows = flows & same.reshape(*(len(known[tensor]) if t == tensor else 1 for t in inputs), len(reads))
+        found[d] = ~flows
+    return found
 
 
 def _costs(problem: Problem, own: Options, sizes: Mapping[tuple[int, int], Floats], chosen: Ints, reducer: int,
@@ -227,7 +251,7 @@ def _summed(problem: Problem, own: Options, chosen: Ints, reducer: int, done: Se
     for d, source in enumerate(problem.devices):
         sends = own.has[chosen, d]
         if d != reducer and sends.any():
-            seconds, spent = problem.costs.transfer_costs(problem.platform, source, target, size)
+            seconds, spent = problem.transfer(source, target, size)
             taken = np.where(sends, seconds[0], 0.0)
             stop = _occupy(lanes, problem.lanes(source, target), sends, taken, done[d])
             latest = np.where(sends, np.maximum(latest, stop), latest)
@@ -237,7 +261,7 @@ def _summed(problem: Problem, own: Options, chosen: Ints, reducer: int, done: Se
 
 
 def _transfers(problem: Problem, source: str, target: str, size: Floats, busy: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    seconds, joules = problem.costs.transfer_costs(problem.platform, source, target, size.ravel())
+    seconds, joules = problem.transfer(source, target, size.ravel())
     return np.where(busy, seconds.reshape(size.shape), 0.0), np.where(busy, joules.reshape(size.shape), 0.0)
 
 

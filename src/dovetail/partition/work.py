@@ -94,7 +94,7 @@ def output_layout(problem: Problem, node: Node, split: Split) -> Layout:
 
 
 def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int) -> Move:
-    seconds, joules = problem.costs.transfer_costs(problem.platform, source, target, np.array([float(size_bytes)]))
+    seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
     return Move(source, target, piece, size_bytes, float(seconds[0]), float(joules[0]), problem.lanes(source, target))
 
 
@@ -107,7 +107,9 @@ def work_of(problem: Problem, node: Node, split: Split, layouts: Mapping[str, La
     ordered = sorted(enumerate(split.pieces), key=lambda piece: problem.devices.index(piece[1].device))
     for i, p in ordered:
         reads, _ = piece_regions(problem, node, split.axis, p.start, p.stop)
-        sizes = _foreign_bytes(graph, dict.fromkeys(zip(node.inputs, reads, strict=True)), layouts, p.device)
+        wanted = dict.fromkeys(zip(node.inputs, reads, strict=True))
+        flows = produced and all((p.device, region) in layouts[tensor] for tensor, region in wanted)
+        sizes = _foreign_bytes(graph, wanted, layouts, p.device, problem.streams(p.device) and not flows)
         found = [move(problem, source, p.device, i, sizes[source]) for source in problem.devices if source in sizes]
         arrivals += found
         fused[i] = produced and not found
@@ -124,12 +126,15 @@ def work_of(problem: Problem, node: Node, split: Split, layouts: Mapping[str, La
 
 
 def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], layouts: Mapping[str, Layout],
-                   device: str) -> dict[str, int]:
-    """Bytes a piece must fetch from each other device; a tensor read twice in the same place is fetched once."""
+                   device: str, own_too: bool = False) -> dict[str, int]:
+    """Bytes a piece must fetch from each other device; a tensor read twice in the same place is fetched once.
+
+    `own_too`: the device streams and kept nothing of its own, so that comes back over the host as well.
+    """
     sizes: dict[str, int] = {}
     for tensor, region in reads:
         for source, held in layouts[tensor]:
-            both = intersect(region, held) if source != device else None
+            both = intersect(region, held) if source != device or own_too else None
             if both is not None:
                 sizes[source] = sizes.get(source, 0) + region_size(both) * graph.tensors[tensor].element_bytes
     return sizes

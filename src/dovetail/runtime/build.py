@@ -18,6 +18,7 @@ from dovetail.gpu import emulation as gpu_emulation
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.numerics.calibration import load_arrays
+from dovetail.numerics.ranges import Range, stored_ranges
 from dovetail.partition.plan import Plan
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Kind, Platform
@@ -56,12 +57,21 @@ class Build:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:
             return gpu_emulation.EmulatedGpuPart(segment.graph)
-        return cpu_executor.load_part(segment.graph, self.folder / "cpu")
+        return cpu_executor.load_part(segment.graph, self.folder / "cpu", partial_ranges(self.program))
 
     def samples(self) -> dict[str, Array]:
         """The stored calibration inputs, as the integers the devices see."""
         arrays = load_arrays(self.folder / SAMPLES)
         return {name: arrays[name] for name in self.graph.inputs}
+
+
+def partial_ranges(program: Program) -> dict[str, Range]:
+    """Ranges of the partial sums that travel between parts, from the weights that make them."""
+    found: dict[str, Range] = {}
+    for segment in program.segments:
+        ranges = stored_ranges(segment.graph)
+        found |= {b.name: ranges[b.name] for b in segment.writes if b.tensor not in program.graph.tensors}
+    return found
 
 
 def read_json(path: Path) -> dict[str, Any]:

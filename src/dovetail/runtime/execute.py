@@ -22,6 +22,9 @@ from dovetail.schedule.program import Program, Segment
 
 Progress = Callable[[str, int, int], None]
 
+DEFAULT_FRAMES = 64
+"""Frames `verify` runs unless told otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
@@ -121,23 +124,22 @@ def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = N
     return found
 
 
-def _frames(build: Build, count: int | None) -> dict[str, Array]:
+def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
     """The stored samples, topped up with seeded values over the full input range where more frames are wanted."""
     samples = build.samples()
     available = len(next(iter(samples.values())))
-    if count is None or count <= available:
+    if count <= available:
         return {name: x[:count] for name, x in samples.items()}
     extra = synthetic_integers(build.graph, count - available, seed=1)
     return {name: np.concatenate([x, extra[name]]) for name, x in samples.items()}
 
 
-def verify(build: Build, frames: int | None = None, progress: Progress | None = None) -> Verification:
+def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None = None) -> Verification:
     """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one."""
     start = time.monotonic()
-    if frames is not None and frames < 1:
+    if frames < 1:
         raise UsageError(f"verify: {frames} frames; at least 1 is needed")
-    inputs = _frames(build, frames)
-    count = len(next(iter(inputs.values())))
+    inputs = stimulus(build, frames)
     expected: dict[str, Array] = run_integer(build.graph, inputs, keep=True)
     memory: dict[str, Array] = dict(inputs)
     compared = elements = 0
@@ -170,7 +172,7 @@ def verify(build: Build, frames: int | None = None, progress: Progress | None = 
         progress("compared", len(build.program.segments), len(build.program.segments))
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
               for name, s in simulated.items()}
-    return Verification(mismatch is None, count, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
+    return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
                         {name: s.high_water for name, s in simulated.items()})
 
 

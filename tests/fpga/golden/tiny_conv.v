@@ -30,7 +30,7 @@ endmodule
 // ---- tiny_node.v
 // node: Conv 2 filters 2x2 pads 1,0,0,0
 // 1x4x12 s8 -> 2x4x11 s8; one pixel of all channels per clock.
-// 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 13 beats.
+// 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 15 beats.
 module tiny_node (
   input wire clk,
   input wire rst,
@@ -70,22 +70,24 @@ reg [10:0] node_acc_0;  // -761..769
 reg [8:0] node_acc_0_rounded;  // -190..192
 reg [7:0] node_acc_0_clamped;  // -128..127
 reg [8:0] valid;
-reg [3:0] credit;  // 0..13
+reg left;
+reg issued;
+reg [3:0] credit;
+reg may_step;
 reg [7:0] lines_read;
 wire fifo_valid;
 wire [15:0] fifo_data;
 wire fifo_room;
-wire may_step = credit != 4'd0;
 wire step = may_step & in0_valid;
 wire emit = step & (until_output == 1'd0);
 wire row_inside_0 = out_row >= 2'd1;
 assign in0_ready = may_step;
 wire beat_valid = valid[8];
 wire [15:0] beat = {8'd1, node_acc_0_clamped};
-wire leaves = fifo_valid & out_ready;
 assign out_valid = fifo_valid;
 assign out_data = fifo_data;
-(* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *) reg [7:0] lines [0:11];
+(* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
+reg [7:0] lines [0:11];
 always @(posedge clk) begin
   if (step_2) lines[column_2] <= pixel_2;
   lines_read <= lines[column];
@@ -125,16 +127,22 @@ always @(posedge clk)
     column <= 4'd0;
     step_2 <= 1'd0;
     valid <= 9'd0;
-    credit <= 4'd13;
+    left <= 1'd0;
+    issued <= 1'd0;
+    credit <= 4'd15;
+    may_step <= 1'd1;
   end else begin
     if (emit) out_column <= (out_column == 4'd10) ? 4'd0 : (out_column + 4'd1);
-    if (emit & (out_column == 4'd10)) out_row <= (out_row == 2'd3) ? 2'd0 : (out_row + 2'd1);
+    if (emit & (out_column == 4'd10)) out_row <= out_row + 2'd1;
     if (step) until_output <= (until_output == 1'd0) ? ((out_column == 4'd10) ? 1'd1 : 1'd0) : (until_output - 1'd1);
     step_1 <= step;
     if (step) column <= (column == 4'd11) ? 4'd0 : (column + 4'd1);
     step_2 <= step_1;
     valid <= {valid[7:0], emit};
-    credit <= (credit + {3'd0, leaves}) - {3'd0, emit};
+    left <= fifo_valid & out_ready;
+    issued <= emit;
+    credit <= (credit + {3'd0, left}) - {3'd0, issued};
+    may_step <= credit > 4'd2;
   end
 tiny_node_fifo fifo (
   .clk(clk), .rst(rst),
@@ -147,7 +155,7 @@ tiny_node_fifo fifo (
 );
 endmodule
 // ---- tiny_node_fifo.v
-// FIFO of 13 beats of 16 bits.
+// FIFO of 15 beats of 16 bits.
 module tiny_node_fifo (
   input wire clk,
   input wire rst,
@@ -159,20 +167,21 @@ module tiny_node_fifo (
   output wire [15:0] out_data
 );
 reg pushed;
-reg [3:0] count;  // 0..13
-reg [3:0] visible;  // 0..13
-reg [3:0] write_at;  // 0..12
-reg [3:0] read_at;  // 0..12
+reg [3:0] count;
+reg [3:0] visible;
+reg [3:0] write_at;
+reg [3:0] read_at;
 reg [15:0] word;
-wire room = count != 4'd13;
+wire room = count != 4'd15;
 wire valid = visible != 4'd0;
 wire push = in_valid & room;
 wire pop = valid & out_ready;
-wire [3:0] next_read = pop ? ((read_at == 4'd12) ? 4'd0 : (read_at + 4'd1)) : read_at;  // 0..12
+wire [3:0] next_read = pop ? (read_at + 4'd1) : read_at;
 assign in_ready = room;
 assign out_valid = valid;
 assign out_data = word;
-(* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *) reg [15:0] beats [0:12];
+(* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
+reg [15:0] beats [0:15];
 always @(posedge clk) begin
   if (push) beats[write_at] <= in_data;
   word <= beats[next_read];
@@ -188,7 +197,7 @@ always @(posedge clk)
     pushed <= push;
     count <= (count + {3'd0, push}) - {3'd0, pop};
     visible <= (visible + {3'd0, pushed}) - {3'd0, pop};
-    if (push) write_at <= (write_at == 4'd12) ? 4'd0 : (write_at + 4'd1);
+    if (push) write_at <= write_at + 4'd1;
     read_at <= next_read;
   end
 endmodule

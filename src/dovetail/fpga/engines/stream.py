@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.streaming import Cycles, output_fifo_depth
+from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 from dovetail.fpga.hardware import (
     ZERO,
     Bits,
@@ -31,6 +31,7 @@ from dovetail.fpga.hardware import (
     select,
     signal,
     subtract,
+    successor,
 )
 
 BLOCK_MEMORY_BITS = 4096
@@ -137,14 +138,15 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False) -> Modu
     pushed = m.register("pushed", push, reset=0)
     m.drive(count, subtract(add(count, push), pop), reset=0)
     m.drive(visible, subtract(add(visible, pushed), pop), reset=0)
-    write_at, _ = m.counter("write_at", depth, push)
-    read_at = signal("read_at", 0, depth - 1)
-    beyond = select(compare("==", read_at, const(depth - 1)), ZERO, add(read_at, const(1)))
-    next_read = m.wire("next_read", select(pop, beyond, read_at), (0, depth - 1))
+    # A look-up-table memory has a power of two of words anyway, and its addresses then wrap without a comparison.
+    words = depth if depth > LUT_MEMORY_DEPTH else 1 << (depth - 1).bit_length()
+    write_at, _ = m.counter("write_at", words, push)
+    read_at = signal("read_at", 0, words - 1)
+    next_read = m.wire("next_read", select(pop, successor(read_at), read_at), (0, words - 1))
     m.drive(read_at, next_read, reset=0)
     word = signal("word", 0, (1 << width) - 1)
     block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
-    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, next_read, word, block))
+    m.memories.append(Memory("beats", width, words, push, write_at, in_data, next_read, word, block))
     m.output("in_ready", room)
     m.output("out_valid", valid)
     m.output("out_data", word)
@@ -198,10 +200,12 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Signal, values: Sequ
     module.instances.append(Instance(fifo.name, "fifo", (
         ("in_valid", valid), ("in_ready", room), ("in_data", beat),
         ("out_valid", out_valid), ("out_ready", out_ready), ("out_data", out_data))))
+    # Every step of this loop ends in a register, which keeps it off the critical path; the reserve pays for that.
     credit = signal("credit", 0, depth)
-    leaves = module.wire("leaves", all_of(out_valid, out_ready))
-    module.drive(credit, subtract(add(credit, leaves), emit), reset=depth)
-    module.wires.insert(0, (MAY_STEP, compare("!=", credit, ZERO)))
+    left = module.register("left", all_of(out_valid, out_ready), reset=0)
+    issued = module.register("issued", emit, reset=0)
+    module.drive(credit, subtract(add(credit, left), issued), reset=depth)
+    module.drive(MAY_STEP, compare(">", credit, const(CREDIT_RESERVE)), reset=1)
     module.output("out_valid", out_valid)
     module.output("out_data", out_data)
     return fifo, stages, depth

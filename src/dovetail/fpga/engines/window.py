@@ -43,14 +43,15 @@ class Control:
 
 def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> Control:
     """Counters of a window engine: one step counter for flushing, one down-counter to the next output."""
-    consumes: Expr = ONE
     number = signal("step_number", 0, raster.steps - 1)
-    if raster.flush:
-        consumes = module.wire("consumes", compare("<", number, const(raster.beats)))
+    consumes: Expr = signal("consumes") if raster.flush else ONE
     step = module.wire("step", all_of(may_step, select(consumes, in_valid, ONE)))
     if raster.flush:
         last = compare("==", number, const(raster.steps - 1))
         module.drive(number, select(last, ZERO, add(number, ONE)), step, 0)
+        # A register instead of a comparison, because everything the engine does waits for it.
+        ends_input = compare("==", number, const(raster.beats - 1))
+        module.drive(signal("consumes"), select(ends_input, ZERO, select(last, ONE, consumes)), step, 1)
     rows, columns = raster.output_size
     if raster.outputs == raster.steps and not raster.masked:
         return Control(step, step, consumes, None, None)

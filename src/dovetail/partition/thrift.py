@@ -1,0 +1,69 @@
+"""Thrift: give up a sliver of the objective where it buys back much of a device.
+
+The best plan fills an FPGA to the brim for the last few percent, which is less than the device models' own error. Most
+people would rather keep the area, the synthesis time and the simpler plan. The bound stays that of the full problem, so
+what was given up shows as gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.problem import Problem
+from dovetail.partition.tables import options
+
+RATE = 5.0
+"""Each part of the objective given up must buy back at least this many parts of the budgets."""
+MIN_SAVING = 1e-6
+"""Share of a budget below which a change saves nothing worth naming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A cheaper plan with what it gave up and saved, as a sentence (empty if nothing changed)."""
+
+    assignment: Assignment
+    evaluation: Evaluation
+    note: str
+
+
+def area(problem: Problem, judged: Evaluation) -> float:
+    """Budgets used, each as a fraction of its limit, added up."""
+    return sum(judged.resources.get(d, {}).get(r, 0.0) / limit for d, r, limit in problem.budgets if limit > 0)
+
+
+def spare(problem: Problem, assignment: Assignment, judged: Evaluation, ceiling: float) -> Saved:
+    """Move nodes off limited devices, largest saving first, while the objective stays at or below `ceiling`."""
+    start, chosen = judged, dict(assignment)
+    while True:
+        used, value = area(problem, judged), judged.objective
+        tried = [(area(problem, e), i, name, split, e)
+                 for i, (name, split) in enumerate(_moves(problem, chosen, judged))
+                 if (e := evaluate(problem, {**chosen, name: split})).feasible and e.objective <= ceiling]
+        worth = [t for t in tried
+                 if used - t[0] >= max(MIN_SAVING, RATE * (t[4].objective - value) / start.objective)]
+        if not worth:
+            break
+        _, _, name, split, judged = min(worth, key=lambda t: t[:2])
+        chosen[name] = split
+    if judged is start:
+        return Saved(assignment, judged, "")
+    return Saved(chosen, judged, _sentence(problem, start, judged))
+
+
+def _moves(problem: Problem, chosen: Assignment, judged: Evaluation) -> list[tuple[str, Split]]:
+    """Whole placements elsewhere for every node that uses a limited resource."""
+    users = {c.node for c in judged.nodes if any(amount > 0 for used in c.resources.values() for amount in used.values())}
+    return [(node.name, split) for node in problem.graph.nodes if node.name in users
+            for split in options(problem, node).splits if split.axis is None and split != chosen[node.name]]
+
+
+def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
+    lost = (after.objective - before.objective) / before.objective
+    saved = [(before.resources[d][r] - after.resources[d][r], r, limit) for d, r, limit in problem.budgets
+             if before.resources.get(d, {}).get(r, 0.0) > after.resources.get(d, {}).get(r, 0.0)]
+    amount, resource, limit = max(saved, key=lambda s: s[0] / s[2])
+    return (f"thrift: {lost:.2%} of the {problem.goal} given up to save {amount:,.0f} {resource} ({amount / limit:.0%} of the "
+            "device); --thrift 0 keeps it")

@@ -1,0 +1,62 @@
+"""Thrift gives up little of the objective for much area, says so, and never hides behind a loose bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.errors import UsageError
+from dovetail.ir import Graph
+from dovetail.partition.plan import Goal, Plan, Status
+from dovetail.partition.solve import plan
+from dovetail.pipeline import decide_numbers
+from dovetail.platform.device import Platform
+from dovetail.platform.load import load_platform
+
+
+def used(found: Plan) -> float:
+    return found.resources["fpga"]["alm"][0]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """A trunk that suits the FPGA, and a classifier that would fill it for a few percent."""
+    example = Path(__file__).parents[2] / "examples" / "fashion"
+    return decide_numbers(example / "fashion.onnx", example / "calibration.npz").graph
+
+
+@pytest.fixture(scope="module")
+def board() -> Platform:
+    return load_platform("tx2-c10gx")
+
+
+def test_area_is_saved_within_the_fraction_allowed(graph: Graph, board: Platform) -> None:
+    best = plan(graph, board)
+    thrifty = plan(graph, board, thrift=0.05)
+    assert best.status is Status.OPTIMAL
+    assert best.objective < thrifty.objective <= best.objective * 1.05
+    assert thrifty.lower_bound <= best.objective
+    assert used(thrifty) < 0.2 * used(best)
+    assert any(note.startswith("thrift: ") and "--thrift 0 keeps it" in note for note in thrifty.notes)
+    assert thrifty.status is Status.FEASIBLE
+
+
+def test_the_trunk_stays_on_the_fpga_and_the_classifier_leaves_it(graph: Graph, board: Platform) -> None:
+    found = plan(graph, board, thrift=0.05)
+    assert found.assignment["conv1"].devices == ("fpga",)
+    assert found.assignment["fc1"].devices == ("cpu",)
+
+
+@pytest.mark.parametrize("thrift", [0.0, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize("goal", list(Goal))
+def test_a_thrifty_plan_is_never_worse_than_the_best_single_device(graph: Graph, board: Platform, thrift: float,
+                                                                  goal: Goal) -> None:
+    found = plan(graph, board, goal, thrift=thrift)
+    singles = [v for name in ("cpu", "gpu", "fpga") if (v := found.baselines[name]) is not None]
+    assert found.objective <= min(singles)
+
+
+def test_an_impossible_fraction_is_refused(graph: Graph, board: Platform) -> None:
+    with pytest.raises(UsageError, match=r"thrift 1: a fraction of the objective from 0 to below 1 is possible, such as 0\.01"):
+        plan(graph, board, thrift=1.0)

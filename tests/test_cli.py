@@ -1,0 +1,272 @@
+"""The command line as scripts use it: contracts of the JSON, exit codes, messages, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dovetail import files
+from dovetail.cli import main
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.numerics.calibration import load_arrays
+from dovetail.numerics.fixed import dequantize
+from dovetail.numerics.oracle import run_onnx
+from dovetail.numerics.reference import run_integer
+from dovetail.runtime.build import load_build
+from dovetail.runtime.execute import run_stored, store
+from tests.report.report_browser import browse
+
+FASHION = Path(__file__).parents[1] / "examples" / "fashion"
+MODEL = str(FASHION / "fashion.onnx")
+CALIBRATION = str(FASHION / "calibration.npz")
+
+
+def output_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict:
+    assert main([*arguments, "--json", "-"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "fashion"
+    assert main(["compile", MODEL, "-p", "tx2-c10gx", "--calibration", CALIBRATION, "-o", str(folder)]) == 0
+    return folder
+
+
+def test_the_build_folder_holds_what_the_contract_names(build: Path) -> None:
+    for name in ("manifest.json", "plan.json", "model.onnx", "report.html", "trace.json", "verification.json"):
+        assert (build / name).is_file(), name
+    assert (build / "cpu").is_dir()
+    assert list((build / "fpga").glob("*/*.v"))
+    assert [p.name for p in build.parent.iterdir()] == ["fashion"]
+
+
+def test_the_default_plan_uses_several_devices_and_stays_small(build: Path) -> None:
+    loaded = load_build(build)
+    assert {s.device for s in loaded.program.segments} >= {"cpu", "fpga"}
+    part = loaded.part(next(s for s in loaded.program.segments if s.device == "fpga"))
+    assert part.design.adders <= 1200
+    assert part.backend == "verilator"
+
+
+def test_the_build_classifies_as_the_int8_reference_does(build: Path) -> None:
+    images = load_arrays(FASHION / "test_images.npz")
+    loaded = load_build(build)
+    stored = store(loaded.graph, {"image": images["x"]}, "test")
+    reference = run_integer(loaded.graph, stored)["logits"]
+    built = run_stored(loaded, stored)["logits"]
+    np.testing.assert_array_equal(built, reference)
+    floats = np.concatenate([run_onnx(Path(MODEL).read_bytes(), {"image": x[None]})["logits"] for x in images["x"]])
+    right = [float((y.argmax(1) == images["y"]).mean()) for y in (floats, reference)]
+    assert right[1] >= right[0] - 0.01
+
+
+def test_verify_prints_its_contract(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "verify", str(build), "--frames", "50")
+    assert found["equal"] is True
+    assert found["frames"] == 50
+    assert found["tensors_compared"] >= 2
+    assert found["first_mismatch"] is None
+
+
+def test_a_mismatch_is_exit_code_one_and_named(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "bad"
+    shutil.copytree(build, copy)
+    path = copy / "fpga" / "fpga0" / "fpga0_add1.v"
+    text = path.read_text()
+    swapped = re.sub(r"(beat = \{.*, )([^,]+), ([^,]+)\};", r"\1\3, \2};", text, count=1)
+    assert swapped != text
+    path.write_text(swapped)
+    assert main(["verify", str(copy), "--json", "-"]) == 1
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["equal"] is False
+    assert found["first_mismatch"]["engine"] == "add1"
+    assert printed.err.strip().splitlines()[-1].startswith("MISMATCH: tensor ")
+
+
+def test_the_report_opens_without_console_errors(build: Path, tmp_path: Path) -> None:
+    document, console = browse((build / "report.html").read_text(encoding="utf-8"), tmp_path)
+    assert console == []
+    for node in load_build(build).graph.nodes:
+        assert node.name in document
+
+
+def test_run_writes_the_results_of_the_devices(build: Path, tmp_path: Path) -> None:
+    x = load_arrays(FASHION / "test_images.npz")["x"][:3]
+    np.save(tmp_path / "x.npy", x)
+    assert main(["run", str(build), "-i", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")]) == 0
+    expected = run_onnx((build / "model.onnx").read_bytes(), {"image": x})["logits"]
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+def test_plan_prints_its_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "plan", MODEL, "-p", "tx2-c10gx", "--calibration", CALIBRATION, "-o", str(tmp_path / "plan.json"))
+    assert {"objective", "goal", "lower_bound", "gap", "status", "solver", "makespan_s", "baselines", "assignment",
+            "resources"} <= set(found)
+    assert found["goal"] == "latency"
+    assert found["status"] in ("optimal", "feasible")
+    assert 0 < found["lower_bound"] <= found["objective"]
+    assert found["makespan_s"] <= found["objective"] * (1 + 1e-9)
+    assert set(found["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced"}
+    assert found["baselines"]["fpga"] is None
+    assert found["objective"] <= min(found["baselines"]["cpu"], found["baselines"]["gpu"])
+    graph = read_onnx(MODEL).graph
+    assert set(found["assignment"]) == {n.name for n in graph.nodes}
+    for split in found["assignment"].values():
+        assert set(split) >= {"axis", "shares"}
+        assert all(set(s) == {"device", "start", "stop"} for s in split["shares"])
+    assert json.loads((tmp_path / "plan.json").read_text()) == found
+
+
+@pytest.mark.parametrize("goal", ["energy", "edp"])
+def test_every_goal_can_be_asked_for(goal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "plan", MODEL, "--objective", goal)
+    assert found["goal"] == goal
+    assert found["lower_bound"] <= found["objective"]
+
+
+@pytest.mark.parametrize("board", ["ecp5-85", "this-machine"])
+def test_other_boards_get_plans_too(board: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "plan", MODEL, "-p", board)
+    assert found["objective"] <= found["baselines"]["cpu"]
+
+
+def test_plans_are_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", MODEL, "--calibration", CALIBRATION]) == 0
+    text = capsys.readouterr().out
+    for word in ("conv1", "fpga", "streams behind", "of the bound", "alone or simpler", "alm", "extrapolated"):
+        assert word in text
+
+
+def test_an_impossible_limit_is_infeasible_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", MODEL, "--max-latency-ms", "0.000001", "--json", "-"]) == 1
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["status"] == "infeasible"
+    assert found["objective"] is None
+    assert "latency" in printed.err
+
+
+def test_quantize_writes_a_model_plain_onnx_runtime_loads(tmp_path: Path) -> None:
+    target = tmp_path / "int8.onnx"
+    assert main(["quantize", MODEL, "--bits", "8", "--calibration", CALIBRATION, "-o", str(target)]) == 0
+    graph = read_onnx(target).graph
+    assert graph.quantized
+    x = load_arrays(FASHION / "test_images.npz")["x"][:16]
+    found = run_onnx(target.read_bytes(), {"image": x})["logits"]
+    reference = run_integer(graph, store(graph, {"image": x}, "test"))["logits"]
+    np.testing.assert_array_equal(found, dequantize(reference.astype(float), graph.tensors["logits"].scheme))
+
+
+def test_a_quantized_model_keeps_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, again = tmp_path / "int8.onnx", tmp_path / "again.onnx"
+    assert main(["quantize", MODEL, "--calibration", CALIBRATION, "-o", str(target)]) == 0
+    assert main(["quantize", str(target), "-o", str(again)]) == 0
+    assert read_onnx(again).graph == read_onnx(target).graph
+
+
+def test_missing_calibration_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", MODEL, "-o", str(tmp_path / "q.onnx")]) == 0
+    assert "no calibration data was given" in capsys.readouterr().err
+
+
+def test_inspect_and_platforms_answer_people_and_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "inspect", MODEL)
+    assert found["macs"] == read_onnx(MODEL).graph.macs
+    assert [layer["name"] for layer in found["layers"]][:2] == ["conv1", "dw1"]
+    assert main(["inspect", MODEL]) == 0
+    assert "MACs" in capsys.readouterr().out
+    assert main(["platforms"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("tx2-c10gx", "ecp5-85", "this-machine"))
+    assert main(["platforms", "tx2-c10gx"]) == 0
+    assert "assumed" in capsys.readouterr().out
+
+
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("inspect", "platforms", "plan", "quantize", "compile", "verify", "run", "synth", "report"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "example:" in capsys.readouterr().out
+
+
+BAD = [
+    (["plan", "absent.onnx"], "absent.onnx: no such file; give the path of an ONNX model"),
+    (["plan", MODEL, "-p", "zcu9000"], "zcu9000"),
+    (["plan", MODEL, "--calibration", "absent.npz"], "absent.npz: no such file; give an .npz with key 'x', one sample per row"),
+    (["plan", MODEL, "--max-latency-ms", "-1"], "--max-latency-ms -1: must be above 0"),
+    (["plan", MODEL, "--thrift", "2"], "thrift 2: a fraction of the objective"),
+    (["plan", MODEL, "--shape", "image"], "--shape image: not INPUT=SIZES; write for example --shape image=1,3,224,224"),
+    (["quantize", MODEL, "--bits", "9", "-o", "q.onnx"], "quantize: 9 bits; 2 to 8 are supported"),
+    (["quantize", MODEL, "-o", "no/such/folder/q.onnx"], "cannot be written, no such file or directory"),
+    (["verify", "absent"], "absent: no such build folder; make one with `dovetail compile MODEL -p BOARD -o absent`"),
+    (["compile", MODEL, "-o", "/dev/null/build"], "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(Path(w).name for w in a) for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_two(arguments: list[str], message: str, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dovetail: ") and "note:" not in line]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_ours_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert main(["compile", MODEL, "-o", str(tmp_path)]) == 2
+    assert "exists and is not a build of ours" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_missing_simulator_says_how_to_get_it_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DOVETAIL_VERILATOR", str(tmp_path / "none"))
+    monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))
+    assert main(["compile", MODEL, "--calibration", CALIBRATION, "-o", str(tmp_path / "build")]) == 2
+    assert "erilator" in capsys.readouterr().err
+    assert not (tmp_path / "build").exists()
+    assert not list(tmp_path.glob(".build*"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    def full(path: str | Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(files.os, "replace", full)
+    assert main(["quantize", MODEL, "-o", str(tmp_path / "q.onnx")]) == 2
+    assert "q.onnx: cannot be written, no space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_is_exit_code_130_and_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "DOVETAIL_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail.cli", "compile", MODEL, "--calibration", CALIBRATION, "-o", str(tmp_path / "build")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    assert process.stderr is not None
+    seen = ""
+    deadline = time.monotonic() + 120
+    while "verify" not in seen and time.monotonic() < deadline:
+        seen += process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; nothing half-written was left behind" in err
+    assert "Traceback" not in err
+    assert not [p for p in tmp_path.iterdir() if p.name != "cache"]
