@@ -169,19 +169,19 @@ module tiny_node_fifo (
 reg pushed;
 reg [3:0] count;
 reg [3:0] visible;
-reg [3:0] write_at;
-reg [3:0] read_at;
+reg [3:0] write_at;  // 0..14
+reg [3:0] read_at;  // 0..14
 reg [15:0] word;
 wire room = count != 4'd15;
 wire valid = visible != 4'd0;
 wire push = in_valid & room;
 wire pop = valid & out_ready;
-wire [3:0] next_read = pop ? (read_at + 4'd1) : read_at;
+wire [3:0] next_read = pop ? ((read_at == 4'd14) ? 4'd0 : (read_at + 4'd1)) : read_at;  // 0..14
 assign in_ready = room;
 assign out_valid = valid;
 assign out_data = word;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
-reg [15:0] beats [0:15];
+reg [15:0] beats [0:14];
 always @(posedge clk) begin
   if (push) beats[write_at] <= in_data;
   word <= beats[next_read];
@@ -197,7 +197,7 @@ always @(posedge clk)
     pushed <= push;
     count <= (count + {3'd0, push}) - {3'd0, pop};
     visible <= (visible + {3'd0, pushed}) - {3'd0, pop};
-    if (push) write_at <= write_at + 4'd1;
+    if (push) write_at <= (write_at == 4'd14) ? 4'd0 : (write_at + 4'd1);
     read_at <= next_read;
   end
 endmodule
