@@ -7,6 +7,7 @@ import json
 import platform as machine
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -206,17 +207,15 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
     if not parts:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to synthesize; "
                          "see the plan's reasons with `dovetail report`")
-    for number, segment in enumerate(parts):
+    for segment in parts:
         chosen = family or build.platform.device(segment.device).family
         if chosen is None:
             raise BuildError(f"{build.folder}: device {segment.device} names no FPGA family; pass --family")
-        progress(f"synthesize {segment.name} for {chosen}", number, len(parts))
         design = fpga_part.load_design(build.folder / "fpga" / segment.name)
-        result = synthesize(design, chosen)
+        result = synthesize(design, chosen, partial(progress, f"synthesize {segment.name} for {chosen}"))
         found.append({"device": segment.device, "segment": segment.name, "family": chosen,
                       "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
                       "notes": list(result.notes)})
-    progress("synthesize", len(parts), len(parts))
     replace_text(build.folder / "synthesis.json", dump({"schema": SCHEMA, "results": found}))
     return found
 
@@ -236,8 +235,8 @@ def write_report(build: Build) -> Path:
                                clock_hz=build.platform.device(s.device).clock_hz, high_water=marks.get(s.name))
                for s in build.program.segments if isinstance(part := parts[s.name], fpga_part.FpgaPart)]
     extras: dict[str, object] = {
-        "quantization": {"calibration": build.manifest["quantization"]["calibration"],
-                         "images": build.manifest["quantization"]["samples"], "notes": build.manifest["warnings"]},
+        "quantization": {"calibration": f"{build.manifest['quantization']['calibration']}, "
+                                        f"{build.manifest['quantization']['samples']} samples"},
         "segments": [{"name": s.name, "device": s.device, "backend": parts[s.name].backend, "nodes": s.nodes,
                       "note": parts[s.name].note} for s in build.program.segments],
         "designs": designs,

@@ -28,6 +28,8 @@ from dovetail.ir import (
     Tensor,
     Window,
 )
+from dovetail.numerics.oracle import run_oracle
+from dovetail.numerics.ranges import float32_exact, stored_ranges
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_graph, random_inputs, same_window
 
@@ -38,7 +40,7 @@ def job(graph: Graph, name: str, frames: int = 3, seed: int = 0) -> Job:
     return graph, build_design(graph, name), random_inputs(graph, frames, seed)
 
 
-def run(jobs: Sequence[Job], stall_seed: int | None = None) -> list[Simulation]:
+def check_run(jobs: Sequence[Job], stall_seed: int | None = None) -> list[Simulation]:
     """Simulate and compare every output with the reference."""
     simulations = simulate_many([(design, inputs) for _, design, inputs in jobs], stall_seed)
     for (graph, design, inputs), simulation in zip(jobs, simulations, strict=True):
@@ -61,16 +63,29 @@ def random_jobs() -> list[Job]:
 
 
 def test_random_networks_equal_the_reference_and_take_the_cycles_their_closed_forms_say(random_jobs: list[Job]) -> None:
-    for (_, design, _), simulation in zip(random_jobs, run(random_jobs), strict=True):
+    for (_, design, _), simulation in zip(random_jobs, check_run(random_jobs), strict=True):
         assert design.latency_cycles == simulation.frame_cycles[0], design.top
         assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
         for fifo in design.fifos:
             assert fifo.depth - 4 <= simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
 
 
+def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
+    judged = 0
+    for graph, design, inputs in random_jobs:
+        ranges = stored_ranges(graph)
+        if all(float32_exact(graph, node, ranges) for node in graph.nodes):
+            expected = run_integer(graph, inputs)
+            oracle = run_oracle(graph, inputs)
+            for tensor in graph.outputs:
+                np.testing.assert_array_equal(oracle[tensor], expected[tensor], err_msg=f"{design.top} {tensor}")
+            judged += 1
+    assert judged >= 20
+
+
 @pytest.mark.parametrize("stall_seed", [1, 2, 3])
 def test_random_networks_equal_the_reference_under_stalls_at_both_ends(random_jobs: list[Job], stall_seed: int) -> None:
-    run(random_jobs, stall_seed)
+    check_run(random_jobs, stall_seed)
 
 
 def single(op: Op, shape: tuple[int, ...], source: Scheme, target: Scheme, params: Sequence[Constant] = ()) -> Graph:
@@ -102,7 +117,7 @@ def test_rounding_saturation_and_division_are_exact_for_every_value() -> None:
         pool = AvgPool(Window((3, 2), (1, 2)))
         graph = single(pool, (1, 2, 9, 11), Scheme(8, signed, (0,)), Scheme(8, signed, (0,)))
         jobs.append((graph, build_design(graph, f"pool{'us'[signed]}"), ramp(graph)))
-    run(jobs)
+    check_run(jobs)
 
 
 def two_inputs_of_different_speed(s: Sketch, x: str) -> Graph:
@@ -148,7 +163,7 @@ def test_directed_networks_equal_the_reference(stall_seed: int | None) -> None:
         s = Sketch(np.random.default_rng(11))
         graph = shape(s, s.input((1, 2, 12, 19), exponent=-6))
         jobs.append(job(graph, shape.__name__))
-    for (_, design, _), simulation in zip(jobs, run(jobs, stall_seed), strict=True):
+    for (_, design, _), simulation in zip(jobs, check_run(jobs, stall_seed), strict=True):
         if stall_seed is None:
             assert design.latency_cycles == simulation.frame_cycles[0], design.top
             assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top

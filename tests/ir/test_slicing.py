@@ -18,7 +18,7 @@ def integers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.integers(-128, 128, shape).astype(np.float64)
 
 
-def join_all_axes(op: Op, shapes: tuple[tuple[int, ...], ...], cuts: list[int], seed: int) -> None:
+def check_joins(op: Op, shapes: tuple[tuple[int, ...], ...], cuts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     xs = [integers(rng, s) for s in shapes]
     params = [integers(rng, s) for s in op.param_shapes(shapes)]
@@ -51,7 +51,7 @@ seeds = st.integers(0, 1000)
 def test_convolution_joins_along_every_axis(data: st.DataObject, where: list[int], seed: int) -> None:
     channels, height, width = (data.draw(st.integers(1, n)) for n in (6, 11, 11))
     op = data.draw(convolutions(channels, height, width))
-    join_all_axes(op, ((1, channels, height, width),), where, seed)
+    check_joins(op, ((1, channels, height, width),), where, seed)
 
 
 @settings(max_examples=80, deadline=None)
@@ -60,22 +60,22 @@ def test_pooling_joins_along_every_axis(data: st.DataObject, where: list[int], s
     channels, height, width = (data.draw(st.integers(1, n)) for n in (4, 11, 11))
     window = data.draw(windows(height, width, pool=True))
     for op in (MaxPool(window), AvgPool(window, count_pads), GlobalAvgPool()):
-        join_all_axes(op, ((1, channels, height, width),), where, seed)
+        check_joins(op, ((1, channels, height, width),), where, seed)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), cuts, seeds)
 def test_gemm_joins_along_both_channel_axes(features: int, units: int, where: list[int], seed: int) -> None:
-    join_all_axes(Gemm(units), ((1, features),), where, seed)
+    check_joins(Gemm(units), ((1, features),), where, seed)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5), cuts, seeds)
 def test_elementwise_operators_join(channels: int, size: int, where: list[int], seed: int) -> None:
     shape = (1, channels, size, 3)
-    join_all_axes(Add(), (shape, shape), where, seed)
-    join_all_axes(Clip(), (shape,), where, seed)
-    join_all_axes(Concat(1), (shape, (1, 2, size, 3)), where, seed)
+    check_joins(Add(), (shape, shape), where, seed)
+    check_joins(Clip(), (shape,), where, seed)
+    check_joins(Concat(1), (shape, (1, 2, size, 3)), where, seed)
 
 
 def test_input_channel_shares_carry_no_bias_and_no_activation() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class CpuPart:
             return "ONNX Runtime, graph optimisations off; float32 proven exact for this part"
         return f"exact integers in NumPy: float32 sums of {self.inexact} could exceed 2**24"
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.content is None:
             return run_integer(self.graph, inputs)
         return run_onnx(self.content, inputs)

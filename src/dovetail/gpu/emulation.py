@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class EmulatedGpuPart:
     backend: str = "emulated"
     note: str = "GPU part emulated on the CPU by the integer reference; its time is the plan's estimate, not a measurement"
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         return run_integer(self.graph, inputs)
 
 

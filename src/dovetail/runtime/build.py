@@ -30,13 +30,16 @@ SAMPLES = "samples.npz"
 
 
 class Part(Protocol):
-    """A segment that can be run: stored integers in, stored integers out, any number of frames."""
+    """A segment that can be run: stored integers in, stored integers out, any number of frames.
+
+    Parts that take long tell `on_frame` how many frames are done.
+    """
 
     @property
     def backend(self) -> str: ...
     @property
     def note(self) -> str: ...
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,15 +89,20 @@ def _scatter(segment: Segment, results: Mapping[str, Array], memory: dict[str, A
 def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
     """Run stored integers through every segment on its device; outputs as stored integers."""
     memory: dict[str, Array] = dict(inputs)
-    total = len(build.program.segments)
-    for number, segment in enumerate(build.program.segments):
+    frames = len(next(iter(inputs.values())))
+    for segment in build.program.segments:
         part = build.part(segment)
-        if progress is not None:
-            progress(f"{segment.name} ({part.backend})", number, total)
-        _scatter(segment, part.run(_gather(segment, memory)), memory, build.program)
-    if progress is not None:
-        progress("done", total, total)
+        _scatter(segment, part.run(_gather(segment, memory), _watch(progress, segment, part, frames)), memory, build.program)
     return {name: memory[name] for name in build.graph.outputs}
+
+
+def _watch(progress: Progress | None, segment: Segment, part: Part, frames: int) -> Callable[[int], None] | None:
+    """Announce a segment, and pass its finished frames on to whoever watches."""
+    if progress is None:
+        return None
+    stage = f"{segment.name} on {segment.device} ({part.backend})"
+    progress(stage, 0, frames)
+    return lambda done: progress(stage, done, frames)
 
 
 def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Array]:
@@ -146,13 +151,12 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
     ran: list[Mapping[str, str]] = []
     simulated: dict[str, Simulation] = {}
     mismatch = None
-    for number, segment in enumerate(build.program.segments):
+    for segment in build.program.segments:
         part = build.part(segment, partial(simulated.__setitem__, segment.name))
-        if progress is not None:
-            progress(f"{segment.name} on {segment.device} ({part.backend})", number, len(build.program.segments))
+        watch = _watch(progress, segment, part, frames)
         ran.append({"name": segment.name, "device": segment.device, "backend": part.backend, "note": part.note})
         try:
-            results = part.run(_gather(segment, memory))
+            results = part.run(_gather(segment, memory), watch)
         except MismatchError as fault:
             mismatch = _faulty(segment, part, str(fault), _gather(segment, memory))
             break
@@ -168,8 +172,6 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
         if mismatch is not None:
             break
         _scatter(segment, results, memory, build.program)
-    if progress is not None:
-        progress("compared", len(build.program.segments), len(build.program.segments))
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
               for name, s in simulated.items()}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
