@@ -21,7 +21,13 @@ $(VENV)/.ready: pyproject.toml scripts/system-packages
 	  { echo "Python 3.11 or newer is needed, this is $$($(PYTHON) --version); set PYTHON=python3.11" >&2; exit 2; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga]'
+	@touch $@
+
+# What developers need on top: test tools, linters, the ECP5 router.
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@scripts/system-packages test
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,dev]'
 	@touch $@
 
 demo: $(VENV)/.ready
@@ -31,11 +37,10 @@ demo: $(VENV)/.ready
 	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --images $(FASHION)/test_images.npz
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
 
-test: $(VENV)/.ready
-	@scripts/system-packages test
+test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n 2 -q
 
-check: $(VENV)/.ready
+check: $(VENV)/.ready-dev
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports

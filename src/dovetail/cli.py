@@ -220,14 +220,15 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _platforms(options: argparse.Namespace) -> int:
     from dovetail.platform.describe import describe
-    from dovetail.platform.load import load_platform, platform_names, platform_to_dict
+    from dovetail.platform.load import example_of, load_platform, platform_names, platform_to_dict
     if options.name:
         board = load_platform(options.name)
         _emit(options.json, platform_to_dict(board), lambda: describe(board))
         return 0
-    boards = [load_platform(name) for name in platform_names()]
-    _emit(options.json, [platform_to_dict(b) for b in boards],
-          lambda: "\n".join(f"{b.name:<14} {', '.join(d.name for d in b.devices):<16} {b.description}" for b in boards))
+    boards = {name: load_platform(example_of(name)) for name in platform_names()}
+    _emit(options.json, [platform_to_dict(b) for b in boards.values()],
+          lambda: "\n".join(f"{name:<14} {', '.join(d.name for d in b.devices):<18} {b.description}"
+                            for name, b in boards.items()))
     return 0
 
 
@@ -238,19 +239,19 @@ def _plan(options: argparse.Namespace) -> int:
     from dovetail.platform.load import load_platform
     board = load_platform(options.platform)
     with _progress() as progress:
-        numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, _shapes(options), progress)
+        graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, _shapes(options), progress)
         progress("plan", 0, 1)
         try:
-            plan, _ = pipeline.make_plan(numbers.graph, board, _options(options))
+            plan, _ = pipeline.make_plan(graph, board, _options(options))
         except InfeasibleError as error:
             if options.json is not None:
                 _emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
             raise
-    _warn([w for w in numbers.warnings if "calibration" not in w])
+    _warn(notes)
     document = plan_to_json(plan, board)
     if options.output:
         replace_text(options.output, pipeline.dump(document))
-    _emit(options.json, document, lambda: terminal.plan_table(numbers.graph, plan))
+    _emit(options.json, document, lambda: terminal.plan_table(graph, plan))
     return 0
 
 

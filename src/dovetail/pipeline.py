@@ -87,6 +87,16 @@ def decide_numbers(model: str | Path, calibration: str | Path | None = None, bit
     return Numbers(graph, samples, imported, tuple(warnings))
 
 
+def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
+                  shapes: Mapping[str, Shape] | None = None, progress: Progress = silent) -> tuple[Graph, tuple[str, ...]]:
+    """The graph a plan alone needs, with notes: without calibration a float model is planned as the int8 it will become."""
+    if calibration is not None:
+        numbers = decide_numbers(model, calibration, bits, shapes, progress)
+        return numbers.graph, numbers.warnings
+    imported = read_onnx(model, shapes)
+    return imported.graph, imported.notes
+
+
 def make_plan(graph: Graph, platform: Platform, options: Options,
               assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
     """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.

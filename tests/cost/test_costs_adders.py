@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.adders import arithmetic, int8_weights
+from dovetail.cost.adders import Arithmetic, adders_of, count_digits, digits_of, int8_weights
 from dovetail.cost.subexpressions import minimize
 from dovetail.ir import Axis, Constant
 
@@ -17,6 +17,10 @@ WHOLE = (np.array([0]), np.array([1]))
 def weights(filters: int, channels: int, kernel: int, seed: int, deviation: float = 30.0) -> np.ndarray:
     values = np.random.default_rng(seed).normal(0, deviation, (filters, channels, kernel, kernel))
     return np.clip(np.rint(values), -128, 127).astype(np.int64)
+
+
+def arithmetic(w: np.ndarray, groups: int, axis: Axis | None, starts: np.ndarray, stops: np.ndarray, bits: int) -> Arithmetic:
+    return adders_of(count_digits(w), groups, axis, starts, stops, bits)
 
 
 def pairs(extent: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,3 +85,10 @@ def test_float_weights_become_int8_with_a_power_of_two_per_filter() -> None:
     w = int8_weights(Constant("w", np.array([[0.5, -1.0, 0.0], [100.0, 1.0, 3.0]], dtype=np.float32)))
     assert w.tolist() == [[32, -64, 0], [100, 1, 3]]
     assert int8_weights(Constant("z", np.zeros((2, 3), dtype=np.float32))).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_a_layers_digits_are_counted_once_and_two_layers_are_never_confused() -> None:
+    same = np.full((2, 3), 85, dtype=np.float32)
+    first, second = Constant("w", same), Constant("w", same * 0)
+    assert digits_of(first) is digits_of(first)
+    assert digits_of(first).counts.sum() > digits_of(second).counts.sum() == 0

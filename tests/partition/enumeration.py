@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from dovetail.partition.evaluate import TOLERANCE, cost_node, delivery
+from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Split
-from dovetail.partition.problem import Problem, columns
+from dovetail.partition.problem import TOLERANCE, Problem, columns
 from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
 
 

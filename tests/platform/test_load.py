@@ -13,6 +13,7 @@ import pytest
 from dovetail.errors import PlatformError
 from dovetail.platform import Kind, Platform, describe, load_platform, platform_from_dict, platform_names, platform_to_dict
 from dovetail.platform.fitted import dhm_model, model_names, posynomial_model
+from dovetail.platform.load import example_of
 
 GOOD: dict[str, Any] = {
     "name": "toy", "description": "one processor, one fabric", "host": "cpu",
@@ -76,15 +77,26 @@ BAD = [
     (change("device.1.resources.bram", None),
      "platform toy, device fpga, resources: key bram is missing; needed are lut4, register, bram, dsp"),
     (change("device.1.family", "ecp6"),
-     "platform toy, device fpga: key family is 'ecp6' (did you mean ecp5?); allowed are cyclone10gx, ecp5"),
+     "platform toy, device fpga: key family is 'ecp6' (did you mean ecp5?); allowed are cyclone10gx, ecp5, xcu, xcup"),
     (change("device.0.parameters.efficiency", {"value": 50, "source": "percent by mistake"}),
      "platform toy, device cpu, parameters, efficiency: key value is 50; allowed is 0.0001 to 1 (fraction of peak)"),
     (change("device.0.model", "tx2-cpy"),
      "platform toy, device cpu: key model is 'tx2-cpy' (did you mean tx2-cpu?); "
-     "allowed are roofline, dhm-cyclone10gx, dhm-ecp5, tx2-cpu, tx2-gpu"),
+     "allowed are roofline, dhm-cyclone10gx, dhm-ecp5, dhm-xcu, dhm-xcup, tx2-cpu, tx2-gpu"),
     (change("device.0.busy_power_w", {"value": 0.5, "source": "assumed"}),
      "platform toy, device cpu: key busy_power_w is 0.5 W, below idle_power_w 1 W; busy must be at least idle"),
     (change("device.1.name", "cpu"), "platform toy: two devices named cpu; names must differ"),
+    (change("device.1.name", "a/b"),
+     "platform toy, device a/b: key name is 'a/b'; letters, digits, - and _ are possible, a letter first"),
+    (change("device.1.model", "dhm-cyclone10gx"),
+     "platform toy, device fpga: key model is 'dhm-cyclone10gx'; an fpga of family ecp5 takes dhm-ecp5"),
+    (change("device.1.model", "roofline"),
+     "platform toy, device fpga: key model is 'roofline'; an fpga of family ecp5 takes dhm-ecp5"),
+    (change("device.0.model", "dhm-ecp5"),
+     "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; a cpu takes one of roofline, tx2-cpu, tx2-gpu"),
+    (change("device.0.family", "ecp5"), "platform toy, device cpu: key family is 'ecp5'; only an fpga has one, this is a cpu"),
+    (change("device.0.resources", {"lut4": {"value": 1, "source": "assumed"}}),
+     "platform toy, device cpu, resources: unknown key lut4; no key is possible here"),
     (change("device", []), "platform toy: no [[device]]; at least one is needed"),
     (change("device", {}), "platform toy: key device is {}; a list of tables, [[device]], is needed"),
     (change("link.0.ends", ["cpu", "fgpa"]),
@@ -115,7 +127,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(PlatformError) as caught:
         load_platform("tx2-c10g")
     assert str(caught.value) == ("platform tx2-c10g: unknown (did you mean tx2-c10gx?); "
-                                 "known are ecp5-85, this-machine, tx2-c10gx, or give the path of a board file (.toml)")
+                                 "known are ecp5-85, fic-ku115:N, fic:N, h200, kcu105, this-machine, tx2, tx2-c10gx, zc706, "
+                                 "zcu102, or give the path of a board file (.toml)")
 
 
 def test_a_missing_file_is_named() -> None:
@@ -137,7 +150,7 @@ def test_a_board_of_ones_own_loads_from_its_path(tmp_path: Path) -> None:
     assert load_platform(str(file)).name == "mine"
 
 
-@pytest.fixture(params=platform_names())
+@pytest.fixture(params=[example_of(name) for name in platform_names()])
 def board(request: pytest.FixtureRequest) -> Platform:
     return load_platform(request.param)
 
@@ -191,3 +204,17 @@ def test_every_shipped_model_states_source_and_error(name: str) -> None:
         assert fitted.rows > 1000
         assert 0 < fitted.latency_error[0] < fitted.latency_error[1]
         assert {t.part for t in fitted.terms} == {"loop", "layer"}
+
+
+def test_two_links_of_one_name_are_refused_because_transfers_name_their_link() -> None:
+    board = platform_to_dict(load_platform("tx2-c10gx"))
+    board["link"][1]["name"] = "memory"
+    with pytest.raises(PlatformError, match="^platform tx2-c10gx: two links named memory; names must differ$"):
+        platform_from_dict(board)
+
+
+def test_a_name_with_a_line_break_is_refused_in_one_line() -> None:
+    board = platform_to_dict(load_platform("tx2-c10gx"))
+    board["device"][1]["name"] = "g\npu"
+    with pytest.raises(PlatformError, match=r"^platform tx2-c10gx, device 1: key name is 'g\\npu'; letters, digits"):
+        platform_from_dict(board)

@@ -10,7 +10,7 @@ to 60) and err on those same matrices by 6 % in adders (35 % at worst) and 3 % i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,10 @@ class Arithmetic:
 
 
 @cache
-def _tables() -> tuple[Ints, Ints]:
+def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Signed digits and bit length of every magnitude."""
-    return (np.array([len(signed_digits(m)) for m in range(LARGEST + 1)], dtype=np.int64),
-            np.array([m.bit_length() for m in range(LARGEST + 1)], dtype=np.int64))
+    return (np.array([len(signed_digits(m)) for m in range(LARGEST + 1)], dtype=np.uint8),
+            np.array([m.bit_length() for m in range(LARGEST + 1)], dtype=np.uint8))
 
 
 def int8_weights(constant: Constant) -> Ints:
@@ -65,29 +65,72 @@ def remaining(digits: Floats, filters: Floats) -> Floats:
     return np.minimum(SCALE * digits**POWER, np.maximum(digits - filters, 0.0))
 
 
-def arithmetic(weights: Ints, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int) -> Arithmetic:
-    """Adders of slices of a convolution's weight (filters, channels / groups, ...) read by `bits`-bit inputs."""
-    filters = len(weights)
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """What pricing needs to know of a weight tensor (filters, channels / groups, ...)."""
+
+    counts: Ints
+    """Signed digits, filters x channels."""
+    magnitudes: Ints
+    """Sum of magnitudes of each filter."""
+    length: float
+    """Mean bit length of the weights that are not zero."""
+
+
+def count_digits(weights: NDArray[np.integer]) -> Digits:
+    """Digits of int8 weights, looked up byte by byte."""
+    magnitude = np.abs(weights.astype(np.int16)).astype(np.uint8).reshape(len(weights), weights.shape[1], -1)
     digit_table, length_table = _tables()
-    magnitude = np.abs(weights).reshape(filters, weights.shape[1], -1)
-    digits = digit_table[magnitude].sum(axis=2)
     used = max(1, int(np.count_nonzero(magnitude)))
-    width = bits + WIDTH_GROWTH + WIDTH_PER_BIT * float(length_table[magnitude].sum()) / used
-    deepest = np.full(len(starts), float(digits.sum(axis=1).max(initial=1)))
-    bias_bits = bits + np.ceil(np.log2(1.0 + magnitude.sum(axis=(1, 2))))
+    return Digits(digit_table[magnitude].sum(axis=2, dtype=np.int64), magnitude.sum(axis=(1, 2), dtype=np.int64),
+                  float(length_table[magnitude].sum(dtype=np.int64)) / used)
+
+
+class _Once:
+    """A constant compared by identity: a layer is priced once per axis, device and solver, but its weights stay the same."""
+
+    __slots__ = ("constant",)
+
+    def __init__(self, constant: Constant) -> None:
+        self.constant = constant
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Once) and self.constant is other.constant
+
+    def __hash__(self) -> int:
+        return id(self.constant)
+
+
+def digits_of(constant: Constant) -> Digits:
+    """Digits of a layer's weights; remembered, because counting them is most of the work of pricing a layer."""
+    return _digits_once(_Once(constant))
+
+
+@lru_cache(maxsize=128)
+def _digits_once(key: _Once) -> Digits:
+    constant = key.constant
+    return count_digits(constant.array if constant.scheme is not None else int8_weights(constant))
+
+
+def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int) -> Arithmetic:
+    """Adders of slices of a convolution's weights, read by `bits`-bit inputs."""
+    filters, per_filter = len(digits.counts), digits.counts.sum(axis=1)
+    width = bits + WIDTH_GROWTH + WIDTH_PER_BIT * digits.length
+    deepest = np.full(len(starts), float(per_filter.max(initial=1)))
     if axis is Axis.INPUT_CHANNELS:
-        found = _between(digits.sum(axis=0), starts, stops)
+        found = _between(digits.counts.sum(axis=0), starts, stops)
         adders = remaining(found, np.full(len(starts), float(filters)))
-        deepest = deepest * found / max(1, int(digits.sum()))
+        deepest = deepest * found / max(1, int(per_filter.sum()))
         return Arithmetic(adders, adders * width, _levels(deepest))
     if axis is Axis.OUTPUT_CHANNELS:
         rows = (starts, stops)
-        adders = remaining(_between(digits.sum(axis=1), *rows), (stops - starts).astype(np.float64))
+        adders = remaining(_between(per_filter, *rows), (stops - starts).astype(np.float64))
     else:
-        per_group = remaining(digits.reshape(groups, -1).sum(axis=1, dtype=np.float64), np.full(groups, float(filters // groups)))
+        per_group = remaining(per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64), np.full(groups, float(filters // groups)))
         first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, groups))
         rows = (first * (filters // groups), last * (filters // groups))
         adders = _between(per_group, first, last)
+    bias_bits = bits + np.ceil(np.log2(1.0 + digits.magnitudes))
     return Arithmetic(adders + (rows[1] - rows[0]), adders * width + _between(bias_bits, *rows), _levels(deepest))
 
 

@@ -18,6 +18,9 @@ from dovetail.platform.device import Device, Kind, Platform
 
 def why_not(graph: Graph, node: Node, device: Device) -> str | None:
     """Why the device cannot run the node; None if it can."""
+    floats = graph.quantized and any(graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
+    if floats and device.kind is not Kind.CPU:
+        return f"{device.name}: {node.name} works on floats between operators that run on the CPU"
     return dhm_why_not(graph, node, device) if device.kind is Kind.FPGA else processor_why_not(node, device)
 
 
@@ -49,9 +52,8 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
     Shared memory costs its latency only: the elements are where they must be.
     """
     sizes = np.asarray(sizes_bytes, dtype=np.float64)
-    seconds, joules = np.zeros_like(sizes), np.zeros_like(sizes)
-    for link in platform.route(source, target):
-        moved = 0.0 if link.shared_memory else 1.0
-        seconds = seconds + link.latency_s + moved * sizes / link.bandwidth_bytes_per_s
-        joules = joules + moved * sizes * link.energy_j_per_byte
-    return np.where(sizes > 0, seconds, 0.0), np.where(sizes > 0, joules, 0.0)
+    route = platform.route(source, target)
+    copies = [link for link in route if not link.shared_memory]
+    seconds = sum(link.latency_s for link in route) + sizes * sum(1 / link.bandwidth_bytes_per_s for link in copies)
+    joules = sizes * sum(link.energy_j_per_byte for link in copies)
+    return np.where(sizes > 0, seconds, 0.0), np.asarray(joules, dtype=np.float64)

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.adders import arithmetic, input_bits, int8_weights
+from dovetail.cost.adders import adders_of, digits_of, input_bits
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
@@ -265,10 +265,9 @@ def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints
 
 def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
     """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
-    weights = int8_weights(graph.params(node)[0])
     assert isinstance(node.op, Conv | Gemm)
     groups, partial = node.op.groups if isinstance(node.op, Conv) else 1, node.op.partial
-    sums = arithmetic(weights, groups, axis, starts, stops, input_bits(graph, node))
+    sums = adders_of(digits_of(graph.params(node)[0]), groups, axis, starts, stops, input_bits(graph, node))
     engine = _streamed(graph, node, axis, starts, stops)
     engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits)
     if axis is Axis.INPUT_CHANNELS or partial:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
 from dovetail.cost.work import CHANNELWISE, Work, work_of
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape
-from dovetail.platform.device import Device
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
+from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -30,6 +30,9 @@ def processor_why_not(node: Node, device: Device) -> str | None:
     """Why the processor cannot run the node; None if it can."""
     if isinstance(node.op, (Conv, Gemm, Reshape, *CHANNELWISE)):
         return None
+    if isinstance(node.op, Opaque):
+        able = device.kind is Kind.CPU
+        return None if able else f"{device.name}: {node.op.kind} is kept as it is and runs in ONNX Runtime on the CPU"
     return f"{device.name}: no cost formula for {node.op.kind}"
 
 

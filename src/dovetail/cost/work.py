@@ -11,7 +11,23 @@ from math import prod
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.ir import Add, AvgPool, Axis, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Pool, Reduce, Window
+from dovetail.ir import (
+    Add,
+    AvgPool,
+    Axis,
+    Clip,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Opaque,
+    Pool,
+    Reduce,
+    Window,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +124,14 @@ def _whole_channelwise(graph: Graph, node: Node) -> Work:
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
     return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
-                _one(0), _one(0), False)
+                _one(_foreign_macs(graph, node)), _one(0), False)
+
+
+def _foreign_macs(graph: Graph, node: Node) -> int:
+    """Multiply-adds of a foreign matrix product: output elements times the length of its rows; others count as moving."""
+    if not isinstance(node.op, Opaque) or node.op.operator not in ("MatMul", "Gemm"):
+        return 0
+    return graph.tensors[node.output].size * graph.shape(node.inputs[0])[-1]
 
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:

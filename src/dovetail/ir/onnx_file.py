@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import numpy_helper
+from onnx import numpy_helper, version_converter
 
 from dovetail.errors import ModelError
 from dovetail.ir.tensor import Array
@@ -36,6 +36,25 @@ def load(path: Path) -> tuple[Any, str]:
     if not model.graph.node:
         raise ModelError(f"{path}: holds no graph, or an empty one; export the model again")
     return model, hashlib.sha256(content).hexdigest()
+
+
+def modernised(model: Any) -> Any:
+    """A model of an old opset brought up to the one we write, where the converter of the onnx package can."""
+    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    if not versions or min(versions) >= 13:
+        return model
+    try:
+        return version_converter.convert_version(model, OPSET)
+    except Exception:
+        return model
+
+
+def element_of(value: Any, where: str) -> str:
+    """The NumPy name of an input's element type."""
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)).name
+    except (KeyError, TypeError):
+        raise ModelError(f"{where}: input {value.name} has no numeric element type; tensors of numbers are supported") from None
 
 
 def array_of(proto: Any, where: str) -> Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import inf, prod
 from typing import Any
 
@@ -12,109 +11,14 @@ import numpy as np
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
-from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.linear import Gemm
-from dovetail.ir.operator import Clamp, Op
+from dovetail.ir.onnx_quantizers import dequantize, quantize
+from dovetail.ir.onnx_reader import Attributes, Reader
+from dovetail.ir.onnx_windows import window_of
+from dovetail.ir.operator import Clamp
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
-from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
-from dovetail.ir.window import Pads, Window
-
-
-@dataclass(slots=True)
-class Reader:
-    """State of one import: what each ONNX value name means so far."""
-
-    where: str
-    constants: dict[str, Constant] = field(default_factory=dict)
-    """Initializers and constant nodes by ONNX name; dequantized ones carry a scheme."""
-    alias: dict[str, str] = field(default_factory=dict)
-    """ONNX names that mean another tensor (Identity, Dropout, the two sides of Quantize/Dequantize)."""
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    schemes: dict[str, Scheme] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
-    owned: dict[str, Constant] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-
-    def tensor(self, name: str) -> str:
-        while name in self.alias:
-            name = self.alias[name]
-        return name
-
-    def shape(self, name: str, node: str) -> Shape:
-        found = self.tensors.get(self.tensor(name))
-        if found is None:
-            raise ModelError(f"{self.where}: node {node} reads {name!r}, which nothing produces before it; "
-                             "the graph is cyclic or incomplete")
-        return found.shape
-
-    def constant(self, name: str, node: str, what: str) -> Constant:
-        if name not in self.constants:
-            raise UnsupportedError(f"{self.where}: node {node}: {what} {name!r} is not a constant; "
-                                   "only constant weights are supported")
-        return self.constants[name]
-
-    def unique(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.names:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.names.add(name)
-        return name
-
-    def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
-        """Append a node; its constants are named after it."""
-        name = self.unique(proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}")
-        shapes = tuple(self.shape(i, name) for i in inputs)
-        owned = []
-        for role, (array, scheme) in params.items():
-            constant = Constant(f"{name}_{role}", array, scheme)
-            check_finite(constant, self.where)
-            self.owned[constant.name] = constant
-            owned.append(constant.name)
-        try:
-            shape = op.infer(shapes)
-        except ModelError as error:
-            raise ModelError(f"{self.where}: node {name}: {error}") from None
-        output = proto.output[0]
-        self.tensors[output] = Tensor(output, shape)
-        self.nodes.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
-
-
-Attributes = dict[str, Any]
-
-
-def _window(attributes: Attributes, kernel: tuple[int, ...], shape: Shape, where: str) -> Window:
-    if len(kernel) != 2:
-        raise UnsupportedError(f"{where}: {len(kernel)}-dimensional kernel; two dimensions are supported")
-    stride = tuple(attributes.get("strides", (1, 1)))
-    dilation = tuple(attributes.get("dilations", (1, 1)))
-    pads = tuple(attributes.get("pads", (0, 0, 0, 0)))
-    mode = attributes.get("auto_pad", "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        totals = []
-        for size, k, s, d in zip(shape[2:], kernel, stride, dilation, strict=True):
-            totals.append(max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size))
-        small = [t // 2 for t in totals]
-        large = [t - t // 2 for t in totals]
-        first, last = (small, large) if mode == "SAME_UPPER" else (large, small)
-        pads = (*first, *last)
-    if attributes.get("ceil_mode"):
-        pads = _ceil_pads(shape, kernel, stride, dilation, pads)
-    four = (pads[0], pads[1], pads[2], pads[3])
-    return Window((kernel[0], kernel[1]), (stride[0], stride[1]), four, (dilation[0], dilation[1]))
-
-
-def _ceil_pads(shape: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
-               pads: tuple[int, ...]) -> Pads:
-    """Padding below and right that makes floor arithmetic give the size `ceil_mode` asks for."""
-    extra = []
-    for i in range(2):
-        span = shape[2 + i] + pads[i] + pads[i + 2] - ((kernel[i] - 1) * dilation[i] + 1)
-        count = -(-span // stride[i]) + 1
-        if (count - 1) * stride[i] >= shape[2 + i] + pads[i]:
-            count -= 1  # a window may not start in the padding after the input
-        extra.append(max(0, (count - 1) * stride[i] - span))
-    return (pads[0], pads[1], pads[2] + extra[0], pads[3] + extra[1])
+from dovetail.ir.tensor import Array, Constant, Scheme, Shape
+from dovetail.ir.window import Window
 
 
 def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -125,7 +29,7 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
                                "two are supported")
     filters = weight.array.shape[0]
     bias = _bias(reader, proto, 2, filters, weight)
-    window = _window(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}")
+    window = window_of(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}")
     groups = int(a.get("group", 1))
     if weight.array.shape[1] * groups != shape[1]:
         raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
@@ -156,6 +60,8 @@ def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
     if a.get("transA"):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Gemm with transA; transpose the input before export")
     weight = reader.constant(proto.input[1], proto.name, "weight")
+    if proto.input[0] in reader.constants or weight.array.ndim != 2 or len(reader.shape(proto.input[0], proto.name)) != 2:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} of other than a matrix by constant weights")
     array, scheme = _weights(weight), weight.scheme
     if not a.get("transB"):
         array = array.T.copy()
@@ -171,22 +77,29 @@ def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
     reader.add(proto, Gemm(array.shape[0]), [proto.input[0]], {"weight": (array, scheme), "bias": (bias, bias_scheme)})
 
 
+def _imaged(reader: Reader, proto: Any) -> None:
+    """Element-wise operators are typed for images and matrices; in between lies attention, which stays in floats."""
+    ranks = {len(reader.shape(i, proto.name)) for i in proto.input if i and i not in reader.constants}
+    if not ranks <= {2, 4} or len(ranks) > 1:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} of rank {sorted(ranks)}; 2 and 4 are typed")
+
+
 def _matmul(reader: Reader, proto: Any, a: Attributes) -> None:
     _gemm(reader, proto, {"transB": 0})
 
 
 def _max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
-    window = _window(a, tuple(a.get("kernel_shape", ())), shape, f"{reader.where}: node {proto.name}")
+    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, f"{reader.where}: node {proto.name}")
     reader.add(proto, MaxPool(window), [proto.input[0]], {})
 
 
 def _avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     where = f"{reader.where}: node {proto.name}"
-    window = _window(a, tuple(a.get("kernel_shape", ())), shape, where)
+    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, where)
     count_pads = bool(a.get("count_include_pad"))
-    if count_pads and a.get("ceil_mode") and window != _window({**a, "ceil_mode": 0}, window.kernel, shape, where):
+    if count_pads and a.get("ceil_mode") and window != window_of({**a, "ceil_mode": 0}, window.kernel, shape, where):
         raise UnsupportedError(f"{where}: average pooling with ceil_mode past the counted padding; pad the input explicitly")
     reader.add(proto, AvgPool(window, count_pads and any(window.pads)), [proto.input[0]], {})
 
@@ -196,25 +109,59 @@ def _global_avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _add(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
     fixed = [i for i in proto.input if i in reader.constants]
+    if len(fixed) not in (0, 1) or (fixed and len(proto.input) != 2):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: adds {len(fixed)} constants; one is typed")
     if not fixed:
+        if len({reader.shape(i, proto.name) for i in proto.input}) > 1:
+            raise UnsupportedError(f"{reader.where}: node {proto.name}: addition that broadcasts")
         reader.add(proto, Add(), list(proto.input), {})
         return
-    moving = [i for i in proto.input if i not in reader.constants]
-    source = next((n for n in reader.nodes if moving and n.output == reader.tensor(moving[0])), None)
-    if source is None or not isinstance(source.op, Conv | Gemm) or len(source.params) < 2:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: adds a constant that no Conv or Gemm can take as bias")
-    bias = reader.owned[source.params[1]]
-    channels = bias.array.shape[0]
-    values = reader.constants[fixed[0]].array.astype(np.float32)
-    if values.size not in (1, channels) or bias.scheme is not None:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: adds a constant of shape {list(values.shape)}; "
-                               "one value per channel is supported")
-    reader.owned[bias.name] = Constant(bias.name, (bias.array + values.reshape(-1)).astype(np.float32))
-    reader.alias[proto.output[0]] = source.output
+    _affine(reader, proto, None, reader.constants[fixed[0]])
+
+
+def _affine(reader: Reader, proto: Any, factor: Constant | None, offset: Constant | None) -> None:
+    """Multiplication by or addition of one constant per channel: a depthwise 1x1 convolution or a diagonal Gemm.
+
+    `passes` merges it into the convolution before it.
+    """
+    moving = next(i for i in proto.input if i not in reader.constants)
+    shape = reader.shape(moving, proto.name)
+    channels = shape[1]
+    scale, shift = (_per_channel(reader, proto, c, shape) for c in (factor, offset))
+    weight = np.ones(channels, dtype=np.float32) if scale is None else scale
+    bias = np.zeros(channels, dtype=np.float32) if shift is None else shift
+    if len(shape) == 2:
+        reader.add(proto, Gemm(channels), [moving], {"weight": (np.diag(weight), None), "bias": (bias, None)})
+        return
+    op = Conv(channels, Window((1, 1)), channels)
+    reader.add(proto, op, [moving], {"weight": (weight.reshape(channels, 1, 1, 1), None), "bias": (bias, None)})
+
+
+def _per_channel(reader: Reader, proto: Any, constant: Constant | None, shape: Shape) -> Array | None:
+    """A constant as one value per channel of `shape`, if it broadcasts so."""
+    if constant is None:
+        return None
+    array = constant.array
+    aligned = (1,) * (len(shape) - array.ndim) + array.shape
+    if constant.scheme is not None or array.ndim > len(shape) or any(d != 1 for i, d in enumerate(aligned) if i != 1) \
+            or aligned[1] not in (1, shape[1]):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} with a constant of shape "
+                               f"{list(array.shape)}; one value per channel is typed")
+    return np.broadcast_to(array.astype(np.float32).reshape(aligned[1]), (shape[1],)).copy()
+
+
+def _mul(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
+    fixed = [i for i in proto.input if i in reader.constants]
+    if len(fixed) != 1:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: multiplies two activations")
+    _affine(reader, proto, reader.constants[fixed[0]], None)
 
 
 def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
     lo, hi = float(a.get("min", -inf)), float(a.get("max", inf))
     for index, side in ((1, "min"), (2, "max")):
         if len(proto.input) > index and proto.input[index]:
@@ -226,10 +173,12 @@ def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _relu(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
     reader.add(proto, Clip(Clamp(0.0, inf)), [proto.input[0]], {})
 
 
 def _concat(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
     rank = len(reader.shape(proto.input[0], proto.name))
     reader.add(proto, Concat(int(a["axis"]) % rank), list(proto.input), {})
 
@@ -283,48 +232,73 @@ def _constant(reader: Reader, proto: Any, a: Attributes) -> None:
     reader.constants[proto.output[0]] = Constant(proto.output[0], np.asarray(values[0]))
 
 
-def _scheme(reader: Reader, proto: Any, a: Attributes, dtype: np.dtype[Any]) -> Scheme:
-    """The fixed-point scheme a Quantize/Dequantize pair states; scales must be powers of two, zero points zero."""
-    scale = reader.constant(proto.input[1], proto.name, "scale").array
-    scales = scale.astype(np.float64).reshape(-1)
-    if len(proto.input) > 2 and proto.input[2]:
-        zero = reader.constant(proto.input[2], proto.name, "zero point").array
-        dtype = zero.dtype
-        if np.any(zero != 0):
-            raise UnsupportedError(f"{reader.where}: node {proto.name}: zero point {zero.reshape(-1)[0]}; only 0 is supported, "
-                                   "quantize the float model with `dovetail quantize`")
-    mantissa, exponent = np.frexp(scales)
-    if np.any(mantissa != 0.5) or not np.all(np.isfinite(scales)):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: scale {scales[mantissa != 0.5][0]:g} is not a power of two; "
-                               "quantize the float model with `dovetail quantize`")
-    exponents = tuple(int(e) - 1 for e in exponent)
-    bits = dtype.itemsize * 8
-    axis = int(a.get("axis", 1)) if scale.ndim else None
-    if scale.ndim and len(exponents) == 1 and proto.op_type == "QuantizeLinear":
-        axis = None
-    return Scheme(bits, dtype.kind == "i", exponents, axis)
+def _shape(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Shapes are static here, so the operator is a constant."""
+    shape = reader.constants[proto.input[0]].array.shape if proto.input[0] in reader.constants \
+        else reader.shape(proto.input[0], proto.name)
+    cut = shape[a.get("start", 0):a.get("end", len(shape))]
+    reader.constants[proto.output[0]] = Constant(proto.output[0], np.asarray(cut, dtype=np.int64))
 
 
-def _quantize(reader: Reader, proto: Any, a: Attributes) -> None:
-    tensor = reader.tensor(proto.input[0])
-    scheme = _scheme(reader, proto, a, np.dtype(np.uint8))
-    if reader.schemes.setdefault(tensor, scheme) != scheme:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: tensor {tensor} is quantized twice with different scales")
-    reader.alias[proto.output[0]] = proto.input[0]
+def _axes(reader: Reader, proto: Any, a: Attributes, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction or squeeze, from its attribute (old opsets) or its second input."""
+    if "axes" in a:
+        found = [int(i) for i in a["axes"]]
+    elif len(proto.input) > 1 and proto.input[1]:
+        found = [int(i) for i in reader.constant(proto.input[1], proto.name, "axes").array.reshape(-1)]
+    else:
+        found = list(range(rank))
+    return tuple(sorted(i % rank for i in found))
 
 
-def _dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
-    source = proto.input[0]
-    if source in reader.constants:
-        constant = reader.constants[source]
-        reader.constants[proto.output[0]] = Constant(source, constant.array, _scheme(reader, proto, a, constant.array.dtype))
+def _reduce_mean(reader: Reader, proto: Any, a: Attributes) -> None:
+    """The mean over rows and columns is global average pooling, as some exporters write it."""
+    shape = reader.shape(proto.input[0], proto.name)
+    if len(shape) != 4 or _axes(reader, proto, a, 4) != (2, 3):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: mean over other axes than rows and columns")
+    if a.get("keepdims", 1):
+        reader.add(proto, GlobalAvgPool(), [proto.input[0]], {})
         return
-    reader.alias[proto.output[0]] = source
+    pooled = _renamed(proto, f"{proto.output[0]}_pooled")
+    reader.add(pooled, GlobalAvgPool(), [proto.input[0]], {})
+    flat = _renamed(proto, proto.output[0], f"{proto.name}_flatten")
+    reader.add(flat, Reshape(shape[:2]), [pooled.output[0]], {})
+
+
+def _renamed(proto: Any, output: str, name: str | None = None) -> Any:
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    copy.output[0] = output
+    copy.name = proto.name if name is None else name
+    return copy
+
+
+def _global_max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    if len(shape) != 4:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: pooling over {len(shape) - 2} dimensions; two are supported")
+    reader.add(proto, MaxPool(Window((shape[2], shape[3]))), [proto.input[0]], {})
+
+
+def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    given = "axes" in a or (len(proto.input) > 1 and proto.input[1])
+    axes = _axes(reader, proto, a, len(shape)) if given else tuple(i for i, d in enumerate(shape) if d == 1)
+    reader.add(proto, Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)), [proto.input[0]], {})
+
+
+def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    count = len(a["axes"]) if "axes" in a else reader.constant(proto.input[1], proto.name, "axes").array.size
+    axes = _axes(reader, proto, a, len(shape) + count)
+    rest = iter(shape)
+    reader.add(proto, Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + count))), [proto.input[0]], {})
 
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
-    "Constant": _constant, "Conv": _conv, "DequantizeLinear": _dequantize, "Dropout": _pass_through, "Flatten": _flatten,
-    "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "Identity": _pass_through, "MatMul": _matmul, "MaxPool": _max_pool,
-    "QuantizeLinear": _quantize, "Relu": _relu, "Reshape": _reshape,
+    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Dropout": _pass_through, "Flatten": _flatten,
+    "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
+    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
+    "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
 }

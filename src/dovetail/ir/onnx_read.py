@@ -10,7 +10,9 @@ from typing import Any
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.onnx_operators import READERS, Reader
+from dovetail.ir.onnx_foreign import target_opset
+from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.passes import simplify
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
@@ -31,7 +33,10 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     """
     path = Path(path)
     model, sha256 = onnx_file.load(path)
-    reader = Reader(str(path))
+    model = onnx_file.modernised(model)
+    kept = _needed(model)
+    reads = [i for n in kept for i in n.input] + [o.name for o in model.graph.output]
+    reader = Reader(str(path), target_opset(model), frozenset(reads))
     for proto in model.graph.initializer:
         reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, reader.where))
     notes: list[str] = []
@@ -40,17 +45,38 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
         if value.name in reader.constants:
             continue
         shape = _input_shape(reader.where, value, shapes or {}, notes)
-        reader.tensors[value.name] = Tensor(value.name, shape)
+        reader.tensors[value.name] = Tensor(value.name, shape, None, onnx_file.element_of(value, reader.where))
         inputs.append(value.name)
     if not inputs:
         raise ModelError(f"{path}: the graph has no input; a network needs at least one")
-    for node in _needed(model):
-        if node.domain not in ("", "ai.onnx") or node.op_type not in READERS:
-            raise UnsupportedError(f"{path}: node {node.name or node.output[0]}: operator {node.op_type} of domain "
-                                   f"{node.domain or 'ai.onnx'} is not supported; supported are {', '.join(sorted(READERS))}")
-        READERS[node.op_type](reader, node, onnx_file.attributes_of(node, reader.where))
+    for node in kept:
+        _read_node(reader, node)
     graph = _finish(reader, model, tuple(inputs))
-    return Imported(simplify(graph), sha256, tuple(notes))
+    return Imported(simplify(graph), sha256, (*notes, *reader.notes))
+
+
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape")
+"""Operators that only pass values on, whatever their type."""
+
+
+def _read_node(reader: Reader, node: Any) -> None:
+    """A typed operator where one fits, a folded constant where nothing moves, else the node as it is."""
+    inputs = [i for i in node.input if i]
+    typed = node.domain in ("", "ai.onnx") and node.op_type in READERS
+    moving = [reader.tensors[t] for i in inputs if (t := reader.tensor(i)) in reader.tensors]
+    if inputs and not moving and all(i in reader.constants for i in inputs) and node.op_type not in (*QUANTIZERS, "Identity"):
+        reader.add_foreign(node)
+        return
+    if typed and (node.op_type in ANY_ELEMENT or all(t.element == "float32" for t in moving)):
+        try:
+            READERS[node.op_type](reader, node, onnx_file.attributes_of(node, reader.where))
+            return
+        except UnsupportedError as reason:
+            if node.op_type in QUANTIZERS:
+                raise
+            reader.notes.append(f"kept as it is, for the CPU: {str(reason).removeprefix(f'{reader.where}: ')}")
+    reader.add_foreign(node)
 
 
 def _needed(model: Any) -> list[Any]:
@@ -95,6 +121,7 @@ def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))
                   for n in reader.nodes)
-    tensors = {rename.get(t.name, t.name): Tensor(rename.get(t.name, t.name), t.shape, schemes.get(rename.get(t.name, t.name)))
+    public = {t.name: rename.get(t.name, t.name) for t in reader.tensors.values()}
+    tensors = {public[t.name]: Tensor(public[t.name], t.shape, schemes.get(public[t.name]), t.element)
                for t in reader.tensors.values()}
     return Graph(model.graph.name or "model", inputs, outputs, nodes, tensors, reader.owned)

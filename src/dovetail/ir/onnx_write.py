@@ -22,9 +22,11 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
+from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Op
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.tensor import Array, Scheme, Tensor
+from dovetail.ir.window import Pads, Window
 
 
 class Boundary(StrEnum):
@@ -42,13 +44,14 @@ class _Writer:
     boundary: Boundary
     nodes: list[Any] = field(default_factory=list)
     initializers: dict[str, Any] = field(default_factory=dict)
+    domains: set[str] = field(default_factory=set)
 
     def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
         return output
 
     def constant(self, name: str, array: Array) -> str:
-        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         return name
 
     def scale(self, name: str, scheme: Scheme) -> list[str]:
@@ -81,9 +84,13 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
         _node(writer, node)
     outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
-    model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", onnx_file.OPSET)],
-                              ir_version=onnx_file.IR_VERSION, producer_name="dovetail")
-    onnx.checker.check_model(model)
+    foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque)]
+    opset = max([onnx_file.OPSET, *(op.opset for op in foreign)])
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
+    model = helper.make_model(proto, opset_imports=imports, ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
+                              producer_name="dovetail")
+    if not writer.domains:
+        onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
@@ -92,28 +99,29 @@ def _element_type(tensor: Tensor) -> int:
     return int(helper.np_dtype_to_tensor_dtype(tensor.dtype))
 
 
-def _batched(shape: tuple[int, ...]) -> list[int | str]:
-    """Any number of frames may be given at run time where the batch is one."""
-    return ["batch" if shape[0] == 1 else shape[0], *shape[1:]]
+def _leading(writer: _Writer, shape: tuple[int, ...]) -> list[int | str]:
+    """Any number of frames may be given at run time where the batch is one and no foreign node fixes it."""
+    free = shape and shape[0] == 1 and not any(isinstance(n.op, Opaque) for n in writer.graph.nodes)
+    return ["batch", *shape[1:]] if free else list(shape)
 
 
 def _input(writer: _Writer, tensor: Tensor) -> Any:
     name, scheme = tensor.name, tensor.scheme
     if scheme is None:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _batched(tensor.shape))
+        return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
     if writer.boundary is Boundary.FLOAT:
         writer.emit("QuantizeLinear", [name, *writer.scale(name, scheme)], f"{name}_q", f"{name}_quantize")
         writer.dequantize(f"{name}_q", f"{name}_dq", name, scheme)
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _batched(tensor.shape))
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _leading(writer, tensor.shape))
     if scheme.bits < 32:
         writer.dequantize(name, f"{name}_dq", name, scheme)
-    return helper.make_tensor_value_info(name, _element_type(tensor), _batched(tensor.shape))
+    return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
 
 
 def _output(writer: _Writer, tensor: Tensor) -> Any:
     integer = tensor.scheme is not None and writer.boundary is Boundary.INTEGER
-    kind = _element_type(tensor) if integer else TensorProto.FLOAT
-    return helper.make_tensor_value_info(tensor.name, kind, _batched(tensor.shape))
+    kind = _element_type(tensor) if integer or tensor.scheme is None else TensorProto.FLOAT
+    return helper.make_tensor_value_info(tensor.name, kind, _leading(writer, tensor.shape))
 
 
 def _read(writer: _Writer, name: str) -> str:
@@ -216,11 +224,22 @@ def _reduce(writer: _Writer, node: Node, output: str) -> None:
     writer.emit("Mul", [total, writer.constant(f"{node.name}_unit", scale.reshape(along))], output, node.name)
 
 
+def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
+    """A pool's input and padding; ONNX Runtime wants pads below the kernel's size, so wider ones become a Pad node."""
+    source = _read(writer, node.inputs[0])
+    if all(p < window.kernel[i % 2] for i, p in enumerate(window.pads)):
+        return source, window.pads
+    top, left, bottom, right = window.pads
+    amounts = writer.constant(f"{node.name}_pads", np.asarray([0, 0, top, left, 0, 0, bottom, right], dtype=np.int64))
+    filler = writer.constant(f"{node.name}_padding", np.asarray(value, dtype=np.float32))
+    return writer.emit("Pad", [source, amounts, filler], f"{node.output}_padded", f"{node.name}_pad"), (0, 0, 0, 0)
+
+
 def _max_pool(writer: _Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, MaxPool)
     w = node.op.window
-    writer.emit("MaxPool", [_read(writer, node.inputs[0])], output, node.name, kernel_shape=w.kernel, strides=w.stride,
-                pads=w.pads, dilations=w.dilation)
+    source, pads = _pool_input(writer, node, w, -inf)
+    writer.emit("MaxPool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads, dilations=w.dilation)
 
 
 def _avg_pool(writer: _Writer, node: Node, output: str) -> None:
@@ -228,8 +247,9 @@ def _avg_pool(writer: _Writer, node: Node, output: str) -> None:
     w = node.op.window
     if w.dilation != (1, 1):
         raise UnsupportedError(f"node {node.name}: dilated average pooling does not exist in opset {onnx_file.OPSET}")
-    writer.emit("AveragePool", [_read(writer, node.inputs[0])], output, node.name, kernel_shape=w.kernel, strides=w.stride,
-                pads=w.pads, count_include_pad=int(node.op.count_pads))
+    source, pads = _pool_input(writer, node, w, 0.0) if node.op.count_pads else (_read(writer, node.inputs[0]), w.pads)
+    writer.emit("AveragePool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads,
+                count_include_pad=int(node.op.count_pads))
 
 
 def _global_avg_pool(writer: _Writer, node: Node, output: str) -> None:
@@ -262,7 +282,32 @@ def _reshape(writer: _Writer, node: Node, output: str) -> None:
     writer.emit("Reshape", [_read(writer, node.inputs[0]), wanted], output, node.name)
 
 
+def _opaque(writer: _Writer, node: Node, output: str) -> None:
+    """The foreign node again, with its own constants; only the output that is used gets a name."""
+    assert isinstance(node.op, Opaque)
+    alone = onnx.load_model_from_string(node.op.content).graph
+    names = {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)}
+    for weight in alone.initializer:
+        names[weight.name] = f"{node.name}_{weight.name}"
+        copy = TensorProto()
+        copy.CopyFrom(weight)
+        copy.name = names[weight.name]
+        writer.initializers[copy.name] = copy
+    proto = onnx.NodeProto()
+    proto.CopyFrom(alone.node[0])
+    proto.name = node.name
+    inputs = [names.get(i, "") for i in proto.input]
+    outputs = [output if i == node.op.index else f"{output}_unused_{i}" if o else "" for i, o in enumerate(proto.output)]
+    proto.ClearField("input")
+    proto.input.extend(inputs)
+    proto.ClearField("output")
+    proto.output.extend(outputs)
+    if proto.domain not in ("", "ai.onnx"):
+        writer.domains.add(proto.domain)
+    writer.nodes.append(proto)
+
+
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
     Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Gemm: _gemm, GlobalAvgPool: _global_avg_pool,
-    MaxPool: _max_pool, Reduce: _reduce, Reshape: _reshape,
+    MaxPool: _max_pool, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
 }

@@ -11,9 +11,10 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
+from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Clamp, Op
 from dovetail.ir.pooling import MaxPool
-from dovetail.ir.tensor import Constant, Tensor
+from dovetail.ir.tensor import Constant
 from dovetail.ir.window import Window
 
 
@@ -103,20 +104,21 @@ def fold_activations(graph: Graph) -> Graph:
 
 
 def inherit_schemes(graph: Graph) -> Graph:
-    """In a quantized graph, Reshape and MaxPool outputs without a scheme take their input's; anything else is an error."""
+    """In a quantized graph, Reshape and MaxPool outputs without a scheme take their input's; other typed nodes need one."""
     if all(t.scheme is None for t in graph.tensors.values()):
         return graph
     tensors = dict(graph.tensors)
     for name in graph.inputs:
-        if tensors[name].scheme is None:
+        if tensors[name].scheme is None and not all(isinstance(n.op, Opaque) for n in graph.consumers(name)):
             raise ModelError(f"graph {graph.name}: input {name} is not quantized while other tensors are; "
                              "quantize the whole model, or none of it")
     for node in graph.nodes:
         tensor = tensors[node.output]
         if tensor.scheme is None and isinstance(node.op, Reshape | MaxPool):
-            tensor = Tensor(tensor.name, tensor.shape, tensors[node.inputs[0]].scheme)
+            tensor = replace(tensor, scheme=tensors[node.inputs[0]].scheme)
             tensors[node.output] = tensor
-        if tensor.scheme is None:
+        floats = isinstance(node.op, Opaque) or (isinstance(node.op, Reshape) and tensors[node.inputs[0]].scheme is None)
+        if tensor.scheme is None and not floats:
             raise ModelError(f"node {node.name}: its output {node.output} is not quantized while other tensors are; "
                              "quantize the whole model, or none of it")
     return replace(graph, tensors=tensors)

@@ -80,11 +80,12 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value that flows through the graph: float32 while `scheme` is None, else integers of that scheme."""
+    """A value that flows through the graph: integers of its scheme, or without one plain numbers of type `element`."""
 
     name: str
     shape: Shape
     scheme: Scheme | None = None
+    element: str = "float32"
 
     def __post_init__(self) -> None:
         if any(d < 1 for d in self.shape):
@@ -96,11 +97,11 @@ class Tensor:
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        return np.dtype(np.float32) if self.scheme is None else self.scheme.dtype
+        return np.dtype(self.element) if self.scheme is None else self.scheme.dtype
 
     @property
     def element_bytes(self) -> int:
-        """Bytes one element takes in a transfer; float tensors are planned as the int8 they will become."""
+        """Bytes one element takes in a transfer; in a float model tensors are planned as the int8 they will become."""
         return 1 if self.scheme is None else self.scheme.dtype.itemsize
 
 

@@ -29,8 +29,14 @@ class Samples:
         return len(next(iter(self.values.values())))
 
 
-def synthetic(graph: Graph, count: int = 32, seed: int = 0) -> Samples:
-    """Seeded uniform inputs in [0, 1), the range of normalised images."""
+SYNTHETIC_MACS = 2 * 10**10
+"""Multiply-adds spent on synthetic calibration, about: large networks get fewer samples, never fewer than two."""
+
+
+def synthetic(graph: Graph, count: int | None = None, seed: int = 0) -> Samples:
+    """Seeded uniform inputs in [0, 1), the range of normalised images; up to 32 samples unless told otherwise."""
+    if count is None:
+        count = min(32, max(2, SYNTHETIC_MACS // max(graph.macs, 1)))
     rng = np.random.default_rng(seed)
     values = {name: rng.random((count, *graph.shape(name)[1:]), dtype=np.float32) for name in graph.inputs}
     return Samples(values, f"synthetic, seed {seed}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,14 @@ def session(content: bytes, threads: int = 1) -> Any:
         raise ModelError(f"ONNX Runtime refused the model: {str(error).splitlines()[0]}") from None
 
 
+@lru_cache(maxsize=32)
+def _cached_session(content: bytes) -> Any:
+    return session(content)
+
+
 def run_onnx(content: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Run a serialized model frame by frame batches as given; outputs by name."""
-    runner = session(content)
+    runner = _cached_session(content)
     names = [o.name for o in runner.get_outputs()]
     return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
 

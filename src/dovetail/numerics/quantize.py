@@ -5,14 +5,14 @@ Decides every number of the integer graph, before and independently of any parti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Node, Real, Reshape, Scheme, Tensor
+from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Node, Opaque, Real, Reshape, Scheme
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.reference import run_float
 
@@ -48,7 +48,7 @@ def quantize_graph(graph: Graph, samples: Samples, bits: int = 8, progress: Prog
     for node in graph.nodes:
         if isinstance(node.op, Conv | Gemm):
             constants |= _integer_params(graph, node, schemes[node.inputs[0]], bits, means[node.name])
-    tensors = {name: Tensor(name, t.shape, schemes[name]) for name, t in graph.tensors.items()}
+    tensors = {name: replace(t, scheme=schemes.get(name)) for name, t in graph.tensors.items()}
     return replace(graph, tensors=tensors, constants=constants)
 
 
@@ -61,27 +61,48 @@ def _chunks(graph: Graph, samples: Samples) -> Iterator[dict[str, Array]]:
 
 def _observe(graph: Graph, samples: Samples, bits: int, progress: Progress) -> dict[str, _Statistics]:
     """Two passes over the samples: ranges first, then the error of each candidate exponent."""
-    lo = dict.fromkeys(graph.tensors, np.inf)
-    hi = dict.fromkeys(graph.tensors, -np.inf)
+    chosen = integer_tensors(graph)
+    lo = dict.fromkeys(chosen, np.inf)
+    hi = dict.fromkeys(chosen, -np.inf)
     done = 0
     for chunk in _chunks(graph, samples):
-        for name, x in run_float(graph, chunk, keep=True).items():
+        for name, x in _kept(graph, chunk, chosen):
             lo[name], hi[name] = min(lo[name], float(x.min())), max(hi[name], float(x.max()))
         done += len(next(iter(chunk.values())))
         progress("ranges", done, samples.count)
     errors: dict[str, dict[int, float]] = {}
-    for name in graph.tensors:
+    for name in chosen:
         first = covering_exponent(max(-lo[name], hi[name]), bits, lo[name] < 0)
         errors[name] = dict.fromkeys(range(first, first - CANDIDATES, -1), 0.0)
     done = 0
     for chunk in _chunks(graph, samples):
-        for name, x in run_float(graph, chunk, keep=True).items():
+        for name, x in _kept(graph, chunk, chosen):
             signed = lo[name] < 0
             for exponent in errors[name]:
                 errors[name][exponent] += _squared_error(x, Scheme(bits, signed, (exponent,)))
         done += len(next(iter(chunk.values())))
         progress("scales", done, samples.count)
-    return {name: _Statistics(lo[name], hi[name], errors[name]) for name in graph.tensors}
+    return {name: _Statistics(lo[name], hi[name], errors[name]) for name in chosen}
+
+
+def _kept(graph: Graph, chunk: Mapping[str, Array], chosen: frozenset[str]) -> Iterator[tuple[str, Real]]:
+    return ((name, x) for name, x in run_float(graph, chunk, keep=True).items() if name in chosen)
+
+
+def integer_tensors(graph: Graph) -> frozenset[str]:
+    """Tensors that become integers: what typed operators compute, and what they read from foreign ones or from outside.
+
+    Between foreign operators, and behind the last typed one, values stay floats; Reshape follows its neighbours.
+    """
+    needed: set[str] = set()
+    for node in reversed(graph.nodes):
+        follows = isinstance(node.op, Reshape) and node.output not in needed
+        if not isinstance(node.op, Opaque) and not follows:
+            needed |= {node.output, *node.inputs}
+    for node in graph.nodes:
+        if isinstance(node.op, Reshape) and node.inputs[0] in needed:
+            needed.add(node.output)
+    return frozenset(name for name in needed if graph.tensors[name].element == "float32")
 
 
 def covering_exponent(magnitude: float, bits: int, signed: bool) -> int:
@@ -106,15 +127,16 @@ def _best(statistics: _Statistics, bits: int) -> Scheme:
 def _activation_schemes(graph: Graph, statistics: Mapping[str, _Statistics], bits: int) -> dict[str, Scheme]:
     """One scheme per tensor; Reshape and MaxPool keep their input's, Concat's inputs prefer one shared scale."""
     schemes = {name: _best(s, bits) for name, s in statistics.items()}
-    for node in graph.nodes:
-        if isinstance(node.op, Concat):
-            _share_scale(graph, node, schemes)
+    home: dict[str, str] = {}
     for node in graph.nodes:
         if isinstance(node.op, Reshape | MaxPool):
-            schemes[node.output] = schemes[node.inputs[0]]
-        elif isinstance(node.op, Add):
-            _limit_gap(node, schemes)
-    return schemes
+            home[node.output] = home.get(node.inputs[0], node.inputs[0])
+        elif isinstance(node.op, Concat):
+            _share_scale(graph, node, schemes)
+    for node in graph.nodes:
+        if isinstance(node.op, Add):
+            _limit_gap([home.get(t, t) for t in node.inputs], schemes)
+    return {name: schemes[home.get(name, name)] for name in schemes}
 
 
 def _share_scale(graph: Graph, node: Node, schemes: dict[str, Scheme]) -> None:
@@ -125,10 +147,10 @@ def _share_scale(graph: Graph, node: Node, schemes: dict[str, Scheme]) -> None:
             schemes[name] = replace(schemes[name], exponents=(wanted,))
 
 
-def _limit_gap(node: Node, schemes: dict[str, Scheme]) -> None:
+def _limit_gap(added: Sequence[str], schemes: dict[str, Scheme]) -> None:
     """Raise the finest exponent of an addition until the gap is one that integers align exactly."""
-    coarsest = max(schemes[t].exponent for t in node.inputs)
-    for name in node.inputs:
+    coarsest = max(schemes[t].exponent for t in added)
+    for name in added:
         if coarsest - schemes[name].exponent > MAX_ADD_GAP:
             schemes[name] = replace(schemes[name], exponents=(coarsest - MAX_ADD_GAP,))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.ir import AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node
+from dovetail.ir import AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Opaque
 from dovetail.numerics.fixed import integer_bounds
 
 FLOAT32_EXACT = 1 << 24
@@ -35,12 +35,13 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
     """
     found: dict[str, Range] = {}
     for name, tensor in graph.tensors.items():
-        assert tensor.scheme is not None
-        found[name] = Range(tensor.scheme.lo, tensor.scheme.hi)
+        if tensor.scheme is not None:
+            found[name] = Range(tensor.scheme.lo, tensor.scheme.hi)
     found |= known or {}
     for node in graph.nodes:
         scheme = graph.tensors[node.output].scheme
-        assert scheme is not None
+        if scheme is None or isinstance(node.op, Opaque):
+            continue
         if scheme.bits < 32:
             found[node.output] = Range(*integer_bounds(node.op.bounds, scheme))
         else:
@@ -73,5 +74,10 @@ def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int
 
 
 def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
-    """Whether any order of float32 additions computes the node exactly (every partial sum below 2**24)."""
+    """Whether any order of float32 additions computes the node exactly (every partial sum below 2**24).
+
+    Foreign and float nodes count as exact: ONNX Runtime itself defines what they compute.
+    """
+    if isinstance(node.op, Opaque) or graph.tensors[node.output].scheme is None:
+        return True
     return partial_sum_bound(graph, node, ranges) < FLOAT32_EXACT

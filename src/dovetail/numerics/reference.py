@@ -5,30 +5,66 @@ Whatever a device computes is compared with `run_integer`; nothing else defines 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Conv, Gemm, Graph, MaxPool, Node, Real, Tensor
-from dovetail.numerics.fixed import EXACT, integer_bounds, rescale
+from dovetail.ir import Array, Conv, Gemm, Graph, MaxPool, Node, Opaque, Real, Tensor
+from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize, rescale
+
+
+def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
+                   run: Callable[[Mapping[str, Array]], dict[str, Array]]) -> dict[str, Array]:
+    """Run a graph whose foreign nodes fix the batch on one frame after another, and put the results together."""
+    lead = {name: graph.shape(name)[0] if graph.shape(name) else 1 for name in graph.inputs}
+    count = len(inputs[graph.inputs[0]]) // lead[graph.inputs[0]]
+    parts = [run({name: np.asarray(inputs[name])[i * n:(i + 1) * n] for name, n in lead.items()}) for i in range(count)]
+    return {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]}
+
+
+def fixes_batch(graph: Graph) -> bool:
+    """Whether foreign nodes, with their shapes fixed, are among the nodes."""
+    return any(isinstance(n.op, Opaque) for n in graph.nodes)
 
 
 def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> dict[str, Real]:
     """Evaluate a float graph in float64; every tensor when `keep`, else the outputs."""
-    values: dict[str, Real] = {name: np.asarray(inputs[name], dtype=np.float64) for name in graph.inputs}
+    if fixes_batch(graph) and len(inputs[graph.inputs[0]]) != graph.shape(graph.inputs[0])[0]:
+        return frame_by_frame(graph, inputs, lambda one: run_float(graph, one, keep))
+    values: dict[str, Real] = {name: np.asarray(inputs[name], dtype=_working(graph.tensors[name])) for name in graph.inputs}
     for node in graph.nodes:
         xs = [values[t] for t in node.inputs]
+        if isinstance(node.op, Opaque):
+            values[node.output] = run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
+            continue
         params = [c.array.astype(np.float64) for c in graph.params(node)]
-        result = node.op.accumulate(xs, params) / node.op.divisor(tuple(x.shape for x in xs))
+        divisor = node.op.divisor(tuple(x.shape for x in xs))
+        result = node.op.accumulate(xs, params)
+        result = result if isinstance(divisor, int) and divisor == 1 else result / divisor
         clamp = node.op.bounds
         values[node.output] = result if clamp is None else np.clip(result, clamp.lo, clamp.hi)
     return values if keep else {name: values[name] for name in graph.outputs}
 
 
+def _working(tensor: Tensor) -> np.dtype[np.generic]:
+    """Floats are widened to float64 on the way; indices and flags stay what they are."""
+    return np.dtype(np.float64) if tensor.dtype.kind == "f" else tensor.dtype
+
+
+def run_foreign(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
+    """A foreign node on real values, in the types it was exported with."""
+    from dovetail.numerics.opaque import run_opaque  # here, so that networks without foreign nodes need no ONNX Runtime
+    assert isinstance(node.op, Opaque)
+    return run_opaque(node.op, [np.asarray(x).astype(np.dtype(graph.tensors[t].element))
+                                for x, t in zip(inputs, node.inputs, strict=True)])
+
+
 def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
     """Evaluate a quantized graph on stored integers; every tensor when `keep`, else the outputs."""
+    if fixes_batch(graph) and len(inputs[graph.inputs[0]]) != graph.shape(graph.inputs[0])[0]:
+        return frame_by_frame(graph, inputs, lambda one: run_integer(graph, one, keep))
     values: dict[str, Array] = {}
     for name in graph.inputs:
         values[name] = check_stored(graph.tensors[name], np.asarray(inputs[name]))
@@ -38,9 +74,13 @@ def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -
 
 
 def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
-    """One quantized node on stored integers."""
+    """One quantized node on stored integers; foreign nodes compute in floats between dequantized and quantized values."""
     scheme = graph.tensors[node.output].scheme
-    assert scheme is not None
+    if isinstance(node.op, Opaque):
+        result = run_foreign(graph, node, [_real(graph.tensors[t], x) for t, x in zip(node.inputs, inputs, strict=True)])
+        return result if scheme is None else quantize(result.astype(np.float64), scheme).astype(scheme.dtype)
+    if scheme is None:
+        return node.op.accumulate([np.asarray(x) for x in inputs], ())
     accumulator, exponents = accumulate(graph, node, inputs)
     if scheme.bits == 32:
         return accumulator.astype(scheme.dtype)
@@ -48,6 +88,11 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     result = rescale(accumulator, node.op.divisor(tuple(x.shape for x in inputs)), shift)
     lo, hi = integer_bounds(node.op.bounds, scheme)
     return np.clip(result, lo, hi).astype(scheme.dtype)
+
+
+def _real(tensor: Tensor, x: Array) -> Array:
+    """What a tensor's values mean: dequantized where it has a scheme."""
+    return x if tensor.scheme is None else dequantize(x.astype(np.float64), tensor.scheme)
 
 
 def accumulate(graph: Graph, node: Node, inputs: Sequence[Array]) -> tuple[Real, NDArray[np.int64]]:
@@ -91,12 +136,13 @@ def accumulator_exponents(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def check_stored(tensor: Tensor, x: Array) -> Array:
-    """Stored integers as the tensor's type; values outside the scheme are refused by index."""
+    """Stored values as the tensor's type; integers outside the scheme are refused by index."""
     scheme = tensor.scheme
-    assert scheme is not None
     if x.shape[1:] != tensor.shape[1:]:
         raise ModelError(f"tensor {tensor.name}: values of shape {list(x.shape)}; {list(tensor.shape)} is needed "
                          "(any leading count of frames)")
+    if scheme is None:
+        return x.astype(tensor.dtype)
     bad = (x < scheme.lo) | (x > scheme.hi)
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -9,9 +9,9 @@ import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
-from dovetail.partition.evaluate import TOLERANCE, cost_node, delivery
+from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import Problem, divide, even_cuts, price_pieces
+from dovetail.partition.problem import TOLERANCE, Problem, divide, even_cuts, price_pieces
 from dovetail.partition.tables import options, tabulate
 from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
 from dovetail.platform.device import Kind

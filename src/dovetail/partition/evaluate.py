@@ -29,11 +29,8 @@ from dataclasses import dataclass
 from dovetail.errors import UsageError
 from dovetail.ir import Node
 from dovetail.partition.plan import Assignment, Mode, NodeCost, Split
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Layout, Move, Work, check_split, deliveries, input_layouts, occupy, output_layout, work_of
-
-TOLERANCE = 1e-9
-"""Relative slack of limits, for the rounding of sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,23 @@ def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
         check_split(problem, node, split)
         costs.append(cost_node(problem, node, split, work_of(problem, node, split, layouts)))
         layouts[node.output] = output_layout(problem, node, split)
+    return _judged(problem, costs, layouts)
+
+
+def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
+    """`evaluate` after one node of a judged assignment moves: only it and its consumers cost anything else."""
+    changed, graph = {**assignment, name: split}, problem.graph
+    touched = {name, *(c.name for c in graph.consumers(graph.node(name).output))}
+    near = {t for n in graph.nodes if n.name in touched for t in n.inputs} | set(graph.outputs)
+    layouts = input_layouts(problem) | {t: output_layout(problem, p, changed[p.name])
+                                        for t in near if (p := graph.producer(t)) is not None}
+    costs = [cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], layouts)) if n.name in touched else old
+             for n, old in zip(graph.nodes, judged.nodes, strict=True)]
+    return _judged(problem, costs, layouts)
+
+
+def _judged(problem: Problem, costs: list[NodeCost], layouts: Mapping[str, Layout]) -> Evaluation:
+    """The sums over all nodes, and the limits they miss; `layouts` must hold the graph's outputs."""
     home = [delivery(problem, t, layouts[t]) for t in problem.graph.outputs]
     delivery_s, delivery_j = sum(s for s, _ in home), sum(j for _, j in home)
     latency = sum(c.latency_s for c in costs) + delivery_s

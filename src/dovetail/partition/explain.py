@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.ir import Node
-from dovetail.partition.evaluate import TOLERANCE, Evaluation, cost_node, delivery
+from dovetail.partition.evaluate import Evaluation, cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import Problem, price_pieces
+from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
 from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
 

@@ -3,6 +3,7 @@
 A *column* is one way to run one node: whole on a device, or cut along a legal axis of its operator into
 contiguous pieces, one per device, in the platform's device order. Cut positions lie on a grid (`cut_positions`):
 every position where the axis has at most `GRID + 1` units, else `GRID` positions from the first to the last.
+On platforms of more than three devices only neighbours share a node, on a coarser grid (`partners`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,15 +30,21 @@ GRID = 16
 """Cut positions per axis and device pair where the graph is narrow enough to afford them."""
 THREE_WAY_GRID = 4
 """Cut positions two of which bound the middle piece of a three-device split."""
+FEW_DEVICES = 3
+"""Up to so many devices, every pair and all three may share a node; among more, neighbours."""
+MOST_PAIRS = 12
+"""Pairs of neighbours that may share a node; those near the host come first."""
 WHOLE_RANK = 4
 """Rank of whole placements, above that of any cut."""
+TOLERANCE = 1e-9
+"""Relative slack of limits, for the rounding of sums."""
 PARTIAL_BYTES = 4
 """Partial sums travel as int32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything `evaluate` and the solvers need; the last five fields remember what was once computed."""
+    """Everything `evaluate` and the solvers need; the fields from `pieces` on remember what was once computed."""
 
     graph: Graph
     platform: Platform
@@ -50,7 +58,10 @@ class Problem:
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    regions: dict[tuple[object, ...], tuple[tuple[Region, ...], Region]] = field(default_factory=dict, repr=False, compare=False)
+    sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
+    regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
+        default_factory=dict, repr=False, compare=False)
+    moved: dict[tuple[str, str, int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
     column_sets: dict[tuple[object, ...], tuple[Column, ...]] = field(default_factory=dict, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
 
@@ -166,9 +177,9 @@ def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> Piece
 
 def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, stop: int) -> tuple[tuple[Region, ...], Region]:
     """What a piece reads of each input and which part of the output it computes."""
-    shapes = problem.graph.input_shapes(node)
-    key = (node.op, shapes, axis, start, stop)
+    key = (_sort(problem, node), axis, start, stop)
     if key not in problem.regions:
+        shapes = problem.graph.input_shapes(node)
         if axis is None:
             problem.regions[key] = tuple(whole(s) for s in shapes), whole(problem.graph.shape(node.output))
         else:
@@ -177,11 +188,32 @@ def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, s
     return problem.regions[key]
 
 
+def _sort(problem: Problem, node: Node) -> int:
+    """A number that nodes of the same operator and shapes share, found by name: hashing an operator is slow."""
+    found = problem.sorts.get(node.name)
+    if found is None:
+        alike = (node.op, problem.graph.input_shapes(node))
+        found = problem.sorts[node.name] = problem.sorts.setdefault(alike, len(problem.sorts))
+    return found
+
+
 def cut_positions(extent: int, count: int = GRID) -> tuple[int, ...]:
     """Where an axis of `extent` units may be cut: all places if few, else `count` spread from end to end and the middle."""
     if extent - 1 <= count:
         return tuple(range(1, extent))
     return tuple(sorted({*np.rint(np.linspace(1, extent - 1, count)).astype(int).tolist(), extent // 2}))
+
+
+def partners(problem: Problem) -> tuple[tuple[tuple[str, ...], ...], int]:
+    """Groups of devices that may share a node, and cut positions per pair: as many columns for many devices as for three."""
+    if len(problem.devices) <= FEW_DEVICES:
+        return tuple(g for parts in (2, 3) for g in combinations(problem.devices, parts)), GRID
+    host = problem.platform.host
+    joined = {frozenset(link.ends) for link in problem.platform.links}
+    beside = {host, *(d for d in problem.devices if frozenset((host, d)) in joined)}
+    pairs = [p for p in combinations(problem.devices, 2) if frozenset(p) in joined or set(p) <= beside]
+    pairs = sorted(pairs, key=lambda p: sum(len(problem.platform.route(host, d)) for d in p))[:MOST_PAIRS]
+    return tuple(pairs), max(2, FEW_DEVICES * GRID // max(1, len(pairs)))
 
 
 def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
@@ -195,10 +227,10 @@ def divide(axis: Axis, cuts: Sequence[int], extent: int, devices: Sequence[str],
     return Split(axis, tuple(Piece(d, a, b) for d, a, b in zip(devices, edges[:-1], edges[1:], strict=True)), reducer)
 
 
-def _cut_sets(extent: int, parts: int) -> list[tuple[tuple[int, ...], int]]:
+def _cut_sets(extent: int, parts: int, grid: int) -> list[tuple[tuple[int, ...], int]]:
     """Sets of cut positions with their rank: every second position ranks higher than its neighbours, and so on."""
     if parts == 2:
-        places = cut_positions(extent)
+        places = cut_positions(extent, grid)
         return [((c,), 3 if c == extent // 2 else min(3, (i & -i).bit_length() - 1 if i else 3)) for i, c in enumerate(places)]
     if extent < 3:
         return []
@@ -222,34 +254,43 @@ def columns(problem: Problem, node: Node) -> tuple[Column, ...]:
     shapes = problem.graph.input_shapes(node)
     key = (node.op, shapes, capable)
     if key not in problem.column_sets:
-        problem.column_sets[key] = tuple(_cut_columns(node, shapes, capable))
+        problem.column_sets[key] = tuple(_cut_columns(problem, node, shapes, capable))
     found = [Column(whole_on(d), WHOLE_RANK) for d in capable] + list(problem.column_sets[key])
-    _price_all(problem, node, [c.split for c in found])
-    return tuple(c for c in found if _priced(problem, node, c.split))
+    usable = _price_all(problem, node, [c.split for c in found])
+    return tuple(c for c in found if _priced(problem, node, c.split, usable))
 
 
-def _cut_columns(node: Node, shapes: tuple[Shape, ...], capable: Sequence[str]) -> list[Column]:
+def _cut_columns(problem: Problem, node: Node, shapes: tuple[Shape, ...], capable: Sequence[str]) -> list[Column]:
     found: list[Column] = []
+    groups, grid = partners(problem)
     for axis in node.op.axes(shapes):
         extent = node.op.extent(axis, shapes)
-        for parts in (2, 3):
-            for devices in combinations(capable, parts):
-                reducers = devices if axis is Axis.INPUT_CHANNELS else (None,)
-                found += [Column(divide(axis, cuts, extent, devices, reducer), rank)
-                          for cuts, rank in _cut_sets(extent, parts) for reducer in reducers]
+        for devices in (g for g in groups if set(g) <= set(capable)):
+            reducers = devices if axis is Axis.INPUT_CHANNELS else (None,)
+            found += [Column(divide(axis, cuts, extent, devices, reducer), rank)
+                      for cuts, rank in _cut_sets(extent, len(devices), grid) for reducer in reducers]
     return found
 
 
-def _price_all(problem: Problem, node: Node, splits: Sequence[Split]) -> None:
+Usable = dict[tuple[Axis | None, str], set[tuple[int, int]]]
+"""Shares per axis and device that have a price and fit the device by themselves."""
+
+
+def _price_all(problem: Problem, node: Node, splits: Sequence[Split]) -> Usable:
     wanted: dict[tuple[Axis | None, str], list[tuple[int, int]]] = {}
     for split in splits:
         for p in split.pieces:
             wanted.setdefault((split.axis, p.device), []).append((p.start, p.stop))
+    usable: Usable = {}
     for (axis, device), intervals in wanted.items():
-        price_pieces(problem, node, axis, device, intervals)
+        limits = problem.platform.device(device).resources
+        known = price_pieces(problem, node, axis, device, intervals) or {}
+        usable[axis, device] = {interval for interval, cost in known.items() if not limits or all(
+            amount <= limits.get(resource, inf) * (1 + TOLERANCE) for resource, amount in cost.resources)}
+    return usable
 
 
-def _priced(problem: Problem, node: Node, split: Split) -> bool:
-    if split.reducer is not None and price_reduce(problem, node, len(split.pieces), split.reducer) is None:
+def _priced(problem: Problem, node: Node, split: Split, usable: Usable) -> bool:
+    if not all((p.start, p.stop) in usable[split.axis, p.device] for p in split.pieces):
         return False
-    return all((p.start, p.stop) in (problem.pieces.get((node.name, split.axis, p.device)) or {}) for p in split.pieces)
+    return split.reducer is None or price_reduce(problem, node, len(split.pieces), split.reducer) is not None

@@ -18,7 +18,7 @@ from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain
 from dovetail.partition.narrow import rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
-from dovetail.partition.problem import GRID, Problem
+from dovetail.partition.problem import FEW_DEVICES, Problem, partners
 from dovetail.partition.reasons import no_column, no_plan
 from dovetail.partition.tables import Options, options, prune, tabulate
 from dovetail.partition.thrift import spare
@@ -61,7 +61,7 @@ def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tup
     goal = inf if best is None else problem.score(*best)
     left = ranking.strike(choices, goal)
     if not all(c.splits for c in left):
-        return Answer(tuple(found), goal), (_note(choices, choices),)
+        return Answer(tuple(found), goal), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
@@ -71,7 +71,7 @@ def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tup
     if answer.proven_infeasible and all(len(a.splits) == len(b.splits) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net)
     bound = max(answer.lower_bound, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (_note(left, kept),)
+    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept),)
 
 
 def _choices(problem: Problem) -> list[Options]:
@@ -103,11 +103,13 @@ def _network(problem: Problem, choices: list[Options]) -> Network:
     return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
 
 
-def _note(left: list[Options], kept: list[Options]) -> str:
+def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     """Over which candidates the bound holds."""
     fewer = sum(len(a.splits) > len(b.splits) for a, b in zip(left, kept, strict=True))
     coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
-    return f"bound: holds over all whole placements and splits at up to {GRID} cut positions per axis and device pair{coarse}"
+    groups, grid = partners(problem)
+    pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
+    return f"bound: holds over all whole placements and splits at up to {grid} cut positions per axis and {pair}{coarse}"
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
@@ -142,7 +144,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that may be given up to save limited resources, though
-    never beyond the best single device.
+    never so much that a baseline would be better.
     `time_limit_s` counts computing time of this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
@@ -169,7 +171,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
     if thrift > 0:
-        ceiling = min([best.objective * (1 + thrift), *(v for k in Kind if (v := values.get(k.value)) is not None)])
+        ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
     return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node, Region
-from dovetail.partition.evaluate import TOLERANCE, delivery
+from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Goal, Mode, Split
-from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, columns, piece_regions, price, price_reduce
+from dovetail.partition.problem import PARTIAL_BYTES, TOLERANCE, PieceCost, Problem, columns, piece_regions, price, price_reduce
 from dovetail.partition.work import Layout, output_layout
 
 
@@ -73,6 +73,10 @@ class Table:
     resources: Floats
 
 
+Transfers = tuple[NDArray[np.bool_], Floats, Floats]
+"""Between two devices, over inputs' layouts and columns: whether anything moves, seconds, joules."""
+
+
 def boxes(layouts: Sequence[Sequence[tuple[str, Region]]], devices: Sequence[str], rank: int) -> Ints:
     """Regions as an array (layout, device, dimension, start and stop); empty where a device has none."""
     found = np.zeros((len(layouts), len(devices), rank, 2), dtype=np.int64)
@@ -97,9 +101,10 @@ def options(problem: Problem, node: Node) -> Options:
 
 def _options(problem: Problem, node: Node) -> Options:
     priced = [(c, _parts(problem, node, c.split), _sum_part(problem, node, c.split)) for c in columns(problem, node)]
-    used = [_usage(problem, c.split, parts, total) for c, parts, total in priced]
     limits = np.array([limit for _, _, limit in problem.budgets])
-    fit = [i for i, u in enumerate(used) if (u <= limits * (1 + TOLERANCE)).all()]
+    budgets = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+    used = np.array([_usage(budgets, c.split, parts, total) for c, parts, total in priced]).reshape(len(priced), len(limits))
+    fit = np.flatnonzero((used <= limits * (1 + TOLERANCE)).all(axis=1)).tolist()
     outputs = [output_layout(problem, node, priced[i][0].split) for i in fit]
     ids = {layout: i for i, layout in enumerate(dict.fromkeys(outputs))}
     order = [fit[i] for i in sorted(range(len(fit)), key=lambda i: (ids[outputs[i]], i))]
@@ -119,7 +124,7 @@ def _options(problem: Problem, node: Node) -> Options:
         node, splits, np.array([c.rank for c, _, _ in chosen], dtype=np.int64), tuple(ids), layout_of,
         _reads(problem, node, splits), has, arrays[0], arrays[1], arrays[2],
         np.array([at[s.reducer] if s.reducer is not None else -1 for s in splits], dtype=np.int64), sums[:, 0], sums[:, 1],
-        home[:, 0], home[:, 1], np.array([used[i] for i in order]).reshape(len(order), len(limits)))
+        home[:, 0], home[:, 1], used[order])
 
 
 def _parts(problem: Problem, node: Node, split: Split) -> list[PieceCost]:
@@ -130,12 +135,13 @@ def _sum_part(problem: Problem, node: Node, split: Split) -> PieceCost | None:
     return price_reduce(problem, node, len(split.pieces), split.reducer) if split.reducer is not None else None
 
 
-def _usage(problem: Problem, split: Split, parts: Sequence[PieceCost], total: PieceCost | None) -> Floats:
-    used: dict[tuple[str, str], float] = {}
+def _usage(budgets: Mapping[tuple[str, str], int], split: Split, parts: Sequence[PieceCost], total: PieceCost | None) -> Floats:
+    used = np.zeros(len(budgets))
     for device, cost in [*zip(split.devices, parts, strict=True), *([(split.reducer or "", total)] if total else [])]:
         for resource, amount in cost.resources:
-            used[device, resource] = used.get((device, resource), 0.0) + amount
-    return np.array([used.get((d, r), 0.0) for d, r, _ in problem.budgets])
+            if (device, resource) in budgets:
+                used[budgets[device, resource]] += amount
+    return used
 
 
 def _reads(problem: Problem, node: Node, splits: Sequence[Split]) -> tuple[Ints, ...]:
@@ -154,14 +160,15 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, tuple[Layout, .
     inputs = tuple(t for t in variable_inputs(problem, own.node) if charged is None or t in charged)
     paying = [t for t in own.node.inputs if charged is None or t in charged or problem.graph.producer(t) is None]
     shape = tuple(len(known[t]) for t in inputs)
-    sizes = _sizes(problem, own, known, inputs, paying)
+    transfers = {(s, d): _transfers(problem, problem.devices[s], problem.devices[d], size)
+                 for (s, d), size in _sizes(problem, own, known, inputs, paying).items()}
     latency, energy = np.zeros((*shape, len(own.splits))), np.zeros((*shape, len(own.splits)))
     streams = all(problem.graph.producer(t) is not None for t in own.node.inputs)
     fused = own.fused_s if charged is None else np.minimum(own.alone_s, own.fused_s)
     for reducer in np.unique(own.reducer).tolist():
         chosen = np.flatnonzero(own.reducer == reducer)
         latency[..., chosen], energy[..., chosen] = _costs(
-            problem, own, sizes, chosen, reducer, shape, (fused if streams else own.alone_s)[chosen])
+            problem, own, transfers, chosen, reducer, shape, (fused if streams else own.alone_s)[chosen])
     latency += own.home_s
     energy += own.home_j
     first = np.searchsorted(own.layout_of, np.arange(len(own.layouts)))
@@ -182,16 +189,28 @@ def _sizes(problem: Problem, own: Options, known: Mapping[str, tuple[Layout, ...
         held = boxes(known[tensor], problem.devices, reads.shape[2])
         axes = [len(known[tensor]) if t == tensor else 1 for t in inputs]
         for s, d in ((s, d) for s in range(count) for d in range(count) if s != d or d in returning):
-            shared = np.full((len(held), len(reads)), float(problem.graph.tensors[tensor].element_bytes))
-            for k in range(reads.shape[2]):
-                shared *= np.maximum(np.minimum(held[:, None, s, k, 1], reads[None, :, d, k, 1])
-                                     - np.maximum(held[:, None, s, k, 0], reads[None, :, d, k, 0]), 0)
-            if shared.any():
+            shared = _overlap(held[:, s], reads[:, d], float(problem.graph.tensors[tensor].element_bytes))
+            if shared is not None:
                 shared = shared.reshape(*axes, len(reads))
                 if s == d:
                     shared = shared * returning[d]
                 total[s, d] = total[s, d] + shared if (s, d) in total else shared
     return total
+
+
+def _overlap(held: Ints, reads: Ints, element_bytes: float) -> Floats | None:
+    """Bytes that each held region (rows) and each region read (columns) have in common; None where there are none."""
+    rows, columns = np.flatnonzero(held[:, 0, 1]), np.flatnonzero(reads[:, 0, 1])
+    if not len(rows) or not len(columns):
+        return None
+    common = np.full((len(rows), len(columns)), element_bytes)
+    for (start, stop), (first, last) in zip(np.moveaxis(held[rows], 0, 2), np.moveaxis(reads[columns], 0, 2), strict=True):
+        common *= np.maximum(np.minimum(stop[:, None], last) - np.maximum(start[:, None], first), 0)
+    if not common.any():
+        return None
+    found = np.zeros((len(held), len(reads)))
+    found[np.ix_(rows, columns)] = common
+    return found
 
 
 def _returning(problem: Problem, own: Options, known: Mapping[str, tuple[Layout, ...]],
@@ -215,7 +234,7 @@ def _returning(problem: Problem, own: Options, known: Mapping[str, tuple[Layout,
     return found
 
 
-def _costs(problem: Problem, own: Options, sizes: Mapping[tuple[int, int], Floats], chosen: Ints, reducer: int,
+def _costs(problem: Problem, own: Options, transfers: Mapping[tuple[int, int], Transfers], chosen: Ints, reducer: int,
            shape: tuple[int, ...], fused: Floats) -> tuple[Floats, Floats]:
     """Latency and energy of the columns that share a reducer (-1: none)."""
     full = (*shape, len(chosen))
@@ -224,10 +243,10 @@ def _costs(problem: Problem, own: Options, sizes: Mapping[tuple[int, int], Float
     for d, target in enumerate(problem.devices):
         arrived, fetched = np.zeros(full), np.zeros(full, dtype=np.bool_)
         for s, source in enumerate(problem.devices):
-            size = sizes[s, d][..., chosen] if (s, d) in sizes else np.zeros(())
-            if size.any():
-                busy = size > 0
-                seconds, spent = _transfers(problem, source, target, size, busy)
+            if (s, d) not in transfers:
+                continue
+            busy, seconds, spent = (a[..., chosen] for a in transfers[s, d])
+            if busy.any():
                 joules += spent
                 added += seconds
                 fetched |= busy
@@ -260,9 +279,11 @@ def _summed(problem: Problem, own: Options, chosen: Ints, reducer: int, done: Se
     return latency, joules + own.reduce_j[chosen]
 
 
-def _transfers(problem: Problem, source: str, target: str, size: Floats, busy: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    seconds, joules = problem.transfer(source, target, size.ravel())
-    return np.where(busy, seconds.reshape(size.shape), 0.0), np.where(busy, joules.reshape(size.shape), 0.0)
+def _transfers(problem: Problem, source: str, target: str, size: Floats) -> Transfers:
+    busy = size > 0
+    seconds, joules = np.zeros(size.shape), np.zeros(size.shape)
+    seconds[busy], joules[busy] = problem.transfer(source, target, size[busy])
+    return busy, seconds, joules
 
 
 def _occupy(lanes: dict[str, Floats], names: Sequence[str], busy: NDArray[np.bool_], seconds: Floats, ready: Floats) -> Floats:

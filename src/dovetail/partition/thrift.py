@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import options
@@ -41,7 +41,7 @@ def spare(problem: Problem, assignment: Assignment, judged: Evaluation, ceiling:
         used, value = area(problem, judged), judged.objective
         tried = [(area(problem, e), i, name, split, e)
                  for i, (name, split) in enumerate(_moves(problem, chosen, judged))
-                 if (e := evaluate(problem, {**chosen, name: split})).feasible and e.objective <= ceiling]
+                 if (e := reevaluate(problem, chosen, judged, name, split)).feasible and e.objective <= ceiling]
         worth = [t for t in tried
                  if used - t[0] >= max(MIN_SAVING, RATE * (t[4].objective - value) / start.objective)]
         if not worth:

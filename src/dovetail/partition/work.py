@@ -94,8 +94,11 @@ def output_layout(problem: Problem, node: Node, split: Split) -> Layout:
 
 
 def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int) -> Move:
-    seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
-    return Move(source, target, piece, size_bytes, float(seconds[0]), float(joules[0]), problem.lanes(source, target))
+    key = (source, target, size_bytes)
+    if key not in problem.moved:
+        seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
+        problem.moved[key] = float(seconds[0]), float(joules[0])
+    return Move(source, target, piece, size_bytes, *problem.moved[key], problem.lanes(source, target))
 
 
 def work_of(problem: Problem, node: Node, split: Split, layouts: Mapping[str, Layout]) -> Work:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import floor, log10
+from typing import TypeVar
 
 from dovetail.platform.device import ASSUMED, Device, Link, Platform
 from dovetail.platform.fitted import ROOFLINE, dhm_model, posynomial_model
 
 Row = tuple[str, str, str, str]
+Item = TypeVar("Item", Device, Link)
 
 
 def is_assumed(source: str) -> bool:
@@ -18,19 +22,34 @@ def is_assumed(source: str) -> bool:
 def describe(platform: Platform) -> str:
     """The whole platform as an aligned table; assumed numbers carry a `*`."""
     lines = [f"{platform.name}: {platform.description}", f"host: {platform.host}", ""]
-    for device in platform.devices:
-        lines += [f"{device.name} ({device.kind}): {device.description}", f"  model {device.model}: {model_line(device)}",
+    for device, *more in _alike(platform.devices, lambda d: replace(d, name="")):
+        names = " to ".join([device.name, *(d.name for d in more[-1:])])
+        lines += [f"{names} ({device.kind}): {device.description}", f"  model {device.model}: {model_line(device)}",
                   *_aligned(_device_rows(device)), ""]
-    for link in platform.links:
+    for group in _alike(platform.links, lambda x: replace(x, name="", ends=("", ""))):
+        link, ends = group[0], [" - ".join(x.ends) for x in group]
+        ends = ends if len(ends) < 5 else [*ends[:2], "...", ends[-1]]
+        names = " to ".join([link.name, *(x.name for x in group[1:][-1:])])
         kind = "shared memory" if link.shared_memory else "full duplex" if link.full_duplex else "one direction at a time"
-        lines += [f"link {link.name}: {' - '.join(link.ends)}, {kind}", *_aligned(_link_rows(link)), ""]
+        lines += [f"link {names}: {', '.join(ends)}, {kind}", *_aligned(_link_rows(link)), ""]
     return "\n".join([*lines, "* assumed: neither published nor measured"])
+
+
+def _alike(items: Sequence[Item], nameless: Callable[[Item], object]) -> list[list[Item]]:
+    """Neighbours that differ in their names only, together."""
+    groups: list[list[Item]] = []
+    for item in items:
+        if groups and nameless(groups[-1][0]) == nameless(item):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
 
 
 def model_line(device: Device) -> str:
     """One sentence about the device's cost model: what it rests on and how far it errs."""
     if device.model == ROOFLINE:
-        return f"peak rate, bandwidth and launch time; interval +-{device.parameters['interval_fraction']:.0%}, not measured"
+        return f"peak rate, bandwidth and launch time; interval +-{device.parameters['interval_fraction']:.0%}, no layer measured"
     if device.family is not None:
         hardware = dhm_model(device.model)
         return f"{hardware.source}; area +-{hardware.error:.0%}"
@@ -55,7 +74,15 @@ def _link_rows(link: Link) -> Iterator[Row]:
 
 
 def _row(key: str, value: float, source: str) -> Row:
-    return (key, f"{value:,.0f}" if 1e3 <= value < 1e6 else f"{value:.4g}", "*" if is_assumed(source) else " ", source)
+    return (key, _shown(value), "*" if is_assumed(source) else " ", source)
+
+
+def _shown(value: float) -> str:
+    """Counts in full, other numbers with an exponent that stands for a unit's prefix: 38.4e9, 30e-6."""
+    if value == int(value) and value < 1e7:
+        return f"{value:,.0f}"
+    prefix = 3 * floor(log10(value) / 3)
+    return f"{value:.4g}" if 0.01 <= value < 1e3 else f"{value / 10.0**prefix:.4g}e{prefix}"
 
 
 def _aligned(rows: Iterator[Row]) -> list[str]:

@@ -17,6 +17,9 @@ from dovetail.platform.schema import Limits, Table
 ROOFLINE = "roofline"
 """The model that needs no file: peak rate, efficiency, bandwidth and launch time are parameters of the device."""
 
+DHM = "dhm"
+"""The formula of models of directly mapped hardware."""
+
 MODEL_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     ROOFLINE: ("peak_flop_per_s", "efficiency", "bandwidth_bytes_per_s", "launch_s", "interval_fraction"),
     "tx2-cpu": ("bandwidth_bytes_per_s", "launch_s"),
@@ -107,6 +110,12 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
 
 
+@lru_cache(maxsize=32)
+def formula_of(name: str) -> str:
+    """What kind of model a name stands for: `roofline`, `posynomial` (processors) or `dhm` (FPGAs)."""
+    return ROOFLINE if name == ROOFLINE else _table(name).choice("formula", ("posynomial", DHM))
+
+
 def _table(name: str) -> Table:
     file = resources.files("dovetail.platform") / "models" / f"{name}.toml"
     return Table(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
@@ -158,7 +167,7 @@ def parse_dhm(table: Table) -> DhmModel:
     """A checked hardware model from the entries of its file."""
     table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "error", "clock_error",
                       "coefficients"))
-    table.choice("formula", ["dhm"])
+    table.choice("formula", [DHM])
     entries = table.table("coefficients")
     entries.check_keys(tuple(DHM_COEFFICIENTS))
     found = {key: entries.number(key, limits) for key, limits in DHM_COEFFICIENTS.items()}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import PlatformError
 from dovetail.platform.device import Device, Kind, Link, Platform
-from dovetail.platform.fitted import MODEL_PARAMETERS, ROOFLINE, model_names
+from dovetail.platform.fitted import DHM, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
+from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
 from dovetail.platform.schema import Limits, Table, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
 
@@ -34,32 +37,49 @@ LINK_LIMITS: Mapping[str, Limits] = {
 RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
     "cyclone10gx": ("alm", "m20k", "dsp", "register"),
     "ecp5": ("lut4", "register", "bram", "dsp"),
+    "xcu": ("lut", "register", "bram36", "dsp"),
+    "xcup": ("lut", "register", "bram36", "dsp"),
 }
 """What each FPGA family counts; a board must state all of them."""
+NAME = "[A-Za-z][A-Za-z0-9_-]*"
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
 
 
 def platform_names() -> tuple[str, ...]:
-    """Names of the boards that come with Dovetail."""
+    """Names of the boards that come with Dovetail; one ending in `:N` wants a number there, see `example_of`."""
+    return tuple(sorted([THIS_MACHINE, *(name + MARK if REPEAT in board else name for name, board in _shipped().items())]))
+
+
+def example_of(name: str) -> str:
+    """A name that loads: `fic:2` for `fic:N`, any other as it is."""
+    return name.removesuffix(MARK) + ":2" if name.endswith(MARK) else name
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Mapping[str, Mapping[str, Any]]:
+    """The entries of every shipped board file by its name."""
     boards = resources.files("dovetail.platform") / "boards"
-    return tuple(sorted([THIS_MACHINE, *(f.name.removesuffix(".toml") for f in boards.iterdir() if f.name.endswith(".toml"))]))
+    return {file.name.removesuffix(".toml"): _entries(file.name, file.read_bytes())
+            for file in boards.iterdir() if file.name.endswith(".toml")}
 
 
 def load_platform(name_or_path: str) -> Platform:
-    """A shipped board by name, `this-machine`, or any board file by its path."""
+    """A shipped board by name, `this-machine`, or any board file by its path; a count may follow as in `fic:4`."""
     if name_or_path == THIS_MACHINE:
         return _platform(Table(f"platform {THIS_MACHINE}", this_machine_entries()))
-    if name_or_path.endswith(".toml") or "/" in name_or_path:
-        path = Path(name_or_path)
+    name, count = split_count(name_or_path)
+    if name.endswith(".toml") or "/" in name:
+        path = Path(name)
         if not path.is_file():
             raise PlatformError(f"platform {name_or_path}: no such file; "
                                 f"give a board file or one of {', '.join(platform_names())}")
-        return _parse(name_or_path, path.read_bytes())
-    if name_or_path not in platform_names():
+        entries, where = _entries(name, path.read_bytes()), name
+    elif name in _shipped():
+        entries, where = _shipped()[name], f"{name}.toml"
+    else:
         raise PlatformError(f"platform {name_or_path}: unknown{suggestion(name_or_path, platform_names())}; "
                             f"known are {', '.join(platform_names())}, or give the path of a board file (.toml)")
-    file = resources.files("dovetail.platform") / "boards" / f"{name_or_path}.toml"
-    return _parse(file.name, file.read_bytes())
+    return _platform(Table(where, written_out(name, count, Table(where, entries))))
 
 
 def platform_from_dict(entries: Mapping[str, Any]) -> Platform:
@@ -73,12 +93,11 @@ def platform_to_dict(platform: Platform) -> dict[str, Any]:
             "device": [_device_entries(d) for d in platform.devices], "link": [_link_entries(x) for x in platform.links]}
 
 
-def _parse(where: str, content: bytes) -> Platform:
+def _entries(where: str, content: bytes) -> Mapping[str, Any]:
     try:
-        entries = tomllib.loads(content.decode("utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise PlatformError(f"{where}: not readable as TOML: {problem}") from problem
-    return _platform(Table(where, entries))
 
 
 def _platform(table: Table) -> Platform:
@@ -91,6 +110,9 @@ def _platform(table: Table) -> Platform:
         if names.count(name) > 1:
             table.fail(f"two devices named {name}; names must differ")
     links = tuple(_link(t, names) for t in table.tables("link"))
+    for link in links:
+        if sum(x.name == link.name for x in links) > 1:
+            table.fail(f"two links named {link.name}; names must differ")
     platform = Platform(table.text("name"), table.text("description"), table.choice("host", names), devices, links)
     for name in names:
         platform.route(platform.host, name)
@@ -110,19 +132,42 @@ def _device(table: Table) -> Device:
     if numbers["busy_power_w"] < numbers["idle_power_w"]:
         table.fail(f"key busy_power_w is {numbers['busy_power_w']:g} W, below idle_power_w {numbers['idle_power_w']:g} W; "
                    "busy must be at least idle")
-    family = None
-    if kind is Kind.FPGA:
-        if "family" not in table.values or "clock_hz" not in table.values:
-            table.fail("an fpga needs the keys family and clock_hz")
-        family = table.choice("family", list(RESOURCE_KEYS))
+    family = _family(table, kind, model)
     area = table.table("resources")
     area.check_keys(RESOURCE_KEYS[family] if family else ())
     parameters = table.table("parameters")
     parameters.check_keys(MODEL_PARAMETERS.get(model, ()))
     return Device(
-        table.text("name"), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
+        _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources)
+
+
+def _family(table: Table, kind: Kind, model: str) -> str | None:
+    """The family of an FPGA, None elsewhere; the model must be one of that kind and count that family's resources."""
+    if kind is not Kind.FPGA:
+        if "family" in table.values:
+            table.fail(f"key family is {table.values['family']!r}; only an fpga has one, this is a {kind}")
+        if formula_of(model) == DHM:
+            processors = [m for m in (ROOFLINE, *model_names()) if formula_of(m) != DHM]
+            table.fail(f"key model is {model!r}, which is hardware; a {kind} takes one of {', '.join(processors)}")
+        return None
+    if "family" not in table.values or "clock_hz" not in table.values:
+        table.fail("an fpga needs the keys family and clock_hz")
+    family = table.choice("family", list(RESOURCE_KEYS))
+    fitting = [m for m in model_names() if formula_of(m) == DHM and {dhm_model(m).logic, dhm_model(m).block} <= set(
+        RESOURCE_KEYS[family])]
+    if model not in fitting:
+        table.fail(f"key model is {model!r}; an fpga of family {family} takes {' or '.join(fitting)}")
+    return family
+
+
+def _name(table: Table) -> str:
+    """A name that can stand in a file name, in Verilog and in `link:from>to`."""
+    name = table.text("name")
+    if not re.fullmatch(NAME, name):
+        table.fail(f"key name is {name!r}; letters, digits, - and _ are possible, a letter first")
+    return name
 
 
 def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str], prefix: str) -> dict[str, float]:
@@ -145,7 +190,7 @@ def _link(table: Table, devices: list[str]) -> Link:
     numbers: dict[str, float] = {}
     for key, limits in LINK_LIMITS.items():
         numbers[key], sources[key] = table.number(key, limits)
-    return Link(table.text("name"), (ends[0], ends[1]), shared_memory=table.flag("shared_memory", False),
+    return Link(_name(table), (ends[0], ends[1]), shared_memory=table.flag("shared_memory", False),
                 full_duplex=table.flag("full_duplex", True), sources=sources, **numbers)
 
 

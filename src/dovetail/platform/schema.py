@@ -46,7 +46,8 @@ class Table:
         known = [*required, *optional]
         for key in self.values:
             if key not in known:
-                self.fail(f"unknown key {key}{suggestion(key, known)}; allowed are {', '.join(known)}")
+                self.fail(f"unknown key {key}{suggestion(key, known)}; "
+                          + (f"allowed are {', '.join(known)}" if known else "no key is possible here"))
         for key in required:
             if key not in self.values:
                 self.fail(f"key {key} is missing; needed are {', '.join(required)}")
@@ -98,4 +99,6 @@ class Table:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, Mapping) for v in value):
             self.fail(f"key {key} is {value!r}; a list of tables, [[{key}]], is needed")
-        return tuple(Table(f"{self.where}, {key} {v.get('name', i)}", v) for i, v in enumerate(value))
+        names = [str(v.get("name", i)) for i, v in enumerate(value)]
+        return tuple(Table(f"{self.where}, {key} {name if name.isprintable() else i}", v)
+                     for i, (name, v) in enumerate(zip(names, value, strict=True)))

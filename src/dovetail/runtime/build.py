@@ -113,7 +113,9 @@ def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:
     values = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
-        assert tensor.scheme is not None
         shape = (count, *tensor.shape[1:])
+        if tensor.scheme is None:
+            values[name] = rng.random(shape).astype(tensor.dtype)
+            continue
         values[name] = rng.integers(tensor.scheme.lo, tensor.scheme.hi + 1, shape).astype(tensor.dtype)
     return values

@@ -33,8 +33,8 @@ class Mismatch:
     tensor: str
     frame: int
     index: tuple[int, ...]
-    expected: int
-    found: int
+    expected: float
+    found: float
     segment: str
     device: str
     backend: str
@@ -106,15 +106,15 @@ def _watch(progress: Progress | None, segment: Segment, part: Part, frames: int)
 
 
 def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Array]:
-    """Float inputs to the integers the graph's input schemes store."""
+    """Float inputs to the integers the graph's input schemes store; inputs that stay floats only change type."""
     stored = {}
     for name in graph.inputs:
         if name not in inputs:
             raise UsageError(f"{where}: no values for input {name}; inputs are {', '.join(graph.inputs)}")
         tensor = graph.tensors[name]
-        assert tensor.scheme is not None
         frames = frames_for(np.asarray(inputs[name]), graph, name, where)
-        stored[name] = quantize(frames.astype(np.float64), tensor.scheme).astype(tensor.dtype)
+        stored[name] = frames.astype(tensor.dtype) if tensor.scheme is None \
+            else quantize(frames.astype(np.float64), tensor.scheme).astype(tensor.dtype)
     return stored
 
 
@@ -124,8 +124,7 @@ def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = N
     found = {}
     for name, x in results.items():
         scheme = build.graph.tensors[name].scheme
-        assert scheme is not None
-        found[name] = dequantize(x.astype(np.float64), scheme).astype(np.float32)
+        found[name] = x if scheme is None else dequantize(x.astype(np.float64), scheme).astype(np.float32)
     return found
 
 
@@ -207,10 +206,12 @@ def _difference(segment: Segment, backend: str, tensor: str, region: tuple[tuple
     if expected.shape != found.shape:
         return Mismatch(tensor, 0, found.shape, expected.size, found.size, segment.name, segment.device, backend, segment.nodes,
                         max(expected.size, found.size), expected.size)
-    wrong = expected.astype(np.int64) != found.astype(np.int64)
+    wrong = expected != found.astype(expected.dtype)
+    if expected.dtype.kind == "f":
+        wrong &= ~(np.isnan(expected) & np.isnan(found))
     if not wrong.any():
         return None
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
     index = tuple(i + start for i, (start, _) in zip(first[1:], region, strict=True))
-    return Mismatch(tensor, first[0], index, int(expected[first]), int(found[first]), segment.name, segment.device, backend,
+    return Mismatch(tensor, first[0], index, expected[first].item(), found[first].item(), segment.name, segment.device, backend,
                     segment.nodes, int(wrong.sum()), wrong.size)

@@ -62,6 +62,26 @@ class _Job:
     write: tuple[str, Region]
 
 
+class _Names:
+    """Names for what lowering makes: readable, the same every time, and never one the network already uses."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {*(n.name for n in graph.nodes), *graph.tensors, *graph.constants}
+        self._made: dict[tuple[str, str, str], str] = {}
+
+    def derive(self, kind: str, name: str, suffix: str) -> str:
+        """The name of the `kind` that `suffix` makes of `name`; without a suffix, the name itself."""
+        if not suffix:
+            return name
+        made, number = f"{name}_{suffix}", 2
+        if (kind, name, suffix) not in self._made:
+            while made in self._taken:
+                made, number = f"{name}_{suffix}_{number}", number + 1
+            self._taken.add(made)
+            self._made[kind, name, suffix] = made
+        return self._made[kind, name, suffix]
+
+
 @dataclass(slots=True)
 class _Group:
     """Jobs that will become one segment."""
@@ -73,10 +93,10 @@ class _Group:
 
 def lower(graph: Graph, assignment: Assignment) -> Program:
     """Turn a quantized graph and its assignment into a program."""
-    tensors = dict(graph.tensors)
+    tensors, names = dict(graph.tensors), _Names(graph)
     jobs: list[_Job] = []
     for node in graph.nodes:
-        jobs += _jobs(graph, node, assignment[node.name], tensors)
+        jobs += _jobs(graph, node, assignment[node.name], tensors, names)
     groups = _group(jobs)
     order = list(TopologicalSorter({i: g.needs for i, g in enumerate(groups)}).static_order())
     counts: dict[str, int] = {}
@@ -84,11 +104,11 @@ def lower(graph: Graph, assignment: Assignment) -> Program:
     for i in order:
         device = groups[i].device
         number = counts[device] = counts.get(device, -1) + 1
-        segments.append(_segment(f"{device}{number}", groups[i], graph, jobs, tensors))
+        segments.append(_segment(f"{device}{number}", groups[i], graph, jobs, tensors, names))
     return Program(graph, tuple(segments), tensors)
 
 
-def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor]) -> list[_Job]:
+def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
     shapes = graph.input_shapes(node)
     if split.axis is None:
         reads = tuple((t, whole(s)) for t, s in zip(node.inputs, shapes, strict=True))
@@ -96,17 +116,18 @@ def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor]) ->
         return [_Job(node.name, split.pieces[0].device, node.name, node, reads, constants,
                      (node.output, whole(graph.shape(node.output))))]
     if split.axis is Axis.INPUT_CHANNELS:
-        return _input_channel_jobs(graph, node, split, tensors)
+        return _input_channel_jobs(graph, node, split, tensors, names)
     jobs = []
     for piece in split.pieces:
         share = node.op.share(split.axis, piece.start, piece.stop, shapes)
-        jobs.append(_Job(node.name, piece.device, f"{node.name}_{piece.start}_{piece.stop}", replace(node, op=share.op),
-                         tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params),
+        name = names.derive("share", node.name, f"{piece.start}_{piece.stop}")
+        jobs.append(_Job(node.name, piece.device, name, replace(node, op=share.op),
+                         tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params, names),
                          (node.output, share.output)))
     return jobs
 
 
-def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor]) -> list[_Job]:
+def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
     """Partial sums from every piece, then their reduction on `split.reducer`."""
     if not isinstance(node.op, Conv | Gemm) or split.reducer is None:
         raise UnsupportedError(f"node {node.name}: an input-channel split needs a Conv or Gemm and a reducing device")
@@ -116,21 +137,22 @@ def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[st
     for piece in split.pieces:
         share = node.op.share(split.axis, piece.start, piece.stop, shapes) if split.axis else None
         assert share is not None
-        partial = f"{node.output}_partial_{piece.start}_{piece.stop}"
+        units = f"{piece.start}_{piece.stop}"
+        partial = names.derive("tensor", node.output, f"partial_{units}")
         tensors[partial] = Tensor(partial, shape, scheme)
-        jobs.append(_Job(node.name, piece.device, f"{node.name}_{piece.start}_{piece.stop}",
+        jobs.append(_Job(node.name, piece.device, names.derive("share", node.name, units),
                          replace(node, op=share.op, output=partial, params=node.params[:1]),
-                         tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params),
+                         tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params, names),
                          (partial, whole(shape))))
     partials = tuple(job.write[0] for job in jobs)
     bias = graph.constants[node.params[1]]
-    reduction = Node(f"{node.name}_reduce", Reduce(node.op.bounds), partials, (bias.name,), node.output)
+    reduction = Node(names.derive("share", node.name, "reduce"), Reduce(node.op.bounds), partials, (bias.name,), node.output)
     jobs.append(_Job(node.name, split.reducer, reduction.name, reduction, tuple((p, whole(shape)) for p in partials), (bias,),
                      (node.output, whole(shape))))
     return jobs
 
 
-def _cut(graph: Graph, node: Node, regions: tuple[Region, ...]) -> tuple[Constant, ...]:
+def _cut(graph: Graph, node: Node, regions: tuple[Region, ...], names: _Names) -> tuple[Constant, ...]:
     cut = []
     for name, region in zip(node.params, regions, strict=False):
         constant = graph.constants[name]
@@ -138,15 +160,15 @@ def _cut(graph: Graph, node: Node, regions: tuple[Region, ...]) -> tuple[Constan
             cut.append(constant)
             continue
         scheme = constant.scheme.cut(region) if constant.scheme else None
-        cut.append(Constant(_region_name(name, region, constant.array.shape), constant.array[slices(region)], scheme))
+        cut_name = names.derive("constant", name, _region_suffix(region, constant.array.shape))
+        cut.append(Constant(cut_name, constant.array[slices(region)], scheme))
     return tuple(cut)
 
 
-def _region_name(name: str, region: Region, shape: Shape) -> str:
+def _region_suffix(region: Region, shape: Shape) -> str:
     """A readable name for a region: only the dimensions that are cut appear."""
-    parts = [f"d{i}_{start}_{stop}" for i, ((start, stop), d) in enumerate(zip(region, shape, strict=True))
-             if (start, stop) != (0, d)]
-    return "_".join([name, *parts])
+    return "_".join(f"d{i}_{start}_{stop}" for i, ((start, stop), d) in enumerate(zip(region, shape, strict=True))
+                    if (start, stop) != (0, d))
 
 
 def _group(jobs: list[_Job]) -> list[_Group]:
@@ -188,7 +210,8 @@ def _depends(groups: list[_Group], start: int, target: int) -> bool:
     return False
 
 
-def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: Mapping[str, Tensor]) -> Segment:
+def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: Mapping[str, Tensor],
+             naming: _Names) -> Segment:
     produced = {job.write for job in group.jobs}
     members = {id(job) for job in group.jobs}
     outside = [read for job in jobs if id(job) not in members for read in job.reads]
@@ -199,10 +222,10 @@ def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: 
     for job in group.jobs:
         names = []
         for tensor, region in job.reads:
-            names.append(_local(tensors[tensor], region, local))
+            names.append(_local(tensors[tensor], region, local, naming))
             if (tensor, region) not in produced:
                 reads.setdefault((tensor, region), Binding(names[-1], tensor, region))
-        output = _local(tensors[job.write[0]], job.write[1], local)
+        output = _local(tensors[job.write[0]], job.write[1], local, naming)
         constants |= {c.name: c for c in job.constants}
         nodes.append(Node(job.name, job.node.op, tuple(names), tuple(c.name for c in job.constants), output))
         tensor, region = job.write
@@ -213,9 +236,9 @@ def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: 
     return Segment(name, group.device, sub, origins, tuple(reads.values()), tuple(writes))
 
 
-def _local(tensor: Tensor, region: Region, local: dict[str, Tensor]) -> str:
+def _local(tensor: Tensor, region: Region, local: dict[str, Tensor], names: _Names) -> str:
     """Declare a region of a tensor in a segment's graph and return its name there."""
-    name = _region_name(tensor.name, region, tensor.shape)
+    name = names.derive("tensor", tensor.name, _region_suffix(region, tensor.shape))
     scheme = tensor.scheme.cut(region) if tensor.scheme else None
     local[name] = Tensor(name, region_shape(region), scheme)
     return name

@@ -1,0 +1,112 @@
+"""State of one ONNX import: what each value name means so far, and how nodes are added to the graph being read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.errors import ModelError, UnsupportedError
+from dovetail.ir.elementwise import Reshape
+from dovetail.ir.graph import Node, check_finite
+from dovetail.ir.onnx_file import OPSET
+from dovetail.ir.onnx_foreign import check_known, fold, wrap
+from dovetail.ir.opaque import Opaque
+from dovetail.ir.operator import Op
+from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
+
+Attributes = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Reader:
+    """State of one import: what each ONNX value name means so far."""
+
+    where: str
+    opset: int = OPSET
+    wanted: frozenset[str] = frozenset()
+    """Value names that some kept node or the graph's outputs read."""
+    notes: list[str] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    """Initializers and constant nodes by ONNX name; dequantized ones carry a scheme."""
+    alias: dict[str, str] = field(default_factory=dict)
+    """ONNX names that mean another tensor (Identity, Dropout, the two sides of Quantize/Dequantize)."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    schemes: dict[str, Scheme] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    owned: dict[str, Constant] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def tensor(self, name: str) -> str:
+        while name in self.alias:
+            name = self.alias[name]
+        return name
+
+    def shape(self, name: str, node: str) -> Shape:
+        found = self.tensors.get(self.tensor(name))
+        if found is None and name in self.constants:
+            raise UnsupportedError(f"{self.where}: node {node}: input {name!r} is a constant; an activation is expected there")
+        if found is None:
+            raise ModelError(f"{self.where}: node {node} reads {name!r}, which nothing produces before it; "
+                             "the graph is cyclic or incomplete")
+        return found.shape
+
+    def constant(self, name: str, node: str, what: str) -> Constant:
+        if name not in self.constants:
+            raise UnsupportedError(f"{self.where}: node {node}: {what} {name!r} is not a constant; "
+                                   "only constant weights are supported")
+        return self.constants[name]
+
+    def unique(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.names:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.names.add(name)
+        return name
+
+    def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
+        """Append a node; its constants are named after it."""
+        name = self.unique(proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}")
+        shapes = tuple(self.shape(i, name) for i in inputs)
+        owned = []
+        for role, (array, scheme) in params.items():
+            constant = Constant(f"{name}_{role}", array, scheme)
+            check_finite(constant, self.where)
+            self.owned[constant.name] = constant
+            owned.append(constant.name)
+        try:
+            shape = op.infer(shapes)
+        except ModelError as error:
+            raise ModelError(f"{self.where}: node {name}: {error}") from None
+        output = proto.output[0]
+        element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Reshape) else "float32"
+        self.tensors[output] = Tensor(output, shape, None, element)
+        self.nodes.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
+
+    def add_foreign(self, proto: Any) -> None:
+        """Keep a node as it is: fold it where it reads constants only, else one `Opaque` per output that is read."""
+        check_known(proto, self.where)
+        given: list[Tensor | Array] = []
+        for name in filter(None, proto.input):
+            if name in self.constants and self.constants[name].scheme is None:
+                given.append(self.constants[name].array)
+            elif self.tensor(name) in self.tensors:
+                given.append(self.tensors[self.tensor(name)])
+            else:
+                self.shape(name, proto.name)
+        arrays = [g for g in given if not isinstance(g, Tensor)]
+        if len(arrays) == len(given):
+            for name, value in zip(proto.output, fold(proto, arrays, self.opset, self.where), strict=True):
+                if name and value is not None:
+                    self.constants[name] = Constant(name, value)
+            return
+        foreign = wrap(proto, given, self.opset, self.where)
+        moving = tuple(dict.fromkeys(g.name for g in given if isinstance(g, Tensor)))
+        base = proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}"
+        several = sum(1 for o in proto.output if o in self.wanted) > 1
+        for index, (name, result) in enumerate(zip(proto.output, foreign.outputs, strict=True)):
+            if name in self.wanted and result is not None:
+                op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset)
+                self.tensors[name] = Tensor(name, result[0], None, result[1])
+                self.nodes.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))

@@ -1,0 +1,38 @@
+"""Operators Dovetail does not model: kept as the ONNX node they came as, run on the CPU by ONNX Runtime.
+
+They compute in floats. Where a neighbour is quantized, values are dequantized before and quantized after them, so a
+network with operators nobody has heard of still gets a plan, and everything around them still gets hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dovetail.ir.operator import Op
+from dovetail.ir.tensor import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Op):
+    """One output of one foreign node.
+
+    `content` is a serialized ONNX model of that node alone: inputs `x0`, `x1`, … are the tensors it reads, its constants
+    are initializers, its outputs are `y0`, `y1`, …; `index` says which of them this is.
+    """
+
+    operator: str
+    content: bytes = field(repr=False)
+    index: int
+    result: Shape
+    element: str
+    opset: int
+
+    @property
+    def kind(self) -> str:
+        return self.operator
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        return self.result
+
+    def attributes(self) -> str:
+        return "as is, in ONNX Runtime" + (f", output {self.index}" if self.index else "")

@@ -1,0 +1,75 @@
+"""Boards of N equal devices: `fic:4` from the file of `fic:N`.
+
+Such a file has a [repeat] table that names one device and one link of that device to itself. Written out for N, the
+device becomes N devices with a number after the name, the link joins each to the next and, from three on, the last to
+the first; other links to the device lead to the first. N in name and description is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.platform.schema import Limits, Table
+
+REPEAT = "repeat"
+MARK = ":N"
+"""What follows the name of such a board where N is left open."""
+MOST = Limits(1, 64, "devices")
+
+
+def split_count(name: str) -> tuple[str, str | None]:
+    """The name without its count, and the count as it was written: `fic:4` is `fic` and `4`."""
+    base, colon, count = name.rpartition(":")
+    return (base, count) if colon and base and "/" not in count else (name, None)
+
+
+def written_out(board: str, count: str | None, table: Table) -> Mapping[str, Any]:
+    """The entries of a plain board; `board` is how the file was asked for, `count` the text after its colon."""
+    asked = Table(f"platform {board}" if count is None else f"platform {board}:{count}", table.values)
+    if REPEAT not in table.values:
+        if count is not None:
+            asked.fail(f"{board} has no [{REPEAT}] table, so no number of devices can be chosen; write {board}")
+        return table.values
+    repeat = table.table(REPEAT)
+    repeat.check_keys(("device", "link", "most"))
+    most = _most(repeat)
+    such = f"such as {board}:{min(2, most)}"
+    if count is None:
+        asked.fail(f"the number of devices is missing; write {board}{MARK} with N from 1 to {most}, {such}")
+    if not re.fullmatch("[0-9]{1,9}", count) or not 1 <= int(count) <= most:
+        asked.fail(f"N is {count!r}; a whole number from 1 to {most} devices is needed, {such}")
+    return _entries(table, repeat, int(count))
+
+
+def _most(repeat: Table) -> int:
+    most = repeat.plain_number("most", MOST)
+    if most != int(most):
+        repeat.fail(f"key most is {most:g}; a whole number from {MOST} is needed")
+    return int(most)
+
+
+def _entries(table: Table, repeat: Table, count: int) -> dict[str, Any]:
+    devices, links = table.tables("device"), table.tables("link")
+    device = repeat.choice("device", [str(d.values.get("name")) for d in devices])
+    link = repeat.choice("link", [str(x.values.get("name")) for x in links])
+    names = [f"{device}{i}" for i in range(count)]
+    pairs = [(names[i], names[(i + 1) % count]) for i in range(count if count > 2 else count - 1)]
+    written = {key: value for key, value in table.values.items() if key != REPEAT}
+    for key in ("name", "description"):
+        if key in written:
+            written[key] = re.sub(r"\bN\b", str(count), str(written[key]))
+    written["device"] = [{**d.values, "name": name} for d in devices
+                         for name in (names if d.values.get("name") == device else [d.values.get("name")])]
+    written["link"] = []
+    for found in links:
+        ends = found.values.get("ends")
+        if found.values.get("name") != link:
+            first = [names[0] if end == device else end for end in ends] if isinstance(ends, list) else ends
+            written["link"].append({**found.values, "ends": first})
+        elif ends != [device, device]:
+            found.fail(f"key ends is {ends!r}; a link that repeats joins {device!r} to itself: [\"{device}\", \"{device}\"]")
+        else:
+            written["link"] += [{**found.values, "name": f"{link}{i}", "ends": list(pair)} for i, pair in enumerate(pairs)]
+    return written

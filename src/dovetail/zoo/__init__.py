@@ -1,0 +1,7 @@
+"""The papers' networks as ordinary ONNX models with seeded weights; no deep-learning framework is needed."""
+
+from dovetail.zoo.catalogue import Count, build, count, entry, names
+from dovetail.zoo.listing import listing, listing_json
+from dovetail.zoo.table import TABLE, Entry, Published
+
+__all__ = ["TABLE", "Count", "Entry", "Published", "build", "count", "entry", "listing", "listing_json", "names"]

@@ -1,0 +1,107 @@
+"""Every network of the zoo: how to write it, what it counts, and what its authors or its best-known code say it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dovetail.zoo import alexnet, inception, mobilenet, nas, resnet, shufflenet, squeezenet, transformer, vgg, xception
+from dovetail.zoo.network import Net
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure as its source prints it; `tolerance` is what its rounding, or its way of counting, allows (a fraction)."""
+
+    value: float
+    source: str
+    tolerance: float = 0.0
+
+    def agrees_with(self, ours: int) -> bool:
+        return abs(ours - self.value) <= self.tolerance * self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One network at its native size and width.
+
+    `parameters` are trainable numbers (BatchNorm: gamma and beta); `macs` are the multiply-accumulates of its
+    convolutions, fully connected layers and matrix products for one image. `widths` lists the widths that exist
+    where not every one does. `free_batch` tells whether the file takes any number of images at once.
+    """
+
+    name: str
+    title: str
+    write: Callable[[Net, int], str]
+    size: int
+    least_size: int
+    parameters: int
+    macs: int
+    published_parameters: Published
+    published_macs: Published
+    width: float = 1.0
+    widths: tuple[float, ...] | None = None
+    free_batch: bool = True
+
+
+PYTORCHCV = "pytorchcv model table (osmr/imgclsmob)"
+
+
+def _torchvision(count: int) -> Published:
+    return Published(count, "torchvision, num_params of the weights' metadata")
+
+
+def _giga(value: float) -> Published:
+    """A figure of torchvision's GFLOPS column, which counts multiply-accumulates and prints three digits behind the point."""
+    return Published(value * 1e9, "torchvision, GFLOPS of the model page (multiply-accumulates)", 5e-4 / value)
+
+
+_ENTRIES = (
+    Entry("alexnet", "AlexNet, torchvision's form", alexnet.torchvision, 224, 63, 61_100_840, 714_188_480,
+          _torchvision(61_100_840), _giga(0.714)),
+    Entry("alexnet-bn", "AlexNet with BatchNorm, LQ-Nets' form", alexnet.lq_nets, 227, 67, 62_396_104, 1_135_256_096,
+          Published(62_396_104, "summed from the layer list of microsoft/LQ-Nets, alexnet_model.py (no count is published)"),
+          Published(1_135_256_096, "summed from the same layer list at 227x227 (no count is published)")),
+    Entry("vgg16", "VGG16", vgg.vgg16, 224, 32, 138_357_544, 15_470_264_320, _torchvision(138_357_544), _giga(15.47)),
+    Entry("resnet18", "ResNet18", resnet.resnet18, 224, 32, 11_689_512, 1_814_073_344, _torchvision(11_689_512), _giga(1.814)),
+    Entry("resnet50", "ResNet50 (stride in the 3x3)", resnet.resnet50, 224, 32, 25_557_032, 4_089_184_256,
+          _torchvision(25_557_032), _giga(4.089)),
+    Entry("squeezenet1.0", "SqueezeNet 1.0", squeezenet.squeezenet_1_0, 224, 32, 1_248_424, 818_924_576,
+          _torchvision(1_248_424), _giga(0.819)),
+    Entry("squeezenet1.1", "SqueezeNet 1.1", squeezenet.squeezenet_1_1, 224, 32, 1_235_496, 349_151_936,
+          _torchvision(1_235_496), _giga(0.349)),
+    Entry("mobilenet-v1", "MobileNetV1", mobilenet.mobilenet_v1, 224, 32, 4_231_976, 568_740_352,
+          Published(4_231_976, PYTORCHCV), Published(569e6, "Howard et al. 2017, Table 4 (1.0 MobileNet-224)", 0.001)),
+    Entry("mobilenet-v2", "MobileNetV2", mobilenet.mobilenet_v2, 224, 32, 3_504_872, 300_774_272,
+          _torchvision(3_504_872), _giga(0.301)),
+    Entry("mobilenet-v2-0.5", "MobileNetV2, half width", mobilenet.mobilenet_v2, 224, 32, 1_968_680, 97_131_840,
+          Published(1.97e6, "timm model page, mobilenetv2_050 (printed in millions)", 0.005),
+          Published(97e6, "Sandler et al. 2018 and its published checkpoints, width 0.5 at 224", 0.005), width=0.5),
+    Entry("shufflenet-v1", "ShuffleNetV1, 3 groups", shufflenet.shufflenet_v1, 224, 32, 1_865_728, 137_460_672,
+          Published(1_865_728, "pytorchcv, shufflenet_g3_w1"), Published(137e6, "Zhang et al. 2018, Table 1 (g = 3)", 0.005)),
+    Entry("shufflenet-v2", "ShuffleNetV2 1.0x", shufflenet.shufflenet_v2, 224, 32, 2_278_604, 144_907_992,
+          _torchvision(2_278_604), _giga(0.145), widths=tuple(shufflenet.V2_CHANNELS)),
+    Entry("shufflenet-v2-0.5", "ShuffleNetV2 0.5x", shufflenet.shufflenet_v2, 224, 32, 1_366_792, 40_476_448,
+          _torchvision(1_366_792), _giga(0.04), width=0.5, widths=tuple(shufflenet.V2_CHANNELS)),
+    Entry("googlenet", "GoogLeNet without auxiliary classifiers", inception.googlenet, 224, 32, 6_624_904, 1_498_376_192,
+          Published(6_624_904, "torchvision, num_params of the weights without the auxiliary classifiers"), _giga(1.498)),
+    Entry("xception", "Xception", xception.xception, 299, 32, 22_855_952, 8_357_403_496,
+          Published(22_855_952, "Keras, trainable parameters of Xception (22,910,480 with running statistics)"),
+          Published(8_403.63e6, f"{PYTORCHCV}, which also counts BatchNorm", 0.01)),
+    Entry("mnasnet", "MnasNet 1.0 (B1)", nas.mnasnet, 224, 32, 4_383_312, 314_415_872, _torchvision(4_383_312), _giga(0.314)),
+    Entry("proxylessnas-mobile", "ProxylessNAS-mobile", nas.proxylessnas_mobile, 224, 32, 4_080_512, 320_427_584,
+          Published(4_080_512, "pytorchcv, proxylessnas_mobile"),
+          Published(320e6, "mit-han-lab/proxylessnas model table (printed in millions)", 0.005)),
+    Entry("efficientnet-lite0", "EfficientNet-Lite0", nas.efficientnet_lite0, 224, 32, 4_652_008, 385_187_552,
+          Published(4_652_008, "keras-hub, efficientnet_lite0_ra_imagenet"),
+          Published(407e6, "tensorflow/tpu EfficientNet-lite model table, which counts more than products", 0.06)),
+    Entry("ceit-t", "CeiT-T", transformer.ceit_t, 224, 32, 6_356_904, 1_399_412_736,
+          Published(6.4e6, "Yuan et al. 2021, Table 3 (printed in millions)", 0.01),
+          Published(1.2e9, "Yuan et al. 2021, Table 3, without the products inside attention", 0.17),
+          widths=(1.0,), free_batch=False),
+    Entry("cvt-13", "CvT-13", transformer.cvt_13, 224, 32, 19_997_480, 4_566_089_216,
+          Published(20e6, "Wu et al. 2021, Table 3 (printed in millions)", 0.01),
+          Published(4.5e9, "Wu et al. 2021, Table 3 (printed with one digit)", 0.02), widths=(1.0,), free_batch=False),
+)
+
+TABLE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

@@ -1,0 +1,144 @@
+"""Operators nobody models still come in: kept as they are, folded where constant, and whole networks stay exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from dovetail.ir import Add, Conv, GlobalAvgPool, Opaque, Reshape
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics.calibration import synthetic
+from dovetail.numerics.oracle import run_onnx
+from dovetail.numerics.quantize import quantize_graph
+from dovetail.numerics.reference import run_float, run_integer
+from dovetail.pipeline import compile as compile_model
+from dovetail.pipeline import verify_build
+from dovetail.runtime.execute import store
+
+LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))
+
+
+def weights(*shape: int, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def save(path: Path, nodes: Sequence[onnx.NodeProto], shape: list[int], output: tuple[str, list[int]],
+         constants: dict[str, np.ndarray], opset: int = 17) -> Path:
+    graph = helper.make_graph(
+        nodes, "mixed", [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(output[0], TensorProto.FLOAT, output[1])],
+        [numpy_helper.from_array(a, n) for n, a in constants.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Convolutions around HardSwish and squeeze-excite, a transposed Split, and a Softmax tail."""
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["image", "w1"], ["a"], "stem", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        make("HardSwish", ["a"], ["b"], "swish"),
+        make("GlobalAveragePool", ["b"], ["p"], "squeeze"),
+        make("Conv", ["p", "w2"], ["q"], "excite", kernel_shape=[1, 1]),
+        make("Sigmoid", ["q"], ["s"], "gate"),
+        make("Mul", ["b", "s"], ["c"], "scale"),
+        make("Conv", ["c", "w3"], ["d"], "body", pads=[1, 1, 1, 1], kernel_shape=[3, 3], group=4),
+        make("Split", ["d"], ["e", "f"], "halves", axis=1),
+        make("Add", ["e", "f"], ["g"], "join"),
+        make("Shape", ["g"], ["gs"], "shape"),
+        make("Gather", ["gs", "zero"], ["n"], "batch"),
+        make("Unsqueeze", ["n", "first"], ["n1"], "batch1"),
+        make("Concat", ["n1", "rest"], ["target"], "target", axis=0),
+        make("Reshape", ["g", "target"], ["flat"], "flatten"),
+        make("Gemm", ["flat", "w4"], ["logits"], "classes", transB=1),
+        make("Softmax", ["logits"], ["y"], "softmax", axis=1),
+    ]
+    constants = {"w1": weights(4, 2, 3, 3), "w2": weights(4, 4, 1, 1), "w3": weights(4, 1, 3, 3), "w4": weights(5, 2 * 36),
+                 "zero": np.asarray(0, dtype=np.int64), "first": np.asarray([0], dtype=np.int64),
+                 "rest": np.asarray([-1], dtype=np.int64)}
+    return save(tmp_path / "mixed.onnx", nodes, [1, 2, 6, 6], ("y", [1, 5]), constants)
+
+
+def test_foreign_operators_are_kept_and_shape_arithmetic_disappears(mixed: Path) -> None:
+    graph = read_onnx(mixed).graph
+    kinds = [n.op.kind for n in graph.nodes]
+    assert [k for k in kinds if k in ("HardSwish", "Sigmoid", "Mul", "Split", "Softmax")] == [
+        "HardSwish", "Sigmoid", "Mul", "Split", "Split", "Softmax"]
+    assert not {"Shape", "Gather", "Unsqueeze"} & set(kinds)
+    assert {type(n.op) for n in graph.nodes} >= {Conv, Add, GlobalAvgPool, Reshape, Opaque}
+
+
+def test_the_float_meaning_is_kept(mixed: Path) -> None:
+    x = np.random.default_rng(1).random((3, 2, 6, 6), dtype=np.float32)
+    expected = np.concatenate([run_onnx(mixed.read_bytes(), {"image": f[None]})["y"] for f in x])
+    np.testing.assert_allclose(run_float(read_onnx(mixed).graph, {"image": x})["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_quantized_mixture_survives_export_and_equals_onnx_runtime(mixed: Path, tmp_path: Path) -> None:
+    graph = quantize_graph(read_onnx(mixed).graph, synthetic(read_onnx(mixed).graph, 8))
+    assert graph.tensors["y"].scheme is None  # a float tail
+    assert graph.tensors["b"].scheme is not None  # read by typed and foreign operators
+    path = tmp_path / "int8.onnx"
+    path.write_bytes(to_onnx(graph))
+    assert read_onnx(path).graph == graph
+    x = np.random.default_rng(2).random((4, 2, 6, 6), dtype=np.float32)
+    found = np.concatenate([run_onnx(path.read_bytes(), {"image": f[None]})["y"] for f in x])
+    np.testing.assert_array_equal(found, run_integer(graph, store(graph, {"image": x}, "test"))["y"])
+
+
+def test_a_build_with_foreign_operators_runs_on_its_devices_and_is_exact(mixed: Path, tmp_path: Path) -> None:
+    build = compile_model(mixed, "tx2-c10gx", tmp_path / "build", verify=False)
+    outcome = verify_build(build, frames=6)
+    assert outcome.equal, str(outcome.first_mismatch)
+    for node in build.graph.nodes:
+        if isinstance(node.op, Opaque):
+            assert build.plan.assignment[node.name].devices == ("cpu",)
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda p: p.stem)
+def test_the_topologies_of_the_onnx_package_come_in(path: Path) -> None:
+    imported = read_onnx(path)
+    model = onnx.load(path)
+    convs = sum(1 for n in model.graph.node if n.op_type == "Conv")
+    assert sum(1 for n in imported.graph.nodes if isinstance(n.op, Conv)) >= convs
+    assert imported.graph.outputs == tuple(o.name for o in model.graph.output)
+
+
+def test_decomposed_batchnorm_folds_into_its_convolution(tmp_path: Path) -> None:
+    make = helper.make_node
+    nodes = [make("Conv", ["image", "w"], ["a"], "conv", pads=[1, 1, 1, 1]), make("Mul", ["a", "m"], ["b"], "mul"),
+             make("Add", ["b", "o"], ["c"], "add"), make("Relu", ["c"], ["y"], "relu")]
+    constants = {"w": weights(3, 2, 3, 3), "m": weights(3, 1, 1), "o": weights(3, 1, 1, seed=2)}
+    path = save(tmp_path / "bn.onnx", nodes, [1, 2, 5, 5], ("y", [1, 3, 5, 5]), constants)
+    graph = read_onnx(path).graph
+    assert [n.name for n in graph.nodes] == ["conv"]
+    x = np.random.default_rng(1).random((1, 2, 5, 5), dtype=np.float32)
+    np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 18, 21])
+def test_every_opset_from_nine_to_twenty_one_is_read(tmp_path: Path, opset: int) -> None:
+    make = helper.make_node
+    mean = make("ReduceMean", ["a"], ["p"], "mean", axes=[2, 3], keepdims=1) if opset < 18 \
+        else make("ReduceMean", ["a", "axes"], ["p"], "mean", keepdims=1)
+    clip = make("Clip", ["c"], ["a"], "clip", min=0.0, max=6.0) if opset < 11 else make("Clip", ["c", "lo", "hi"], ["a"], "clip")
+    nodes = [make("Conv", ["image", "w"], ["c"], "conv"), clip, mean, make("Flatten", ["p"], ["f"], "flat"),
+             make("Gemm", ["f", "v", "o"], ["g"], "fc", transB=1), make("Softmax", ["g"], ["y"], "softmax", axis=1)]
+    constants = {"w": weights(4, 2, 3, 3), "v": weights(3, 4), "o": weights(3, seed=4)}
+    if opset >= 11:
+        constants |= {"lo": np.asarray(0, np.float32), "hi": np.asarray(6, np.float32)}
+    if opset >= 18:
+        constants["axes"] = np.asarray([2, 3], dtype=np.int64)
+    path = save(tmp_path / "m.onnx", nodes, [1, 2, 6, 6], ("y", [1, 3]), constants, opset)
+    graph = read_onnx(path).graph
+    assert [n.op.kind for n in graph.nodes] == ["Conv", "GlobalAvgPool", "Reshape", "Gemm", "Softmax"]
+    x = np.random.default_rng(1).random((1, 2, 6, 6), dtype=np.float32)
+    np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
