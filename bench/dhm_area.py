@@ -102,9 +102,9 @@ def scores(rows: list[dict[str, float]], target: list[float], names: list[str]) 
     fitted = relative_fit(rows, target)
     inside = [abs(predicted(fitted, r) / t - 1) for r, t in zip(rows, target, strict=True)]
     unseen = {name: error for name, error in zip(names, left_out(rows, target), strict=True) if error is not None}
-    worst = max(unseen, key=lambda name: unseen[name])
+    worst, known = max(unseen, key=lambda name: unseen[name]), list(unseen.values())
     return {"fitted": fitted, "in_sample_mean": float(np.mean(inside)), "in_sample_largest": float(np.max(inside)),
-            "left_out_mean": float(np.mean(list(unseen.values()))), "left_out_p90": float(np.quantile(list(unseen.values()), 0.9)),
+            "left_out_mean": float(np.mean(known)), "left_out_p90": float(np.quantile(known, 0.9)),
             "left_out_largest": unseen[worst], "left_out_worst_layer": worst}
 
 

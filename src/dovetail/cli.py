@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dovetail import console
 from dovetail.errors import DovetailError, InfeasibleError, UsageError
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.solve import SOLVERS
@@ -28,19 +28,21 @@ Command = Callable[[argparse.Namespace], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 done, 1 ran but the answer is no, 2 bad input or missing tool, 130 interrupted."""
+    console.prepare()
     options = parser().parse_args(arguments)
     try:
         command: Command = options.command
-        return command(options)
+        code = command(options)
+        console.flush()
+        return code
     except DovetailError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("dovetail: interrupted; nothing half-written was left behind", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        return console.abandon(error)
     except MemoryError:
         print("dovetail: out of memory; use a smaller model or fewer frames", file=sys.stderr)
         return 2
@@ -111,6 +113,24 @@ def parser() -> argparse.ArgumentParser:
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
     _json(synth)
 
+    zoo = add("zoo", _zoo, "the papers' networks as ONNX with seeded weights; without a name, the table",
+              "dovetail zoo mobilenet-v2 --size 96 -o m.onnx")
+    zoo.add_argument("name", nargs="?", help="a network; without it, all with parameters, MACs and their sources")
+    zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
+    zoo.add_argument("--size", type=int, help="side of the image in pixels (default: the network's own)")
+    zoo.add_argument("--width", type=float, help="multiplies channel counts (default: the network's own)")
+    zoo.add_argument("--no-bn", action="store_true", help="biases in place of BatchNorm")
+    zoo.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
+    _json(zoo)
+
+    evaluate = add("evaluate", _evaluate, "accuracy on labelled data: float model, its integers, and a build's devices",
+                   "dovetail evaluate model.onnx --data test.npz --calibration train.npz --build build/model")
+    _model(evaluate)
+    _numbers(evaluate)
+    evaluate.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
+    evaluate.add_argument("--build", type=Path, help="a build folder of the same model, run on its devices as well")
+    _json(evaluate)
+
     report = add("report", _report, "render the build's HTML report again from what is known by now",
                  "dovetail report build/model")
     report.add_argument("build", type=Path, help="a build folder")
@@ -164,9 +184,9 @@ def _emit(target: str | None, document: object, text: Callable[[], str]) -> None
     if target is None:
         print(text())
         return
-    content = json.dumps(document, indent=1) + "\n"
+    content = json.dumps(document, indent=1, allow_nan=False) + "\n"
     if target == "-":
-        sys.stdout.write(content)
+        print(content, end="")
     else:
         replace_text(target, content)
 
@@ -337,6 +357,33 @@ def _synth(options: argparse.Namespace) -> int:
     pipeline.write_report(build)
     _emit(options.json, results, lambda: terminal.synthesis_table(results, build))
     return 0
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    from dovetail import zoo
+    from dovetail.files import replace_bytes
+    if options.name is None:
+        _emit(options.json, zoo.listing_json(), zoo.listing)
+        return 0
+    name = zoo.entry(options.name).name
+    if options.output is None:
+        raise UsageError(f"zoo {name}: nowhere to write it; add -o {name}.onnx")
+    form = {"size": options.size, "width": options.width, "batch_norm": not options.no_bn}
+    replace_bytes(options.output, zoo.build(name, seed=options.seed, **form))
+    count = zoo.count(name, **form)
+    print(f"{options.output}: {name}, {count.parameters:,} parameters, {count.macs / 1e6:,.1f} M MACs")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    build = None if options.build is None else load_build(options.build)
+    with _progress() as progress:
+        found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
+                                        _shapes(options), progress)
+    _emit(options.json, found, lambda: terminal.accuracy_line(found))
+    return 1 if found["build_equals_int8"] is False else 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ from dovetail.platform.load import load_platform, platform_to_dict
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import execute
+from dovetail.runtime import accuracy, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
 from dovetail.schedule.list_schedule import schedule
@@ -270,6 +270,27 @@ def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
 def _commands(build: Build) -> Sequence[str]:
     name = build.manifest["model"]["file"]
     return (f"dovetail compile {name} -p {build.platform.name} -o build/", "dovetail verify build/", "dovetail synth build/")
+
+
+def evaluate_model(model: str | Path, data: str | Path, calibration: str | Path | None = None, bits: int = 8,
+                   build: Build | None = None, shapes: Mapping[str, Shape] | None = None,
+                   progress: Progress = silent) -> dict[str, Any]:
+    """Accuracy on labelled data: float (None for a model that is quantized already), integers, and a build's devices."""
+    numbers = decide_numbers(model, calibration, bits, shapes, progress)
+    graph = numbers.graph if build is None else build.graph
+    images, labels = accuracy.load_labelled(data, graph)
+    source = numbers.imported.graph
+    integers = accuracy.integer_scores(graph, images, progress)
+    calibrated = numbers.samples.source if build is None else build.manifest["quantization"]["calibration"]
+    found: dict[str, Any] = {
+        "images": len(labels), "calibration": calibrated,
+        "float": None if source.quantized else accuracy.right(accuracy.float_scores(source, images, progress), labels),
+        "int8": accuracy.right(integers, labels), "build": None, "build_equals_int8": None,
+    }
+    if build is not None:
+        scores = accuracy.build_scores(build, images, progress)
+        found |= {"build": accuracy.right(scores, labels), "build_equals_int8": bool(np.array_equal(scores, integers))}
+    return found
 
 
 def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:

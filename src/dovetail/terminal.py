@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cost.costs import why_not
 from dovetail.ir import Graph
+from dovetail.partition.baselines import BASELINES
 from dovetail.partition.plan import NodeCost, Plan, Split, Status
 from dovetail.platform.load import load_platform
 from dovetail.report.units import joules, objective, percent, seconds
 from dovetail.runtime.build import Build
 
+NARROWEST = 40
+"""Characters below which a column of sentences moves to lines of its own."""
 INSPECTION_BOARD = "tx2-c10gx"
 """The board whose CPU, GPU and FPGA stand for their kinds in `inspect`."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Columns as wide as their contents; the last one is cut at the terminal's width."""
-    everything = [list(head), *map(list, rows)]
+    """Columns as wide as their contents; where the last has no room beside the others, it stands below its row."""
+    limit = max(20, shutil.get_terminal_size((160, 24)).columns)
+    everything = [[shortened(row[0], max(12, limit // 3)), *row[1:]] for row in (head, *rows)]
     widths = [max(len(r[i]) for r in everything) for i in range(len(head))]
-    limit = shutil.get_terminal_size((160, 24)).columns
+    beside = limit - sum(widths[:-1]) - 2 * (len(widths) - 1) >= min(widths[-1], NARROWEST)
+    shown = widths if beside else widths[:-1]
     lines = []
     for row in everything:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, shown, strict=False))]
         line = "  ".join(cells).rstrip()
         lines.append(line if len(line) <= limit else line[:limit - 1] + "…")
-    lines.insert(1, "  ".join("─" * w for w in widths)[:limit])
+        if not beside and row[-1] and row is not everything[0]:
+            lines += textwrap.wrap(row[-1], limit, initial_indent="    ", subsequent_indent="    ")
+    lines.insert(1, "  ".join("─" * w for w in shown)[:limit])
     return "\n".join(lines)
+
+
+def shortened(name: str, width: int) -> str:
+    """A long name without its middle: both ends tell layers apart."""
+    return name if len(name) <= width else f"{name[:(width - 1) // 2]}…{name[len(name) - width // 2:]}"
 
 
 def inspection(graph: Graph) -> dict[str, Any]:
@@ -88,7 +101,7 @@ def plan_table(graph: Graph, plan: Plan) -> str:
               for device, found in plan.resources.items() for name, (used, limit) in found.items() if used > 0]
     known = ", ".join(f"{name} {objective(value, plan.goal)}" for name, value in plan.baselines.items() if value is not None)
     absent = ", ".join(name for name, value in plan.baselines.items() if value is None)
-    lines.append(f"  alone or simpler: {known}" + (f"; not possible: {absent}" if absent else ""))
+    lines.append(f"  alone or simpler: {known}" + (f"; not possible within the limits: {absent}" if absent else ""))
     if any(cost.extrapolated for cost in plan.nodes):
         lines.append("  * extrapolated: outside the box the device model was fitted in")
     lines += [f"  {note}" for note in plan.notes]
@@ -105,7 +118,8 @@ def verdict(plan: Plan) -> str:
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
     return {"schema": 1, "objective": None, "goal": goal, "lower_bound": None, "gap": None, "status": "infeasible",
-            "solver": solver, "makespan_s": None, "baselines": {}, "assignment": {}, "resources": {}, "reason": reason}
+            "solver": solver, "makespan_s": None,
+            "baselines": dict.fromkeys(BASELINES), "assignment": {}, "resources": {}, "reason": reason}
 
 
 def verification_line(outcome: Mapping[str, Any]) -> str:
@@ -114,6 +128,17 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
         return (f"bit-exact: {outcome['tensors_compared']} boundary tensors, {outcome['elements_compared']:,} integers over "
                 f"{outcome['frames']} frames; {backends}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
+
+
+def accuracy_line(found: Mapping[str, Any]) -> str:
+    """Fractions of right answers, and whether the build computes what the reference computes."""
+    parts = [f"{name} {found[key]:.4f}" for name, key in (("float", "float"), ("integers", "int8"), ("build", "build"))
+             if found[key] is not None]
+    line = f"accuracy on {found['images']:,} images: {', '.join(parts)} (calibration: {found['calibration']})"
+    if found["build_equals_int8"] is None:
+        return line
+    verb = "equals the integer reference on every output bit" if found["build_equals_int8"] else "DIFFERS from the reference"
+    return f"{line}\nthe build {verb}"
 
 
 def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -196,3 +197,37 @@ def test_an_unwritable_cache_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "file"))
     with pytest.raises(ToolError, match=r"^cache .*: cannot be written, .*; set DOVETAIL_CACHE to another folder$"):
         cached("kind", "key", lambda folder: None)
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_text("res"), Path.unlink, lambda file: file.write_text("Result")])
+def test_a_damaged_result_is_made_again(cache, damage):
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        (folder / "file").write_text("result")
+
+    folder, _ = cached("kind", "key", make)
+    damage(folder / "file")
+    again, was_there = cached("kind", "key", make)
+    assert (again / "file").read_text() == "result"
+    assert not was_there
+    assert len(made) == 2
+
+
+def test_a_full_disk_ends_in_a_sentence(cache):
+    def make(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(ToolError, match="No space left on device; make room there or set DOVETAIL_CACHE"):
+        cached("kind", "key", make)
+
+
+def test_what_a_killed_process_left_half_made_is_swept_up_after_a_day(cache):
+    old, new = cache / "kind" / ".making-old", cache / "kind" / ".making-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    cached("kind", "key", lambda folder: None)
+    assert not old.exists()
+    assert new.exists()

@@ -99,6 +99,6 @@ def test_too_many_live_tensors_fall_back_to_a_true_bound(monkeypatch: pytest.Mon
 
 def test_an_impossible_latency_names_the_limit_and_by_how_much() -> None:
     problem = world("chain", 1, KINDS[0], 20.0)
-    message = r"latency: every plan needs at least .* s, 1e-06 s allowed, .* s too much; raise the limit"
+    message = r"latency: every plan .* needs at least .* ms, 0.001 ms allowed, .* ms too much; raise the limit"
     with pytest.raises(InfeasibleError, match=message):
         plan(problem.graph, problem.platform, costs=problem.costs, max_latency_s=1e-6)

@@ -96,7 +96,7 @@ def test_unknown_options_are_refused() -> None:
 def test_every_node_says_why() -> None:
     found = plan(chain(4), platform(1), costs=Synthetic(1))
     assert all(n.why for n in found.nodes)
-    assert any(" less, but it needs " in n.why and " left" in n.why for n in found.nodes), [n.why for n in found.nodes]
+    assert any(" less in all, but it needs " in n.why and " left" in n.why for n in found.nodes), [n.why for n in found.nodes]
     alone = plan(chain(1), platform(1, (Kind.CPU, Kind.FPGA)), costs=Synthetic(1, refuse=1.0))
     assert alone.nodes[0].why.endswith("fpga cannot: Conv has no engine")
     assert alone.assignment["n0"] == whole_on("cpu")

@@ -10,7 +10,8 @@ import pytest
 
 from dovetail.cost import costs_of
 from dovetail.errors import PlatformError
-from dovetail.fpga.synthesize import FAMILIES
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.synthesize import FAMILIES, synthesize
 from dovetail.ir import RELU, Conv, Graph, MaxPool, Window
 from dovetail.partition.solve import plan
 from dovetail.platform import Kind, describe, load_platform, platform_from_dict, platform_names, platform_to_dict
@@ -194,3 +195,15 @@ def test_a_larger_share_never_needs_less_area(family: str) -> None:
     costs = costs_of(graph, node, axis, np.zeros_like(stops), stops, device)
     assert costs is not None
     assert all(np.all(np.diff(values) >= 0) for values in costs.resources.values())
+
+
+def test_area_planned_for_ultrascale_is_that_of_synthesis_within_the_stated_error() -> None:
+    net = Net(3)
+    graph = quantized(net.graph(net.add(Conv(6, Window((3, 3), pads=(1, 1, 1, 1)), 1, RELU), net.input((1, 2, 40, 40)))))
+    device = load_platform("kcu105").device("fpga")
+    costs = costs_of(graph, graph.nodes[0], None, np.array([0]), np.array([1]), device)
+    assert costs is not None
+    counted = synthesize(build_design(graph, "layer"), "xcu").resources
+    assert costs.resources["lut"][0] == pytest.approx(counted["lut"], rel=dhm_model(device.model).error)
+    assert costs.resources["register"][0] == pytest.approx(counted["register"], rel=0.25)
+    assert costs.resources["bram36"][0] == pytest.approx(counted["bram36"], abs=0.5)

@@ -209,7 +209,7 @@ def test_every_shipped_model_states_source_and_error(name: str) -> None:
 def test_two_links_of_one_name_are_refused_because_transfers_name_their_link() -> None:
     board = platform_to_dict(load_platform("tx2-c10gx"))
     board["link"][1]["name"] = "memory"
-    with pytest.raises(PlatformError, match="^platform tx2-c10gx: two links named memory; names must differ$"):
+    with pytest.raises(PlatformError, match=r"^platform tx2-c10gx: two links named memory; names must differ$"):
         platform_from_dict(board)
 
 

@@ -97,6 +97,27 @@ def test_a_planted_fault_is_caught_and_its_engine_named(streamed: Build, tmp_pat
     assert f"the engine of {node} is wrong by itself" in str(first)
 
 
+def forget_credits(text: str) -> str:
+    """The engine issues steps whether or not its output FIFO has room."""
+    return re.sub(r"may_step <= credit .*;", "may_step <= 1'd1;", text)
+
+
+def test_a_fault_that_only_back_pressure_shows_is_caught_and_its_engine_named(streamed: Build, tmp_path: Path) -> None:
+    build = planted(streamed, tmp_path, "fpga0_last.v", forget_credits)
+    outcome = verify_build(build, frames=4)
+    assert not outcome.equal
+    assert outcome.first_mismatch is not None
+    assert outcome.first_mismatch.engine == "last"
+
+
+def test_a_fault_between_the_engines_is_told_from_one_inside(streamed: Build, tmp_path: Path) -> None:
+    build = planted(streamed, tmp_path, "fpga0.v", lambda text: re.sub(r"(u_last \([^;]*\.in0_data\()(\w+)", r"\1~\2", text))
+    outcome = verify_build(build, frames=4)
+    assert outcome.first_mismatch is not None
+    assert outcome.first_mismatch.engine is None
+    assert "every engine is right by itself" in str(outcome.first_mismatch)
+
+
 def test_a_design_that_never_answers_is_a_mismatch_and_not_a_hang(streamed: Build, tmp_path: Path) -> None:
     build = planted(streamed, tmp_path, "fpga0.v", lambda text: text.replace("in0_ready = ", "in0_ready = 1'd0 & ", 1))
     outcome = verify_build(build, frames=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,3 +81,29 @@ def test_an_input_channel_split_ends_in_one_reduction() -> None:
     reducing = [n for s in program.segments for n in s.graph.nodes if isinstance(n.op, Reduce)]
     assert [n.name for n in reducing] == ["b_reduce"]
     assert program.tensors["b_out_partial_0_1"].scheme.bits == 32
+
+
+def test_a_name_the_network_uses_already_is_not_given_again() -> None:
+    """`c` cut in two makes `c_0_2`, `c_out_d1_0_2` and `c_weight_d0_0_2`, which are there already."""
+    net = Net(1)
+    x = net.input((1, 4, 5, 5))
+    padded = Window((3, 3), pads=(1, 1, 1, 1))
+    outputs = [net.add(Conv(4, padded), x, name="c")]
+    outputs += [net.add(Conv(2, padded), x, name=name) for name in ("c_0_2", "c_reduce", "c_out_partial_0_2")]
+    graph = quantized(net.graph(*outputs))
+    taken = {"c_0_2_weight": "c_weight_d0_0_2", "c_0_2_bias": "c_bias_d0_0_2", "c_0_2_out": "c_out_d1_0_2",
+             "c_out_partial_0_2_out": "c_out_partial_0_2"}
+    nodes = tuple(replace(n, params=tuple(taken.get(p, p) for p in n.params), output=taken.get(n.output, n.output))
+                  for n in graph.nodes)
+    graph = replace(graph, nodes=nodes, outputs=tuple(n.output for n in nodes),
+                    tensors={taken.get(k, k): replace(t, name=taken.get(k, k)) for k, t in graph.tensors.items()},
+                    constants={taken.get(k, k): replace(c, name=taken.get(k, k)) for k, c in graph.constants.items()})
+    pieces = (Piece("a", 0, 2), Piece("b", 2, 4))
+    for split in (Split(Axis.OUTPUT_CHANNELS, pieces), Split(Axis.INPUT_CHANNELS, pieces, "a")):
+        program = lower(graph, {n.name: whole_on("a") if n.name != "c" else split for n in graph.nodes})
+        frames = np.random.default_rng(0).integers(0, 100, (2, 4, 5, 5)).astype(graph.tensors[x].dtype)
+        found, expected = run_program(program, {x: frames}), run_integer(graph, {x: frames})
+        for tensor in graph.outputs:
+            np.testing.assert_array_equal(found[tensor], expected[tensor])
+        for segment in program.segments:
+            assert len({n.name for n in segment.graph.nodes}) == len(segment.graph.nodes)

@@ -126,7 +126,8 @@ def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stop
         rows = (starts, stops)
         adders = remaining(_between(per_filter, *rows), (stops - starts).astype(np.float64))
     else:
-        per_group = remaining(per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64), np.full(groups, float(filters // groups)))
+        in_group = per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
+        per_group = remaining(in_group, np.full(groups, float(filters // groups)))
         first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, groups))
         rows = (first * (filters // groups), last * (filters // groups))
         adders = _between(per_group, first, last)

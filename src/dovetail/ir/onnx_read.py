@@ -50,9 +50,22 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     if not inputs:
         raise ModelError(f"{path}: the graph has no input; a network needs at least one")
     for node in kept:
-        _read_node(reader, node)
+        try:
+            _read_node(reader, node)
+        except MALFORMED as error:
+            raise ModelError(f"{path}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
+                             "the file is damaged, export the model again") from None
     graph = _finish(reader, model, tuple(inputs))
     return Imported(simplify(graph), sha256, (*notes, *reader.notes))
+
+
+MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, MemoryError,
+             AssertionError)
+"""What NumPy, protobuf and arithmetic raise on attributes and arrays that cannot be; our own refusals pass through."""
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")

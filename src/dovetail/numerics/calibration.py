@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tokenize
+import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +14,10 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
+
+UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError,
+              OverflowError, AttributeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError)
+"""What NumPy and zipfile raise on damaged files (NotImplementedError is a RuntimeError)."""
 
 KEPT_SAMPLES = 64
 """How many samples a build stores for `verify`."""
@@ -65,10 +72,16 @@ def load_arrays(path: Path) -> dict[str, Array]:
     if not path.is_file():
         raise UsageError(f"{path}: no such file; give an .npz with key 'x', one sample per row")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return {"x": loaded} if isinstance(loaded, np.ndarray) else {k: loaded[k] for k in loaded.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"{path}: not a readable .npz or .npy file ({error}); save it with numpy.savez_compressed") from None
+        with warnings.catch_warnings(), path.open("rb") as stream:
+            warnings.simplefilter("ignore")  # what a damaged header makes NumPy suspect is said below
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"x": loaded}
+            with loaded:
+                return {k: loaded[k] for k in loaded.files}
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{path}: not a readable .npz or .npy file ({reason}); save it with numpy.savez_compressed") from None
 
 
 def frames_for(x: Array, graph: Graph, name: str, where: str) -> Array:

@@ -12,8 +12,11 @@ import numpy as np
 
 from dovetail.ir import AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Opaque
 from dovetail.numerics.fixed import integer_bounds
+from dovetail.numerics.reference import accumulator_exponents
 
 FLOAT32_EXACT = 1 << 24
+FLOAT32_EXPONENTS = (-126, 127 - 24)
+"""Exponents an accumulator may have so that neither its unit nor 2**24 of them leave the normal numbers of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,13 @@ def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int
 
 
 def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
-    """Whether any order of float32 additions computes the node exactly (every partial sum below 2**24).
+    """Whether any order of float32 additions computes the node exactly: every partial sum below 2**24, no underflow.
 
     Foreign and float nodes count as exact: ONNX Runtime itself defines what they compute.
     """
     if isinstance(node.op, Opaque) or graph.tensors[node.output].scheme is None:
         return True
+    units = accumulator_exponents(graph, node)
+    if min(units) < FLOAT32_EXPONENTS[0] or max(units) > FLOAT32_EXPONENTS[1]:
+        return False
     return partial_sum_bound(graph, node, ranges) < FLOAT32_EXACT

@@ -17,11 +17,19 @@ from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize,
 
 def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
                    run: Callable[[Mapping[str, Array]], dict[str, Array]]) -> dict[str, Array]:
-    """Run a graph whose foreign nodes fix the batch on one frame after another, and put the results together."""
+    """Run a graph whose batch is fixed on one batch of frames after another, and put the results together.
+
+    The last frame fills up a batch that the frames do not; what it leads to is dropped again.
+    """
     lead = {name: graph.shape(name)[0] if graph.shape(name) else 1 for name in graph.inputs}
-    count = len(inputs[graph.inputs[0]]) // lead[graph.inputs[0]]
-    parts = [run({name: np.asarray(inputs[name])[i * n:(i + 1) * n] for name, n in lead.items()}) for i in range(count)]
-    return {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]}
+    batch, frames = lead[graph.inputs[0]], len(inputs[graph.inputs[0]])
+    count = -(-frames // batch)
+    parts = []
+    for i in range(count):
+        rows = {name: np.minimum(np.arange(i * n, (i + 1) * n), len(inputs[name]) - 1) for name, n in lead.items()}
+        parts.append(run({name: np.asarray(inputs[name])[rows[name]] for name in lead}))
+    joined = {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]}
+    return {name: x[:len(x) * frames // (count * batch)] for name, x in joined.items()}
 
 
 def fixes_batch(graph: Graph) -> bool:

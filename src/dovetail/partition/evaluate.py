@@ -163,7 +163,7 @@ def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float
 
 def _violations(problem: Problem, used: Mapping[str, Mapping[str, float]], latency: float, energy: float) -> tuple[str, ...]:
     limits = [(f"{d} {r}", used[d][r], limit, "") for d, r, limit in problem.budgets]
-    limits += [("latency", latency, problem.max_latency_s, " s")] if problem.max_latency_s is not None else []
-    limits += [("energy", energy, problem.max_energy_j, " J")] if problem.max_energy_j is not None else []
+    limits += [("latency", latency * 1e3, problem.max_latency_s * 1e3, " ms")] if problem.max_latency_s is not None else []
+    limits += [("energy", energy * 1e3, problem.max_energy_j * 1e3, " mJ")] if problem.max_energy_j is not None else []
     return tuple(f"{what}: {found:.6g}{unit} used, {limit:.6g}{unit} allowed, {found - limit:.6g}{unit} too much"
                  for what, found, limit, unit in limits if found > limit * (1 + TOLERANCE))

@@ -22,12 +22,12 @@ class _Local:
     energy_j: float
 
 
-def explain(problem: Problem, assignment: Assignment, judged: Evaluation) -> dict[str, str]:
-    """Node name to sentence, for an assignment and its judgement."""
+def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str) -> dict[str, str]:
+    """Node name to sentence, for an assignment and its judgement; `left_out` says why a better place may be unused."""
     layouts = input_layouts(problem)
     for node in problem.graph.nodes:
         layouts[node.output] = output_layout(problem, node, assignment[node.name])
-    return {n.name: _why(problem, assignment, layouts, n, judged) for n in problem.graph.nodes}
+    return {n.name: _why(problem, assignment, layouts, n, judged, left_out) for n in problem.graph.nodes}
 
 
 def _local(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, split: Split) -> _Local:
@@ -40,7 +40,8 @@ def _local(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layou
                   own.energy_j + sum(c.energy_j for c in others) + home[1])
 
 
-def _why(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, judged: Evaluation) -> str:
+def _why(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, judged: Evaluation,
+         left_out: str) -> str:
     split = assignment[node.name]
     here = _local(problem, assignment, layouts, node, split)
     start = _here(problem, node, split, here.own, work_of(problem, node, split, layouts).fused)
@@ -52,39 +53,35 @@ def _why(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout]
     blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
     if not rivals:
         return "; ".join([start, *blocked])
-    device, there = min(rivals, key=lambda r: _worth(problem, judged, r[1]))
-    return "; ".join([_against(problem, judged, start, split, here, device, there), *blocked])
+    device, there = min(rivals, key=lambda r: _change(problem, judged, here, r[1]))
+    return "; ".join([_against(problem, judged, start, split, here, device, there, left_out), *blocked])
 
 
-def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, device: str, there: _Local) -> str:
+def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, device: str, there: _Local,
+             left_out: str) -> str:
     """The sentence that compares a node's place with the best whole placement elsewhere."""
-    energy = problem.goal is Goal.ENERGY
-    rival = f"{start}; {_rival(device, there, energy)}"
-    if _worth(problem, judged, there) < _worth(problem, judged, here) * (1 - TOLERANCE):
-        less = here.energy_j - there.energy_j if energy else here.latency_s - there.latency_s
-        amount = f", {_shown(less, energy)} less" if problem.goal is not Goal.EDP else ", better by itself"
-        return f"{rival}{amount}, {_binding(problem, device, there, here, judged.resources)}"
-    gain, more = here.own.compute_s - there.own.compute_s, there.latency_s - here.latency_s
-    if split.axis is None and problem.goal is Goal.LATENCY and gain > 0:
-        return f"stays on {split.devices[0]}: transfer {_shown(more + gain, False)} > saving {_shown(gain, False)} on {device}"
-    return rival
+    energy, change = problem.goal is Goal.ENERGY, _change(problem, judged, here, there)
+    rival = f"{start}; on {device} {_cost(there.own, energy)}"
+    amount = "{} energy-delay" if problem.goal is Goal.EDP else _shown(abs(change), energy) + " {}"
+    if change < -TOLERANCE * judged.objective:
+        return f"{rival}, {amount.format('less')} in all, {_binding(problem, device, there, here, judged, left_out)}"
+    gain = here.own.compute_s - there.own.compute_s
+    if split.axis is None and problem.goal is Goal.LATENCY and 0 < gain < there.latency_s - here.latency_s + gain:
+        return (f"stays on {split.devices[0]}: transfer {_shown(change + gain, False)} > "
+                f"saving {_shown(gain, False)} on {device}")
+    return f"{rival}, {amount.format('more') if change > TOLERANCE * judged.objective else 'the same'} in all"
 
 
-def _worth(problem: Problem, judged: Evaluation, local: _Local) -> float:
-    """A local change in the goal's unit; of a product, to first order."""
-    match problem.goal:
-        case Goal.LATENCY:
-            return local.latency_s
-        case Goal.ENERGY:
-            return local.energy_j
-        case Goal.EDP:
-            return local.latency_s * judged.energy_j + local.energy_j * judged.latency_s
+def _change(problem: Problem, judged: Evaluation, here: _Local, there: _Local) -> float:
+    """What moving a node from `here` to `there` adds to the objective, its consumers included."""
+    latency, energy = judged.latency_s + there.latency_s - here.latency_s, judged.energy_j + there.energy_j - here.energy_j
+    return problem.score(latency, energy) - problem.score(judged.latency_s, judged.energy_j)
 
 
 def _shown(value: float, energy: bool) -> str:
     """A time or an energy for people, in the prefix that keeps it short."""
     scale, prefix = next(((k, p) for k, p in ((1e3, "m"), (1e6, "µ")) if abs(value) * k >= 1), (1e9, "n"))
-    return f"{value * scale:.3g} {prefix}{'J' if energy else 's'}" if value else f"0 m{'J' if energy else 's'}"
+    return f"{value * scale:.3g} {prefix}{'J' if energy else 's'}"
 
 
 def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tuple[bool, ...]) -> str:
@@ -102,19 +99,16 @@ def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tupl
 
 
 def _cost(own: NodeCost, energy: bool) -> str:
+    nothing = "nothing to compute"
     if energy:
-        return _shown(own.energy_j, True)
-    return _shown(own.compute_s, False) + (f" + {_shown(own.transfer_s, False)} transfer" if own.transfer_s > 0 else "")
+        return _shown(own.energy_j, True) if own.energy_j > 0 else nothing
+    return (_shown(own.compute_s, False) if own.compute_s > 0 else nothing) + (
+        f" + {_shown(own.transfer_s, False)} transfer" if own.transfer_s > 0 else "")
 
 
-def _rival(device: str, there: _Local, energy: bool) -> str:
-    rest = there.energy_j - there.own.energy_j if energy else there.latency_s - there.own.latency_s
-    after = f", {_shown(rest, energy)} after it" if rest > 0 else ""
-    return f"on {device} {_cost(there.own, energy)}{after}"
-
-
-def _binding(problem: Problem, device: str, there: _Local, here: _Local, used: Mapping[str, Mapping[str, float]]) -> str:
+def _binding(problem: Problem, device: str, there: _Local, here: _Local, judged: Evaluation, left_out: str) -> str:
     """What keeps a node from a place that would be better by itself."""
+    used = judged.resources
     limits = problem.platform.device(device).resources
     for resource, amount in there.own.resources.get(device, {}).items():
         held = here.own.resources.get(device, {}).get(resource, 0.0)
@@ -122,4 +116,4 @@ def _binding(problem: Problem, device: str, there: _Local, here: _Local, used: M
         if amount > left:
             return f"but it needs {quantity(amount)} {resource} of {quantity(max(left, 0.0))} left"
     limited = problem.max_latency_s is not None or problem.max_energy_j is not None
-    return "but a limit on the plan keeps it here" if limited else "left out for its area or not found by this solver"
+    return "but a limit on the plan keeps it here" if limited else left_out

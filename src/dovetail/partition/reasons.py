@@ -37,15 +37,20 @@ def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError |
     return None
 
 
+def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:
+    """The error for one limit; latency and energy are told in the units of the options, ms and mJ."""
+    unit = {"latency": " ms", "energy": " mJ"}.get(name, "")
+    scale = 1e3 if unit else 1.0
+    return InfeasibleError(f"{name}: {who} needs at least {least * scale:.6g}{unit}, {limit * scale:.6g}{unit} allowed, "
+                           f"{(least - limit) * scale:.6g}{unit} too much; raise the limit")
+
+
 def no_plan(net: Network) -> InfeasibleError:
     """The error for limits that cannot be met, alone or together."""
-    units = {"latency": " s", "energy": " J"}
     for limit in net.limits:
         amounts = [net.amounts(k, limit) + 0.0 * net.tables[k].latency_s for k in range(len(net.tables))]
         least = float(completions(net, amounts)[0]) * limit.limit
         if least > limit.limit:
-            unit = units.get(limit.name, "")
-            return InfeasibleError(f"{limit.name}: every plan needs at least {least:.6g}{unit}, {limit.limit:.6g}{unit} allowed, "
-                                   f"{least - limit.limit:.6g}{unit} too much; raise the limit")
+            return missed(limit.name, "every plan", least, limit.limit)
     names = ", ".join(x.name for x in net.limits)
     return InfeasibleError(f"limits {names}: each can be met, but no plan meets all of them together; raise one")

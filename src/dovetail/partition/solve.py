@@ -19,7 +19,7 @@ from dovetail.partition.explain import explain
 from dovetail.partition.narrow import rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import FEW_DEVICES, Problem, partners
-from dovetail.partition.reasons import no_column, no_plan
+from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.tables import Options, options, prune, tabulate
 from dovetail.partition.thrift import spare
 from dovetail.partition.work import Layout, check_split, input_layouts
@@ -143,7 +143,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
-    left to the schedule. `thrift` is the fraction of the objective that may be given up to save limited resources, though
+    left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
     `time_limit_s` counts computing time of this thread, so that other load does not change plans.
     """
@@ -163,18 +163,45 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     first = {name: choose(problem) for name, choose in BASELINES.items()}
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
     known = [(a, e) for a, e in judged.values() if e.feasible]
-    answer, notes = SOLVERS[solver](problem, known, deadline)
+    try:
+        answer, notes = SOLVERS[solver](problem, known, deadline)
+    except InfeasibleError as error:
+        raise _by_how_much(problem, time_limit_s) or error from None
     found = [(a, evaluate(problem, a)) for a in answer.assignments]
     legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
     if not legal:
-        raise _nothing_found(problem, solver, found)
+        raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
-    if thrift > 0:
+    left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
+    if thrift > 0 and solver == "exact":
         ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
-    return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes)
+        left_out = "given up by thrift to save area" if saved.note else left_out
+    sentences = explain(problem, assignment, best, left_out)
+    return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
+                     sentences)
+
+
+def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
+    """Which limit on latency or energy is missed, and by how much: the best without it, within all others."""
+    for limit, freed in ((problem.max_latency_s, replace(problem, goal=Goal.LATENCY, max_latency_s=None)),
+                         (problem.max_energy_j, replace(problem, goal=Goal.ENERGY, max_energy_j=None))):
+        if limit is None:
+            continue
+        name = freed.goal.value
+        try:
+            answer, _ = _exact(freed, [], time.thread_time() + time_limit_s)
+        except InfeasibleError:
+            continue
+        legal = [e.objective for a in answer.assignments if (e := evaluate(freed, a)).feasible]
+        bound = answer.lower_bound * (1 - ROUNDING)
+        if bound > limit:
+            return missed(name, "every plan within the other limits", bound, limit)
+        if legal:
+            return missed(name, "the best plan found within the other limits", min(legal), limit)
+    return None
 
 
 def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleError:
@@ -184,10 +211,9 @@ def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleErr
 
 
 def _finished(problem: Problem, solver: str, assignment: Assignment, best: Evaluation, bound: float,
-              baselines: dict[str, float | None], notes: tuple[str, ...]) -> Plan:
+              baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
     lower = min(bound * (1 - ROUNDING), best.objective)
     proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
-    sentences = explain(problem, assignment, best)
     resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
                  for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
     return Plan(

@@ -245,7 +245,8 @@ def _costs(problem: Problem, own: Options, transfers: Mapping[tuple[int, int], T
         for s, source in enumerate(problem.devices):
             if (s, d) not in transfers:
                 continue
-            busy, seconds, spent = (a[..., chosen] for a in transfers[s, d])
+            busy, seconds, spent = transfers[s, d]
+            busy, seconds, spent = busy[..., chosen], seconds[..., chosen], spent[..., chosen]
             if busy.any():
                 joules += spent
                 added += seconds

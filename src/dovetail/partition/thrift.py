@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dovetail.ir import Node
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables import options
 
 RATE = 5.0
@@ -48,16 +49,35 @@ def spare(problem: Problem, assignment: Assignment, judged: Evaluation, ceiling:
             break
         _, _, name, split, judged = min(worth, key=lambda t: t[:2])
         chosen[name] = split
+        judged = _settle(problem, chosen, judged)
     if judged is start:
         return Saved(assignment, judged, "")
     return Saved(chosen, judged, _sentence(problem, start, judged))
+
+
+def _settle(problem: Problem, chosen: dict[str, Split], judged: Evaluation) -> Evaluation:
+    """Let the others answer a move: whole placements that cost less and take no more area, until none is left."""
+    used, moved = area(problem, judged), True
+    while moved:
+        moved = False
+        for node in problem.graph.nodes:
+            for split in _whole_placements(problem, node):
+                found = reevaluate(problem, chosen, judged, node.name, split) if split != chosen[node.name] else judged
+                if found.feasible and found.objective < judged.objective * (1 - TOLERANCE) and area(problem, found) <= used:
+                    judged, used, moved = found, area(problem, found), True
+                    chosen[node.name] = split
+    return judged
+
+
+def _whole_placements(problem: Problem, node: Node) -> list[Split]:
+    return [s for s in options(problem, node).splits if s.axis is None] if node.name not in problem.fixed else []
 
 
 def _moves(problem: Problem, chosen: Assignment, judged: Evaluation) -> list[tuple[str, Split]]:
     """Whole placements elsewhere for every node that uses a limited resource."""
     users = {c.node for c in judged.nodes if any(amount > 0 for used in c.resources.values() for amount in used.values())}
     return [(node.name, split) for node in problem.graph.nodes if node.name in users
-            for split in options(problem, node).splits if split.axis is None and split != chosen[node.name]]
+            for split in _whole_placements(problem, node) if split != chosen[node.name]]
 
 
 def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
@@ -65,5 +85,6 @@ def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
     saved = [(before.resources[d][r] - after.resources[d][r], r, limit) for d, r, limit in problem.budgets
              if before.resources.get(d, {}).get(r, 0.0) > after.resources.get(d, {}).get(r, 0.0)]
     amount, resource, limit = max(saved, key=lambda s: s[0] / s[2])
-    return (f"thrift: {lost:.2%} of the {problem.goal} given up to save {amount:,.0f} {resource} ({amount / limit:.0%} of the "
+    given = f"{lost:.2%} of the {problem.goal} given up" if lost > 0 else f"the {problem.goal} kept"
+    return (f"thrift: {given} to save {amount:,.0f} {resource} ({amount / limit:.0%} of the "
             "device); --thrift 0 keeps it")
