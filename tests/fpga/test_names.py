@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,10 +58,11 @@ def test_the_wrong_engine_is_named_although_another_has_the_same_identifier() ->
     x = net.add(Conv(2, PADDED, 1, RELU), net.input((1, 2, 5, 5)), name="a/b")
     graph = quantized(net.graph(net.add(Conv(2, PADDED), x, name="a_b")))
     design = build_design(graph, "clash")
-    text = design.files["clash_a_b_2.v"]
-    design.files["clash_a_b_2.v"] = text.replace("wire beat_valid", "wire unused = 1'd0;\nwire beat_valid").replace(  # type: ignore[index]
-        "_clamped;", "_rounded;").replace("in0_data;", "~in0_data;")
-    assert wrong_engine(graph, design, synthetic_integers(graph, 2, 0)) == "a_b"
+    name = "clash_a_b_2.v"
+    wrong = replace(design, files={**design.files, name: design.files[name].replace("pixel <= in0_data;", "pixel <= ~in0_data;")})
+    inputs = synthetic_integers(graph, 2, 0)
+    assert wrong_engine(graph, design, inputs) is None
+    assert wrong_engine(graph, wrong, inputs) == "a_b"
 
 
 def test_a_flat_input_joined_with_a_flattened_map_streams_like_the_map() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.cpu.executor import CpuPart
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Clamp, Conv, Graph, MaxPool, Scheme, Window
+from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
@@ -127,3 +130,22 @@ def test_a_left_shift_is_exact() -> None:
     shift = -30 - (graph.tensors["x"].scheme.exponent + graph.constants[node.params[0]].scheme.exponents[0])
     found = run_node(finer, node, [np.ones((1, 1, 1, 1), dtype=np.uint8)])
     assert found.item() == max(-32768, min(32767, accumulator << -shift))
+
+
+def test_units_too_small_for_float32_are_not_called_exact() -> None:
+    net = Net(1)
+    graph = quantized(net.graph(net.add(Conv(2, Window((1, 1))), net.input((1, 2, 3, 3)))))
+    node = graph.nodes[0]
+    assert float32_exact(graph, node, stored_ranges(graph))
+    tiny = replace(graph.tensors["x"], scheme=Scheme(8, False, (-130,)))
+    faint = replace(graph, tensors={**graph.tensors, "x": tiny})
+    assert not float32_exact(faint, node, stored_ranges(faint))
+
+
+@pytest.mark.parametrize("frames", [1, 3, 4, 9])
+def test_a_fixed_batch_takes_any_number_of_frames(frames: int) -> None:
+    net = Net(1)
+    graph = quantized(net.graph(net.add(Conv(2, Window((1, 1))), net.input((4, 2, 3, 3)))))
+    part = CpuPart(graph, to_onnx(graph, Boundary.INTEGER))
+    inputs = {"x": np.random.default_rng(0).integers(0, 200, (frames, 2, 3, 3)).astype(np.uint8)}
+    np.testing.assert_array_equal(part.run(inputs)["n0_out"], run_integer(graph, inputs)["n0_out"])
