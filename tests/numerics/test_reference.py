@@ -149,3 +149,12 @@ def test_a_fixed_batch_takes_any_number_of_frames(frames: int) -> None:
     part = CpuPart(graph, to_onnx(graph, Boundary.INTEGER))
     inputs = {"x": np.random.default_rng(0).integers(0, 200, (frames, 2, 3, 3)).astype(np.uint8)}
     np.testing.assert_array_equal(part.run(inputs)["n0_out"], run_integer(graph, inputs)["n0_out"])
+
+
+def test_a_diverging_network_is_refused_by_tensor() -> None:
+    net = Net(0)
+    x = net.input((1, 4, 4, 4))
+    for _ in range(40):
+        x = net.add(Conv(4, Window((3, 3), pads=(1, 1, 1, 1))), x)
+    with pytest.raises(ModelError, match=r"^tensor n\d+_out: reaches .* on the calibration samples; values must stay below"):
+        quantized(net.graph(x))

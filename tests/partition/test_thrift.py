@@ -8,7 +8,10 @@ import pytest
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.partition.plan import Goal, Plan, Status
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.evaluate import evaluate, reevaluate
+from dovetail.partition.plan import Goal, Plan, Status, whole_on
+from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.pipeline import decide_numbers
 from dovetail.platform.device import Platform
@@ -50,11 +53,29 @@ def test_the_trunk_stays_on_the_fpga_and_the_classifier_leaves_it(graph: Graph, 
 
 @pytest.mark.parametrize("thrift", [0.0, 0.1, 0.3, 0.9])
 @pytest.mark.parametrize("goal", list(Goal))
-def test_a_thrifty_plan_is_never_worse_than_the_best_single_device(graph: Graph, board: Platform, thrift: float,
-                                                                  goal: Goal) -> None:
+def test_a_thrifty_plan_is_never_worse_than_a_baseline(graph: Graph, board: Platform, thrift: float, goal: Goal) -> None:
     found = plan(graph, board, goal, thrift=thrift)
-    singles = [v for name in ("cpu", "gpu", "fpga") if (v := found.baselines[name]) is not None]
-    assert found.objective <= min(singles)
+    assert found.objective <= min(v for v in found.baselines.values() if v is not None)
+
+
+def test_a_node_that_thrift_moved_says_so(graph: Graph, board: Platform) -> None:
+    found = plan(graph, board, thrift=0.05)
+    assert any(n.why.endswith("less in all, given up by thrift to save area") for n in found.nodes)
+
+
+def test_thrift_leaves_the_plans_of_other_solvers_alone(graph: Graph, board: Platform) -> None:
+    found = plan(graph, board, solver="greedy", thrift=0.05)
+    assert found.objective == found.baselines["greedy"]
+
+
+def test_a_moved_node_judged_locally_is_judged_as_anew(graph: Graph, board: Platform) -> None:
+    problem = Problem(graph, board, DeviceCosts())
+    assignment = plan(graph, board).assignment
+    judged = evaluate(problem, assignment)
+    for node in graph.nodes:
+        for device in ("cpu", "gpu"):
+            moved = reevaluate(problem, assignment, judged, node.name, whole_on(device))
+            assert moved == evaluate(problem, {**assignment, node.name: whole_on(device)})
 
 
 def test_an_impossible_fraction_is_refused(graph: Graph, board: Platform) -> None:

@@ -37,6 +37,8 @@ struct Ports {
 
 namespace {
 
+constexpr uint64_t kFillCycles = 2000;    // without a beat: then a design that nobody takes from is full
+
 enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kUnstable = 12, kTooLong = 13 };
 
 struct Run {
@@ -85,8 +87,8 @@ struct Source {
     uint64_t sent = 0, total = 0;
     bool offered = false;    // a valid beat stays offered until it is taken
 
-    void drive() {
-        if (!offered && sent < total && !stall.next()) {
+    void drive(bool stalls) {
+        if (!offered && sent < total && !(stalls && stall.next())) {
             std::memcpy(port.data, beats.data() + sent * port.bytes, port.bytes);
             offered = true;
         }
@@ -190,8 +192,8 @@ private:
     // One clock cycle: drive, settle, look at the handshakes, clock.
     int step() {
         ++cycle_;
-        for (Source& source : sources_) source.drive();
-        for (Sink& sink : sinks_) *sink.port.ready = !sink.stall.next();
+        for (Source& source : sources_) source.drive(filled_);
+        for (Sink& sink : sinks_) *sink.port.ready = filled_ && !sink.stall.next();
         *ports_.clk = 0;
         model_.eval();
         bool moved = false;
@@ -208,6 +210,7 @@ private:
         }
         *ports_.clk = 1;
         model_.eval();
+        filled_ = filled_ || quiet_ > kFillCycles;
         if (moved) {
             quiet_ = 0;
             note_frames();
@@ -263,6 +266,7 @@ private:
     const Ports& ports_;
     Run run_;
     std::string prefix_;
+    bool filled_ = !run_.stall_seed;    // with stalls, nothing is taken at first, until every FIFO is full
     std::vector<Source> sources_;
     std::vector<Sink> sinks_;
     std::vector<uint64_t> frame_cycles_;

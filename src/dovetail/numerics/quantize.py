@@ -11,7 +11,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from dovetail.errors import UnsupportedError
+from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Node, Opaque, Real, Reshape, Scheme
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.reference import run_float
@@ -21,6 +21,10 @@ CANDIDATES = 4
 MAX_ADD_GAP = 15
 """Largest difference of exponents an addition aligns (docs/numerics.md)."""
 CHUNK_ELEMENTS = 1 << 24
+LARGEST_BIAS = float(1 << 22)
+"""A bias finer than this many steps says nothing: the weights beside it are far below one step of the output."""
+LARGEST = 2.0**40
+"""Activations beyond this are a diverging network, not data to quantize; scales stay far inside float32."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -72,6 +76,9 @@ def _observe(graph: Graph, samples: Samples, bits: int, progress: Progress) -> d
         progress("ranges", done, samples.count)
     errors: dict[str, dict[int, float]] = {}
     for name in chosen:
+        if not max(-lo[name], hi[name]) < LARGEST:
+            raise ModelError(f"tensor {name}: reaches {max(-lo[name], hi[name]):g} on the calibration samples; values must stay "
+                             f"below {LARGEST:g}, normalise the inputs or check the weights")
         first = covering_exponent(max(-lo[name], hi[name]), bits, lo[name] < 0)
         errors[name] = dict.fromkeys(range(first, first - CANDIDATES, -1), 0.0)
     done = 0
@@ -196,7 +203,10 @@ def _weight_error_means(graph: Graph, samples: Samples, bits: int) -> dict[str, 
 
 
 def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, correction: Real) -> dict[str, Constant]:
-    """Integer weight and bias of a Conv or Gemm; weight exponents rise where an int32 accumulator would overflow."""
+    """Integer weight and bias of a Conv or Gemm; weight exponents rise where an int32 accumulator would overflow.
+
+    They also rise where tiny weights would make the bias needlessly fine, beyond what float32 adds exactly.
+    """
     weight_name, bias_name = node.params
     weight = graph.constants[weight_name].array.astype(np.float64)
     bias = graph.constants[bias_name].array.astype(np.float64) + correction
@@ -206,9 +216,10 @@ def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, correct
     while True:
         unit = np.ldexp(1.0, (source.exponent + exponents).astype(np.int32))
         total = np.abs(integers).reshape(len(integers), -1).sum(axis=1) * max(-source.lo, source.hi) + np.abs(bias / unit)
-        if not np.any(total > limit):
+        over = (total > limit) | (np.abs(bias / unit) > LARGEST_BIAS)
+        if not np.any(over):
             break
-        exponents = exponents + (total > limit)
+        exponents = exponents + over
         scale = np.ldexp(1.0, exponents.astype(np.int32)).reshape(-1, *[1] * (weight.ndim - 1))
         integers = np.clip(np.rint(weight / scale), -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     chosen = tuple(int(e) for e in exponents)

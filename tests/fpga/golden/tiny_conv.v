@@ -28,7 +28,7 @@ tiny_node u_node (
 );
 endmodule
 // ---- tiny_node.v
-// node: Conv 2 filters 2x2 pads 1,0,0,0
+// Conv node: 2 filters 2x2 pads 1,0,0,0
 // 1x4x12 s8 -> 2x4x11 s8; one pixel of all channels per clock.
 // 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 15 beats.
 module tiny_node (

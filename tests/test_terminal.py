@@ -1,0 +1,65 @@
+"""What people see: any encoding, any width, pipes that close, and rooms that open without the heavy packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.terminal import shortened, table
+
+FASHION = Path(__file__).parents[1] / "examples" / "fashion"
+MODEL = [str(FASHION / "fashion.onnx"), "--calibration", str(FASHION / "calibration.npz")]
+
+
+def dovetail(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "dovetail.cli", *arguments], stdout=stdout, stderr=subprocess.PIPE,
+                          env={**os.environ, **environment}, check=False)
+
+
+def test_a_terminal_without_our_signs_gets_the_nearest_ascii() -> None:
+    found = dovetail("inspect", MODEL[0], PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0")
+    assert found.returncode == 0, found.stderr
+    assert b"-------" in found.stdout.splitlines()[3]
+
+
+def test_a_full_disk_is_one_line_and_exit_code_two() -> None:
+    with open("/dev/full", "wb") as full:
+        found = dovetail("inspect", MODEL[0], stdout=full.fileno())
+    assert found.returncode == 2
+    assert found.stderr == b"dovetail: output: no space left on device; check the path, its permissions and the free space\n"
+
+
+def test_a_narrow_terminal_gets_sentences_below_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = table(["layer", "why"], [["conv" * 10, "a sentence of many words that needs more than one line"]]).splitlines()
+    assert all(len(line) <= 40 for line in lines)
+    assert lines[-1].startswith("    ")
+    assert lines[-1].endswith("one line")
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert shortened("features.0.conv.weight", 12) == "featu…weight"
+    assert shortened("short", 12) == "short"
+
+
+def test_an_infeasible_plan_keeps_the_whole_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *MODEL, "--max-latency-ms", "0.0845", "--json", "-"]) == 1
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["status"] == "infeasible"
+    assert found["baselines"] == dict.fromkeys(["cpu", "gpu", "fpga", "greedy", "balanced"])
+    assert "0.0845 ms allowed" in printed.err.splitlines()[-1]
+    assert "too much" in printed.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("room", ["dovetail", "dovetail.ir", "dovetail.ir.onnx_read", "dovetail.numerics.reference"])
+def test_rooms_that_only_need_numpy_and_onnx_open_without_the_rest(room: str) -> None:
+    blocked = "import sys\nfor name in ('onnxruntime', 'scipy', 'rich'): sys.modules[name] = None\n"
+    found = subprocess.run([sys.executable, "-c", f"{blocked}import {room}"], capture_output=True, check=False)
+    assert found.returncode == 0, found.stderr
