@@ -26,7 +26,7 @@ from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
 from dovetail.numerics.quantize import quantize_graph
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.partition.solve import plan as solve
 from dovetail.platform.device import Kind, Platform
@@ -122,6 +122,8 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     """
     board = load_platform(platform) if isinstance(platform, str) else platform
     numbers = decide_numbers(model, calibration, bits, shapes, progress)
+    if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
+        assignment = {n.name: whole_on(board.host) for n in numbers.graph.nodes}
     progress("plan", 0, 1)
     plan, timeline = make_plan(numbers.graph, board, options or Options(), assignment)
     progress("plan", 1, 1)

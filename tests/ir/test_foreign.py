@@ -142,3 +142,12 @@ def test_every_opset_from_nine_to_twenty_one_is_read(tmp_path: Path, opset: int)
     assert [n.op.kind for n in graph.nodes] == ["Conv", "GlobalAvgPool", "Reshape", "Gemm", "Softmax"]
     x = np.random.default_rng(1).random((1, 2, 6, 6), dtype=np.float32)
     np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
+def test_a_network_of_foreign_operators_alone_still_becomes_a_build(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sin", ["image"], ["a"], "sin"), helper.make_node("Flatten", ["a"], ["b"], "flat"),
+             helper.make_node("Softmax", ["b"], ["y"], "softmax")]
+    path = save(tmp_path / "m.onnx", nodes, [1, 2, 3, 3], ("y", [1, 18]), {})
+    build = compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False)
+    assert {s.device for s in build.program.segments} == {"cpu"}
+    assert verify_build(build, frames=3).equal

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Clamp, Conv, Gemm, Graph
+from dovetail.ir import Clamp, Conv, Gemm, Graph, Window
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.passes import simplify
 from dovetail.ir.text import to_text
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float
-from tests.strategies import networks, quantized
+from tests.strategies import Net, networks, quantized
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -197,3 +197,16 @@ def test_external_weights_are_refused(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="tensor w is stored outside the file; save the model with its weights inside"):
         read_onnx(path)
+
+
+def test_names_that_look_derived_do_not_clash(tmp_path: Path) -> None:
+    net = Net(0)
+    x = net.input((1, 1, 4, 4), "a")
+    y = net.add(Conv(1, Window((1, 1))), x, name="a_q")
+    z = net.add(Conv(1, Window((1, 1)), 1, Clamp(0.0, 2.0)), y, name="a_q_out_dq")
+    w = net.add(Conv(1, Window((1, 1))), z, name="a_scale")
+    graph = quantized(net.graph(w))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(to_onnx(graph))
+    assert read_onnx(path).graph == graph
+    assert set(run_onnx(path.read_bytes(), {"a": np.zeros((1, 1, 4, 4), np.float32)})) == {"a_scale_out"}

@@ -42,6 +42,8 @@ class Boundary(StrEnum):
 class _Writer:
     graph: Graph
     boundary: Boundary
+    sep: str = "_"
+    """Between a name of the network and what is derived from it; grows where the network uses such names itself."""
     nodes: list[Any] = field(default_factory=list)
     initializers: dict[str, Any] = field(default_factory=dict)
     domains: set[str] = field(default_factory=set)
@@ -61,11 +63,11 @@ class _Writer:
         zeros = np.zeros(len(exponents), dtype=scheme.dtype)
         if scheme.axis is None:
             scales, zeros = scales.reshape(()), zeros.reshape(())
-        return [self.constant(f"{name}_scale", scales), self.constant(f"{name}_zero_point", zeros)]
+        return [self.constant(f"{name}{self.sep}scale", scales), self.constant(f"{name}{self.sep}zero_point", zeros)]
 
     def dequantize(self, source: str, output: str, name: str, scheme: Scheme) -> str:
         axis = {} if scheme.axis is None else {"axis": scheme.axis}
-        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}_dequantize", **axis)
+        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}{self.sep}dequantize", **axis)
 
     def parameter(self, name: str) -> str:
         """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
@@ -73,15 +75,16 @@ class _Writer:
         if constant.scheme is None:
             return self.constant(name, constant.array)
         self.constant(name, constant.array)
-        return self.dequantize(name, f"{name}_dq", name, constant.scheme)
+        return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
 
 
 def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
-    """The graph as a serialized ONNX model (opset 17, IR 8)."""
+    """The graph as a serialized ONNX model (opset 17, IR 8; newer where foreign nodes need it)."""
     writer = _Writer(graph, boundary)
-    inputs = [_input(writer, graph.tensors[name]) for name in graph.inputs]
-    for node in graph.nodes:
-        _node(writer, node)
+    inputs = _write(writer)
+    while _clashing(writer):
+        writer = _Writer(graph, boundary, writer.sep + "_")
+        inputs = _write(writer)
     outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
     foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque)]
@@ -93,6 +96,20 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _write(writer: _Writer) -> list[Any]:
+    inputs = [_input(writer, writer.graph.tensors[name]) for name in writer.graph.inputs]
+    for node in writer.graph.nodes:
+        _node(writer, node)
+    return inputs
+
+
+def _clashing(writer: _Writer) -> bool:
+    """Whether a derived name (`a_q`) is also a name of the network's own, or a node's name is used twice."""
+    values = [*writer.graph.inputs, *writer.initializers, *(o for n in writer.nodes for o in n.output if o)]
+    names = [n.name for n in writer.nodes]
+    return len(set(values)) != len(values) or len(set(names)) != len(names)
 
 
 def _element_type(tensor: Tensor) -> int:
@@ -110,11 +127,11 @@ def _input(writer: _Writer, tensor: Tensor) -> Any:
     if scheme is None:
         return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
     if writer.boundary is Boundary.FLOAT:
-        writer.emit("QuantizeLinear", [name, *writer.scale(name, scheme)], f"{name}_q", f"{name}_quantize")
-        writer.dequantize(f"{name}_q", f"{name}_dq", name, scheme)
+        writer.emit("QuantizeLinear", [name, *writer.scale(name, scheme)], f"{name}{writer.sep}q", f"{name}{writer.sep}quantize")
+        writer.dequantize(f"{name}{writer.sep}q", f"{name}{writer.sep}dq", name, scheme)
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, _leading(writer, tensor.shape))
     if scheme.bits < 32:
-        writer.dequantize(name, f"{name}_dq", name, scheme)
+        writer.dequantize(name, f"{name}{writer.sep}dq", name, scheme)
     return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
 
 
@@ -129,7 +146,7 @@ def _read(writer: _Writer, name: str) -> str:
     if writer.graph.tensors[name].scheme is None:
         return name
     is_public = writer.boundary is Boundary.FLOAT and name in writer.graph.outputs
-    return name if is_public else f"{name}_dq"
+    return name if is_public else f"{name}{writer.sep}dq"
 
 
 def _node(writer: _Writer, node: Node) -> None:
@@ -143,12 +160,12 @@ def _node(writer: _Writer, node: Node) -> None:
         return
     public = node.output in writer.graph.outputs
     if writer.boundary is Boundary.FLOAT:
-        raw, stored, real = (f"{node.output}_raw", f"{node.output}_q", node.output) if public \
-            else (node.output, f"{node.output}_q", f"{node.output}_dq")
+        raw, stored, real = (f"{node.output}{writer.sep}raw", f"{node.output}{writer.sep}q", node.output) if public \
+            else (node.output, f"{node.output}{writer.sep}q", f"{node.output}{writer.sep}dq")
     else:
-        raw, stored, real = f"{node.output}_raw", node.output, f"{node.output}_dq"
+        raw, stored, real = f"{node.output}{writer.sep}raw", node.output, f"{node.output}{writer.sep}dq"
     _activated(writer, node, raw, scheme)
-    writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}_quantize")
+    writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}{writer.sep}quantize")
     if (public and writer.boundary is Boundary.FLOAT) or writer.graph.consumers(node.output):
         writer.dequantize(stored, real, node.output, scheme)
 
@@ -165,12 +182,12 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
     if isinstance(node.op, Clip):
         before, name = _read(writer, node.inputs[0]), node.name
     else:
-        before, name = f"{node.output}_pre", f"{node.name}_activation"
+        before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
         WRITERS[type(node.op)](writer, node, before)
     if (lo, hi) == (RELU.lo, RELU.hi):
         writer.emit("Relu", [before], output, name)
         return
-    limits = ["" if abs(v) == inf else writer.constant(f"{node.name}_{side}", np.asarray(v, dtype=np.float32))
+    limits = ["" if abs(v) == inf else writer.constant(f"{node.name}{writer.sep}{side}", np.asarray(v, dtype=np.float32))
               for side, v in (("min", lo), ("max", hi))]
     while limits and not limits[-1]:
         limits.pop()
@@ -180,14 +197,15 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
 def _partial(writer: _Writer, node: Node) -> None:
     """One share of an input-channel split: integers cast to float, multiplied, cast to int32 sums."""
     source = node.inputs[0]
-    stored = source if writer.boundary is Boundary.INTEGER else f"{source}_q"
-    whole = writer.emit("Cast", [stored], f"{node.output}_in", f"{node.name}_cast_in", to=TensorProto.FLOAT)
-    weight = writer.constant(f"{node.params[0]}_integers", writer.graph.constants[node.params[0]].array.astype(np.float32))
+    stored = source if writer.boundary is Boundary.INTEGER else f"{source}{writer.sep}q"
+    whole = writer.emit("Cast", [stored], f"{node.output}{writer.sep}in", f"{node.name}{writer.sep}cast_in", to=TensorProto.FLOAT)
+    integers = writer.graph.constants[node.params[0]].array.astype(np.float32)
+    weight = writer.constant(f"{node.params[0]}{writer.sep}integers", integers)
     if isinstance(node.op, Conv):
-        writer.emit("Conv", [whole, weight], f"{node.output}_raw", node.name, **_conv_attributes(node.op))
+        writer.emit("Conv", [whole, weight], f"{node.output}{writer.sep}raw", node.name, **_conv_attributes(node.op))
     else:
-        writer.emit("Gemm", [whole, weight], f"{node.output}_raw", node.name, transB=1)
-    writer.emit("Cast", [f"{node.output}_raw"], node.output, f"{node.name}_cast_out", to=TensorProto.INT32)
+        writer.emit("Gemm", [whole, weight], f"{node.output}{writer.sep}raw", node.name, transB=1)
+    writer.emit("Cast", [f"{node.output}{writer.sep}raw"], node.output, f"{node.name}{writer.sep}cast_out", to=TensorProto.INT32)
 
 
 def _conv_attributes(op: Conv) -> dict[str, Any]:
@@ -213,15 +231,16 @@ def _reduce(writer: _Writer, node: Node, output: str) -> None:
         raise UnsupportedError(f"node {node.name}: Reduce exists only in quantized graphs")
     rank = len(writer.graph.shape(node.output))
     along = (1, -1) + (1,) * (rank - 2)
-    terms = [writer.emit("Cast", [t], f"{node.name}_{i}_float", f"{node.name}_cast_{i}", to=TensorProto.FLOAT)
+    stem = f"{node.name}{writer.sep}"
+    terms = [writer.emit("Cast", [t], f"{stem}{i}_float", f"{stem}cast_{i}", to=TensorProto.FLOAT)
              for i, t in enumerate(node.inputs)]
     bias = writer.graph.constants[node.params[0]].array.astype(np.float32)
-    terms.append(writer.constant(f"{node.params[0]}_integers", bias.reshape(along)))
+    terms.append(writer.constant(f"{node.params[0]}{writer.sep}integers", bias.reshape(along)))
     total = terms[0]
     for i, term in enumerate(terms[1:]):
-        total = writer.emit("Add", [total, term], f"{node.name}_sum_{i}", f"{node.name}_add_{i}")
+        total = writer.emit("Add", [total, term], f"{node.name}{writer.sep}sum_{i}", f"{node.name}{writer.sep}add_{i}")
     scale = np.ldexp(np.float32(1.0), np.asarray(scheme.exponents, dtype=np.int32)).astype(np.float32)
-    writer.emit("Mul", [total, writer.constant(f"{node.name}_unit", scale.reshape(along))], output, node.name)
+    writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale.reshape(along))], output, node.name)
 
 
 def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
@@ -230,9 +249,10 @@ def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tu
     if all(p < window.kernel[i % 2] for i, p in enumerate(window.pads)):
         return source, window.pads
     top, left, bottom, right = window.pads
-    amounts = writer.constant(f"{node.name}_pads", np.asarray([0, 0, top, left, 0, 0, bottom, right], dtype=np.int64))
-    filler = writer.constant(f"{node.name}_padding", np.asarray(value, dtype=np.float32))
-    return writer.emit("Pad", [source, amounts, filler], f"{node.output}_padded", f"{node.name}_pad"), (0, 0, 0, 0)
+    amounts = writer.constant(f"{node.name}{writer.sep}pads", np.asarray([0, 0, top, left, 0, 0, bottom, right], dtype=np.int64))
+    filler = writer.constant(f"{node.name}{writer.sep}padding", np.asarray(value, dtype=np.float32))
+    padded = f"{node.output}{writer.sep}padded"
+    return writer.emit("Pad", [source, amounts, filler], padded, f"{node.name}{writer.sep}pad"), (0, 0, 0, 0)
 
 
 def _max_pool(writer: _Writer, node: Node, output: str) -> None:
@@ -260,7 +280,7 @@ def _add(writer: _Writer, node: Node, output: str) -> None:
     total = _read(writer, node.inputs[0])
     for i, name in enumerate(node.inputs[1:], 1):
         last = i == len(node.inputs) - 1
-        total = writer.emit("Add", [total, _read(writer, name)], output if last else f"{node.name}_sum_{i}",
+        total = writer.emit("Add", [total, _read(writer, name)], output if last else f"{node.name}{writer.sep}sum_{i}",
                             node.name if last else f"{node.name}_{i}")
 
 
@@ -278,7 +298,7 @@ def _reshape(writer: _Writer, node: Node, output: str) -> None:
     source = writer.graph.shape(node.inputs[0])
     keeps_batch = source[0] == node.op.shape[0]
     shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(node.op.shape)]
-    wanted = writer.constant(f"{node.name}_shape", np.asarray(shape, dtype=np.int64))
+    wanted = writer.constant(f"{node.name}{writer.sep}shape", np.asarray(shape, dtype=np.int64))
     writer.emit("Reshape", [_read(writer, node.inputs[0]), wanted], output, node.name)
 
 
@@ -288,7 +308,7 @@ def _opaque(writer: _Writer, node: Node, output: str) -> None:
     alone = onnx.load_model_from_string(node.op.content).graph
     names = {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)}
     for weight in alone.initializer:
-        names[weight.name] = f"{node.name}_{weight.name}"
+        names[weight.name] = f"{node.name}{writer.sep}{weight.name}"
         copy = TensorProto()
         copy.CopyFrom(weight)
         copy.name = names[weight.name]
@@ -297,7 +317,8 @@ def _opaque(writer: _Writer, node: Node, output: str) -> None:
     proto.CopyFrom(alone.node[0])
     proto.name = node.name
     inputs = [names.get(i, "") for i in proto.input]
-    outputs = [output if i == node.op.index else f"{output}_unused_{i}" if o else "" for i, o in enumerate(proto.output)]
+    outputs = [output if i == node.op.index else f"{output}{writer.sep}unused_{i}" if o else ""
+               for i, o in enumerate(proto.output)]
     proto.ClearField("input")
     proto.input.extend(inputs)
     proto.ClearField("output")
