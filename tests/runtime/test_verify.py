@@ -167,3 +167,9 @@ def test_outputs_are_dequantized_integers(streamed: Build) -> None:
     scheme = streamed.graph.tensors["fc_out"].scheme
     stored = run_integer(streamed.graph, {"image": np.zeros((1, 2, 8, 8), dtype=np.uint8)})["fc_out"]
     np.testing.assert_array_equal(found, dequantize(stored.astype(float), scheme))
+
+
+def test_a_build_runs_plain_arrays_and_named_ones(streamed: Build) -> None:
+    x = np.random.default_rng(8).random((2, 2, 8, 8), dtype=np.float32)
+    named = streamed.run({"image": x})
+    np.testing.assert_array_equal(streamed.run(x), named["fc_out"])

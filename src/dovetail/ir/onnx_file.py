@@ -45,8 +45,8 @@ def modernised(model: Any) -> Any:
         return model
     try:
         return version_converter.convert_version(model, OPSET)
-    except Exception:
-        return model
+    except (RuntimeError, ValueError, version_converter.ConvertError):
+        return model  # operators of ours read old opsets as they are; a foreign one will be refused by name
 
 
 def element_of(value: Any, where: str) -> str:

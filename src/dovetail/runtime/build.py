@@ -62,6 +62,13 @@ class Build:
             return gpu_emulation.EmulatedGpuPart(segment.graph)
         return cpu_executor.load_part(segment.graph, self.folder / "cpu", partial_ranges(self.program))
 
+    def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+        """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""
+        from dovetail.runtime.execute import run  # here, because running a build needs builds
+        named = inputs if isinstance(inputs, Mapping) else {self.graph.inputs[0]: np.asarray(inputs)}
+        results = run(self, named)
+        return results if isinstance(inputs, Mapping) or len(results) > 1 else next(iter(results.values()))
+
     def samples(self) -> dict[str, Array]:
         """The stored calibration inputs, as the integers the devices see."""
         arrays = load_arrays(self.folder / SAMPLES)
