@@ -151,3 +151,28 @@ def test_a_network_of_foreign_operators_alone_still_becomes_a_build(tmp_path: Pa
     build = compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False)
     assert {s.device for s in build.program.segments} == {"cpu"}
     assert verify_build(build, frames=3).equal
+
+
+@pytest.mark.parametrize("mode", ["NOTSET", "SAME_UPPER"])
+def test_a_pad_before_a_convolution_becomes_asymmetric_padding(tmp_path: Path, mode: str) -> None:
+    make = helper.make_node
+    own = {"pads": [1, 0, 0, 1]} if mode == "NOTSET" else {"auto_pad": mode}
+    nodes = [make("Pad", ["image", "pads"], ["p"], "pad"), make("Conv", ["p", "w"], ["y"], "conv", kernel_shape=[3, 3], **own)]
+    constants = {"w": weights(3, 2, 3, 3), "pads": np.asarray([0, 0, 0, 1, 0, 0, 2, 1], dtype=np.int64)}
+    path = save(tmp_path / "m.onnx", nodes, [1, 2, 6, 5], ("y", [1, 3, 7, 6] if mode == "NOTSET" else [1, 3, 8, 7]), constants)
+    graph = read_onnx(path).graph
+    assert [n.name for n in graph.nodes] == ["conv"]
+    x = np.random.default_rng(1).random((1, 2, 6, 5), dtype=np.float32)
+    np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
+def test_a_pad_that_others_read_stays_a_node(tmp_path: Path) -> None:
+    make = helper.make_node
+    nodes = [make("Pad", ["image", "pads"], ["p"], "pad"), make("Relu", ["p"], ["r"], "relu"),
+             make("Conv", ["p", "w"], ["c"], "conv", pads=[1, 1, 1, 1]), make("Concat", ["r", "c"], ["y"], "join", axis=1)]
+    constants = {"w": weights(3, 2, 3, 3), "pads": np.asarray([0, 0, 1, 1, 0, 0, 1, 1], dtype=np.int64)}
+    path = save(tmp_path / "m.onnx", nodes, [1, 2, 4, 4], ("y", [1, 5, 6, 6]), constants)
+    graph = read_onnx(path).graph
+    assert "pad" in [n.name for n in graph.nodes]
+    x = np.random.default_rng(1).standard_normal((1, 2, 4, 4)).astype(np.float32)
+    np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)

@@ -187,16 +187,28 @@ def test_unknown_operators_and_cycles_are_named(tmp_path: Path) -> None:
         read_onnx(path)
 
 
-def test_external_weights_are_refused(tmp_path: Path) -> None:
+def test_external_weights_are_read_from_the_models_folder_alone(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [helper.make_node("Conv", ["x", "w"], ["y"], "c")], {"x": [1, 1, 4, 4]}, {"y": [1, 8, 4, 4]},
                 {"w": random(8, 1, 1, 1)})
     model = onnx.load(path)
-    tensor = model.graph.initializer[0]
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../../etc/passwd")
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="tensor w is stored outside the file; save the model with its weights inside"):
+    expected = read_onnx(path).graph
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").is_file()
+    assert read_onnx(path).graph == expected
+    (tmp_path / "weights.bin").write_bytes(b"short")
+    with pytest.raises(ModelError, match=r"tensor w: 'weights\.bin' holds 5 of 32 bytes there; the file is damaged"):
         read_onnx(path)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(ModelError, match=r"tensor w: weights in 'weights\.bin' cannot be read .*; keep the file beside"):
+        read_onnx(path)
+    for escape in ("../../etc/passwd", "/etc/passwd", "link/passwd"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to("/etc")
+        model = onnx.load(path, load_external_data=False)
+        model.graph.initializer[0].external_data[0].value = escape
+        path.with_name("bad.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(ModelError, match=r"tensor w points to '.*passwd', outside the model's folder"):
+            read_onnx(path.with_name("bad.onnx"))
 
 
 def test_names_that_look_derived_do_not_clash(tmp_path: Path) -> None:

@@ -59,8 +59,6 @@ def element_of(value: Any, where: str) -> str:
 
 def array_of(proto: Any, where: str) -> Array:
     """The values of a TensorProto; sizes are checked before anything is allocated."""
-    if proto.data_location == onnx.TensorProto.EXTERNAL:
-        raise ModelError(f"{where}: tensor {proto.name} is stored outside the file; save the model with its weights inside")
     try:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type))
     except (KeyError, TypeError):
@@ -73,6 +71,8 @@ def array_of(proto: Any, where: str) -> Array:
     if count * dtype.itemsize > MAX_TENSOR_BYTES:
         raise ModelError(f"{where}: tensor {proto.name} declares {count * dtype.itemsize / 2**30:.1f} GiB; "
                          f"at most {MAX_TENSOR_BYTES >> 30} GiB per tensor is read")
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return np.frombuffer(_external(proto, where, count * dtype.itemsize), dtype=dtype).reshape(tuple(proto.dims)).copy()
     if proto.HasField("raw_data") and len(proto.raw_data) != count * dtype.itemsize:
         raise ModelError(f"{where}: tensor {proto.name} declares {count} elements but carries {len(proto.raw_data)} bytes; "
                          "the file is damaged")
@@ -80,6 +80,29 @@ def array_of(proto: Any, where: str) -> Array:
         return np.array(numpy_helper.to_array(proto))
     except (ValueError, TypeError, RuntimeError) as error:
         raise ModelError(f"{where}: tensor {proto.name} cannot be read ({error}); the file is damaged") from None
+
+
+def _external(proto: Any, where: str, size: int) -> bytes:
+    """Bytes of a tensor stored beside the model; never outside the model's folder."""
+    entries = {e.key: e.value for e in proto.external_data}
+    folder = Path(where).parent.resolve()
+    location = entries.get("location", "")
+    path = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
+        raise ModelError(f"{where}: tensor {proto.name} points to {location!r}, outside the model's folder; weights are read "
+                         "from that folder alone")
+    try:
+        offset = int(entries.get("offset", "0"))
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            content: bytes = stream.read(size)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{where}: tensor {proto.name}: weights in {location!r} cannot be read ({error}); "
+                         "keep the file beside the model") from None
+    if len(content) != size:
+        raise ModelError(f"{where}: tensor {proto.name}: {location!r} holds {len(content)} of {size} bytes there; "
+                         "the file is damaged")
+    return content
 
 
 def attributes_of(node: Any, where: str) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
                                "two are supported")
     filters = weight.array.shape[0]
     bias = _bias(reader, proto, 2, filters, weight)
-    window = window_of(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}")
+    around = reader.padding.get(proto.input[0])
+    window = window_of(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}", around)
     groups = int(a.get("group", 1))
     if weight.array.shape[1] * groups != shape[1]:
         raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
@@ -280,6 +281,22 @@ def _global_max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     reader.add(proto, MaxPool(Window((shape[2], shape[3]))), [proto.input[0]], {})
 
 
+def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Zero rows and columns that only convolutions read become part of their windows, as asymmetric padding needs."""
+    shape = reader.shape(proto.input[0], proto.name)
+    given = a["pads"] if "pads" in a else reader.constant(proto.input[1], proto.name, "pads").array.reshape(-1)
+    pads = [int(p) for p in given]
+    value = reader.constant(proto.input[2], proto.name, "value").array if len(proto.input) > 2 and proto.input[2] \
+        else np.asarray(a.get("value", 0.0))
+    spatial = len(shape) == 4 and len(pads) == 8 and not any(pads[i] for i in (0, 1, 4, 5)) and min(pads) >= 0
+    if not spatial or a.get("mode", "constant") != "constant" or float(value.reshape(-1)[0]) != 0.0 or len(proto.input) > 3 \
+            or reader.users.get(proto.output[0]) != frozenset({"Conv"}):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: padding other than zeros around a convolution's input")
+    top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
+    reader.padding[proto.output[0]] = (top + pads[2], left + pads[3], bottom + pads[6], right + pads[7])
+    reader.alias[proto.output[0]] = proto.input[0]
+
+
 def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     given = "axes" in a or (len(proto.input) > 1 and proto.input[1])
@@ -299,6 +316,7 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
     "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Dropout": _pass_through, "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
-    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
+    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
+    "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
 }

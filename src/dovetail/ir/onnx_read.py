@@ -35,8 +35,11 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     model, sha256 = onnx_file.load(path)
     model = onnx_file.modernised(model)
     kept = _needed(model)
-    reads = [i for n in kept for i in n.input] + [o.name for o in model.graph.output]
-    reader = Reader(str(path), target_opset(model), frozenset(reads))
+    users: dict[str, set[str]] = {o.name: {""} for o in model.graph.output}
+    for node in kept:
+        for name in node.input:
+            users.setdefault(name, set()).add(node.op_type)
+    reader = Reader(str(path), target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()})
     for proto in model.graph.initializer:
         reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, reader.where))
     notes: list[str] = []
@@ -86,7 +89,7 @@ def _read_node(reader: Reader, node: Any) -> None:
             READERS[node.op_type](reader, node, onnx_file.attributes_of(node, reader.where))
             return
         except UnsupportedError as reason:
-            if node.op_type in QUANTIZERS:
+            if node.op_type in QUANTIZERS or any(i in reader.padding for i in inputs):
                 raise
             reader.notes.append(f"kept as it is, for the CPU: {str(reason).removeprefix(f'{reader.where}: ')}")
     reader.add_foreign(node)

@@ -26,6 +26,10 @@ class Reader:
     opset: int = OPSET
     wanted: frozenset[str] = frozenset()
     """Value names that some kept node or the graph's outputs read."""
+    users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The operator types that read each value; "" stands for the graph's outputs."""
+    padding: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    """Zero padding (above, left, below, right) that the readers of a value take into their windows."""
     notes: list[str] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
     """Initializers and constant nodes by ONNX name; dequantized ones carry a scheme."""

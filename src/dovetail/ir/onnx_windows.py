@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dovetail.errors import UnsupportedError
 from dovetail.ir.onnx_reader import Attributes
 from dovetail.ir.tensor import Shape
 from dovetail.ir.window import Pads, Window
 
 
-def window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape, where: str) -> Window:
+def window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape, where: str, around: Pads | None = None) -> Window:
+    """The window that attributes state for an input of `shape`; `around` is zero padding that a Pad node put around it."""
+    if around is not None:
+        top, left, bottom, right = around
+        padded = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
+        inner = window_of(attributes, kernel, padded, where)
+        pads = inner.pads
+        return replace(inner, pads=(pads[0] + top, pads[1] + left, pads[2] + bottom, pads[3] + right))
     if len(kernel) != 2:
         raise UnsupportedError(f"{where}: {len(kernel)}-dimensional kernel; two dimensions are supported")
     stride = tuple(attributes.get("strides", (1, 1)))
     dilation = tuple(attributes.get("dilations", (1, 1)))
-    pads = tuple(attributes.get("pads", (0, 0, 0, 0)))
+    edges = tuple(attributes.get("pads", (0, 0, 0, 0)))
     mode = attributes.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         totals = []
@@ -22,10 +31,10 @@ def window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape, whe
         small = [t // 2 for t in totals]
         large = [t - t // 2 for t in totals]
         first, last = (small, large) if mode == "SAME_UPPER" else (large, small)
-        pads = (*first, *last)
+        edges = (*first, *last)
     if attributes.get("ceil_mode"):
-        pads = _ceil_pads(shape, kernel, stride, dilation, pads)
-    four = (pads[0], pads[1], pads[2], pads[3])
+        edges = _ceil_pads(shape, kernel, stride, dilation, edges)
+    four = (edges[0], edges[1], edges[2], edges[3])
     return Window((kernel[0], kernel[1]), (stride[0], stride[1]), four, (dilation[0], dilation[1]))
 
 
