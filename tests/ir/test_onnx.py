@@ -222,3 +222,13 @@ def test_names_that_look_derived_do_not_clash(tmp_path: Path) -> None:
     path.write_bytes(to_onnx(graph))
     assert read_onnx(path).graph == graph
     assert set(run_onnx(path.read_bytes(), {"a": np.zeros((1, 1, 4, 4), np.float32)})) == {"a_scale_out"}
+
+
+def test_folding_keeps_the_activation_of_what_it_folds() -> None:
+    net = Net(0)
+    x = net.add(Conv(2, Window((3, 3))), net.input((1, 2, 5, 5)))
+    graph = net.graph(net.add(Conv(2, Window((1, 1)), 2, Clamp(0.0, 6.0)), x))
+    folded = simplify(graph)
+    assert [n.op.bounds for n in folded.nodes] == [Clamp(0.0, 6.0)]
+    values = np.random.default_rng(0).standard_normal((1, 2, 5, 5))
+    np.testing.assert_allclose(run_float(folded, {"x": values})["n1_out"], run_float(graph, {"x": values})["n1_out"], atol=1e-5)

@@ -34,7 +34,8 @@ def fold_affine(graph: Graph) -> Graph:
         scale = np.diagonal(scale) if isinstance(affine.op, Gemm) else scale.reshape(-1)
         folded = (Constant(first.params[0], (weight * scale.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32)),
                   Constant(first.params[1], (bias * scale + offset).astype(np.float32)))
-        merged = replace(first, output=affine.output)
+        assert isinstance(first.op, Conv | Gemm)
+        merged = replace(first, op=replace(first.op, clamp=affine.op.bounds), output=affine.output)
         nodes = (merged if n is first else n for n in graph.nodes if n is not affine)
         graph = graph.with_nodes(nodes, constants=folded)
     return graph
