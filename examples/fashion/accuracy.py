@@ -17,8 +17,7 @@ import dovetail as dt
 from dovetail.files import replace_text
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.oracle import run_onnx
-from dovetail.numerics.reference import run_integer
-from dovetail.runtime.execute import run_stored, store
+from dovetail.runtime.accuracy import build_scores, integer_scores, right
 
 HERE = Path(__file__).resolve().parent
 
@@ -40,14 +39,12 @@ def measure(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, o
     (name,), (output,) = build.graph.inputs, build.graph.outputs
     float_model = (HERE / "fashion.onnx").read_bytes()
     floats = np.concatenate([run_onnx(float_model, {name: x[None]})[output] for x in images])
-    stored = store(build.graph, {name: images}, "accuracy")
-    reference = run_integer(build.graph, stored)[output]
-    built = run_stored(build, stored)[output]
+    reference, built = integer_scores(build.graph, images), build_scores(build, images)
     return {
         "images": len(labels),
-        "float": float((floats.argmax(1) == labels).mean()),
-        "int8_reference": float((reference.argmax(1) == labels).mean()),
-        "build": float((built.argmax(1) == labels).mean()),
+        "float": right(floats, labels),
+        "int8_reference": right(reference, labels),
+        "build": right(built, labels),
         "build_equals_reference": bool(np.array_equal(built, reference)),
         "backends": {s.name: build.part(s).backend for s in build.program.segments},
     }

@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cpu import executor as cpu_executor
 from dovetail.errors import BuildError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.synthesize import synthesize
-from dovetail.gpu import emulation as gpu_emulation
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported, read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
 from dovetail.numerics.quantize import quantize_graph
@@ -133,10 +131,11 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
         _write_parts(folder, program, board, progress)
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
+        build = load_build(folder)
         if verify:
-            verify_build(load_build(folder), frames, progress)
-        write_report(load_build(folder))
-    return load_build(target)
+            verify_build(build, frames, progress)
+        write_report(build)
+    return replace(build, folder=target)
 
 
 def _write_parts(folder: Path, program: Program, platform: Platform, progress: Progress) -> None:
@@ -148,10 +147,8 @@ def _write_parts(folder: Path, program: Program, platform: Platform, progress: P
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             fpga_part.write_part(segment.graph, target)
-        elif kind is Kind.GPU:
-            gpu_emulation.write_part(segment.graph, target)
         else:
-            cpu_executor.write_part(segment.graph, target)
+            replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     progress("generate", len(program.segments), len(program.segments))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dovetail.errors import BuildError
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.ranges import Range, float32_exact, stored_ranges
 from dovetail.numerics.reference import fixes_batch, frame_by_frame, run_integer
@@ -45,11 +44,6 @@ class CpuPart:
             content = self.content
             return frame_by_frame(self.graph, inputs, lambda one: run_onnx(content, one))
         return run_onnx(self.content, inputs)
-
-
-def write_part(graph: Graph, folder: Path) -> None:
-    """Store a segment as an ONNX sub-model with integer boundaries."""
-    (folder / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
 
 
 def load_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = None) -> CpuPart:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.numerics.reference import run_integer
 
 
@@ -21,8 +19,3 @@ class EmulatedGpuPart:
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         return run_integer(self.graph, inputs)
-
-
-def write_part(graph: Graph, folder: Path) -> None:
-    """Store a segment as an ONNX sub-model with integer boundaries."""
-    (folder / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))

@@ -31,7 +31,7 @@ def session(content: bytes, threads: int = 1) -> Any:
         raise ModelError(f"ONNX Runtime refused the model: {str(error).splitlines()[0]}") from None
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=1024)  # a transformer has hundreds of foreign nodes, each run once per frame
 def _cached_session(content: bytes) -> Any:
     return session(content)
 

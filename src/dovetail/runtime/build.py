@@ -52,6 +52,8 @@ class Build:
     plan: Plan
     platform: Platform
     program: Program
+    partials: Mapping[str, Range]
+    """Ranges of the partial sums that travel between parts."""
 
     def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> Part:
         """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
@@ -60,7 +62,7 @@ class Build:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:
             return gpu_emulation.EmulatedGpuPart(segment.graph)
-        return cpu_executor.load_part(segment.graph, self.folder / "cpu", partial_ranges(self.program))
+        return cpu_executor.load_part(segment.graph, self.folder / "cpu", self.partials)
 
     def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""
@@ -111,7 +113,8 @@ def load_build(folder: str | Path) -> Build:
     missing = {n.name for n in graph.nodes} ^ set(plan.assignment)
     if missing:
         raise BuildError(f"{folder}: plan.json and model.onnx disagree about node {sorted(missing)[0]}; build again")
-    return Build(folder, manifest, graph, plan, platform, lower(graph, plan.assignment))
+    program = lower(graph, plan.assignment)
+    return Build(folder, manifest, graph, plan, platform, program, partial_ranges(program))
 
 
 def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:
