@@ -41,7 +41,7 @@ from dovetail.ir import (
 )
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.ranges import stored_ranges
-from dovetail.numerics.reference import accumulator_exponents
+from dovetail.numerics.requantize import requantizer
 
 Formats = Mapping[str, Format]
 
@@ -189,20 +189,21 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str)
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; one pixel of all channels per clock.")
     layer = Layer(module, label, heading, inputs, output)
+    zero = scheme_of(graph, node.inputs[0]).zero
     match node.op:
         case Conv():
-            return _windowed(layer, node.op.window, 0, *_filters(graph, node, _conv_matrix(graph, node)))
+            return _windowed(layer, node.op.window, zero, *_filters(graph, node, _conv_matrix(graph, node)))
         case Gemm():
             matrix = graph.constants[node.params[0]].array.astype(np.int64)
-            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), 0, *_filters(graph, node, matrix))
+            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), zero, *_filters(graph, node, matrix))
         case AvgPool():
             taps = node.op.window.kernel[0] * node.op.window.kernel[1]
             sums = np.repeat(np.eye(output.channels, dtype=np.int64), taps, axis=1)
-            return _windowed(layer, node.op.window, 0, sums, [0] * output.channels, _rescale(graph, node))
+            return _windowed(layer, node.op.window, zero, sums, [-zero * taps] * output.channels, _rescale(graph, node))
         case MaxPool():
-            return _windowed(layer, node.op.window, inputs[0].lo, None, (), _rescale(graph, node))
+            return _windowed(layer, node.op.window, inputs[0].lo, None, [zero], _rescale(graph, node))
         case GlobalAvgPool():
-            return (global_average_engine(layer, _rescale(graph, node)),)
+            return (global_average_engine(layer, zero, _rescale(graph, node)),)
         case Add() | Clip() | Concat() | Reduce():
             return (join_engine(layer, weighted(layer, *_join(graph, node, inputs))),)
         case _:
@@ -211,7 +212,7 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str)
 
 def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
               rescale: Rescale) -> tuple[Engine, ...]:
-    """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum."""
+    """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
     (form,) = layer.inputs
     front: tuple[Engine, ...] = ()
     if not Raster(window, form.height, form.width).masks_suffice:
@@ -219,7 +220,7 @@ def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None,
         heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
         front = (pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill),)
         layer, window = replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
-    compute = largest(layer, rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
+    compute = largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
     return (*front, window_engine(layer, window, fill, compute))
 
 
@@ -236,8 +237,10 @@ def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:
 
 
 def _filters(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
+    """Weights, bias and rescaling; the input's zero point goes into the bias, since padding streams as that code too."""
     bias = graph.constants[node.params[1]].array if len(node.params) > 1 else np.zeros(len(matrix), dtype=np.int64)
-    return matrix, [int(b) for b in bias], _rescale(graph, node)
+    lift = matrix.sum(axis=1) * scheme_of(graph, node.inputs[0]).zero
+    return matrix, [int(b) - int(z) for b, z in zip(bias, lift, strict=True)], _rescale(graph, node)
 
 
 def _rescale(graph: Graph, node: Node) -> Rescale:
@@ -245,21 +248,16 @@ def _rescale(graph: Graph, node: Node) -> Rescale:
     scheme, channels = scheme_of(graph, node.output), graph.shape(node.output)[1]
     if scheme.bits == 32:
         return Rescale(1, None, (scheme.lo, scheme.hi))
-    exponents = accumulator_exponents(graph, node)
-    each = exponents if len(exponents) > 1 else exponents * channels
-    divisor = _divisor(graph, node)
+    how, divisor = requantizer(graph, node), _divisor(graph, node)
     assert divisor is not None
-    return Rescale(divisor, tuple(scheme.exponent - e for e in each), integer_bounds(node.op.bounds, scheme))
+    return Rescale(divisor, how.per_channel(channels), integer_bounds(node.op.bounds, scheme), how.zero)
 
 
 def _join(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
-    """Elementwise operators as a matrix over the channels of all inputs, aligned to the finest exponent."""
-    exponents = []
-    for tensor, form in zip(node.inputs, inputs, strict=True):
-        found = scheme_of(graph, tensor).exponents
-        exponents.append(found if len(found) > 1 else found * form.channels)
-    finest = min(min(e) for e in exponents)
-    blocks = [np.diag([1 << (e - finest) for e in each]) for each in exponents]
+    """Elementwise operators as a matrix over the channels of all inputs, with the factors that align their scales."""
+    how = requantizer(graph, node)
+    blocks = [np.diag(np.broadcast_to(np.asarray(factor, dtype=np.int64), (form.channels,)))
+              for factor, form in zip(how.factors, inputs, strict=True)]
     if isinstance(node.op, Concat):
         total = sum(len(b) for b in blocks)
         matrix = np.zeros((total, total), dtype=np.int64)
@@ -269,8 +267,9 @@ def _join(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatr
             at += len(block)
     else:
         matrix = np.concatenate(blocks, axis=1)
+    zeros = np.concatenate([np.full(form.channels, zero) for zero, form in zip(how.zeros, inputs, strict=True)])
+    stored = graph.constants[node.params[0]].array if node.params else np.zeros(len(matrix), dtype=np.int64)
+    bias = [int(b) for b in stored.astype(np.int64) - matrix @ zeros]
     scheme = scheme_of(graph, node.output)
-    stored = [int(b) for b in graph.constants[node.params[0]].array] if node.params else [0] * len(matrix)
-    bias = [b << (e - finest) for b, e in zip(stored, sum(exponents, ()), strict=False)]
-    shifts = None if scheme.bits == 32 else (scheme.exponent - finest,) * len(matrix)
-    return matrix, bias, Rescale(1, shifts, integer_bounds(node.op.bounds, scheme))
+    scales = None if scheme.bits == 32 else how.per_channel(len(matrix))
+    return matrix, bias, Rescale(1, scales, integer_bounds(node.op.bounds, scheme), how.zero)

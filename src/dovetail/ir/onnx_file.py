@@ -17,6 +17,8 @@ from dovetail.ir.tensor import Array
 MAX_FILE_BYTES = 2 << 30
 MAX_TENSOR_BYTES = 1 << 30
 OPSET = 17
+WIDE_OPSET = 21
+"""The first opset whose quantizers store 16 bits."""
 IR_VERSION = 8
 """Written explicitly: newer defaults of the onnx package are ahead of what ONNX Runtime reads."""
 
@@ -116,3 +118,8 @@ def attributes_of(node: Any, where: str) -> dict[str, Any]:
             value = array_of(value, where)
         values[attribute.name] = value
     return values
+
+
+def passing_on(source: str, output: str) -> Any:
+    """An Identity node."""
+    return onnx.helper.make_node("Identity", [source], [output], name=output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.linear import Gemm
-from dovetail.ir.onnx_quantizers import dequantize, quantize
+from dovetail.ir.onnx_quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.onnx_windows import window_of
 from dovetail.ir.operator import Clamp
@@ -23,7 +24,7 @@ from dovetail.ir.window import Window
 
 def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
-    weight = reader.constant(proto.input[1], proto.name, "weight")
+    weight = _weights(reader, proto)
     if len(shape) != 4 or weight.array.ndim != 4:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: convolution over {len(shape) - 2} dimensions; "
                                "two are supported")
@@ -36,11 +37,14 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
         raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
                          f"does not fit {shape[1]} input channels")
     reader.add(proto, Conv(filters, window, groups), [proto.input[0]],
-               {"weight": (_weights(weight), weight.scheme), "bias": bias})
+               {"weight": (weight.array, weight.scheme), "bias": bias})
 
 
-def _weights(constant: Constant) -> Array:
-    return constant.array if constant.scheme else constant.array.astype(np.float32)
+def _weights(reader: Reader, proto: Any) -> Constant:
+    """Weights as floats, or as integers with one scale in all or one per filter; anything else is made floats again."""
+    found = reader.constant(proto.input[1], proto.name, "weight")
+    usual = found.scheme is not None and found.scheme.bits <= 16
+    return found if usual else Constant(found.name, found.real.astype(np.float32))
 
 
 def _bias(reader: Reader, proto: Any, index: int, count: int, weight: Constant) -> tuple[Array, Scheme | None]:
@@ -50,24 +54,21 @@ def _bias(reader: Reader, proto: Any, index: int, count: int, weight: Constant) 
             return bias.array, bias.scheme
         return np.broadcast_to(bias.array.astype(np.float32).reshape(-1), (count,)).copy(), None
     if weight.scheme is not None:
-        scheme = reader.schemes.get(reader.tensor(proto.input[0]))
-        base = scheme.exponent if scheme is not None else 0
-        exponents = weight.scheme.exponents if weight.scheme.axis is not None else weight.scheme.exponents * count
-        return np.zeros(count, dtype=np.int32), Scheme(32, True, tuple(base + e for e in exponents), 0)
+        return np.zeros(count, dtype=np.int32), Scheme(32, True, (0,) * count, 0)  # zero at any scale; `passes` says which
     return np.zeros(count, dtype=np.float32), None
 
 
 def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
     if a.get("transA"):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Gemm with transA; transpose the input before export")
-    weight = reader.constant(proto.input[1], proto.name, "weight")
+    weight = _weights(reader, proto)
     if proto.input[0] in reader.constants or weight.array.ndim != 2 or len(reader.shape(proto.input[0], proto.name)) != 2:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} of other than a matrix by constant weights")
-    array, scheme = _weights(weight), weight.scheme
+    array, scheme = weight.array, weight.scheme
     if not a.get("transB"):
         array = array.T.copy()
         if scheme is not None and scheme.axis is not None:
-            scheme = Scheme(scheme.bits, scheme.signed, scheme.exponents, 1 - scheme.axis)
+            scheme = replace(scheme, axis=1 - scheme.axis)
     bias, bias_scheme = _bias(reader, proto, 2, array.shape[0], Constant("", array, scheme))
     alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
     if scheme is None:
@@ -144,9 +145,9 @@ def _per_channel(reader: Reader, proto: Any, constant: Constant | None, shape: S
     """A constant as one value per channel of `shape`, if it broadcasts so."""
     if constant is None:
         return None
-    array = constant.array
+    array = constant.real
     aligned = (1,) * (len(shape) - array.ndim) + array.shape
-    if constant.scheme is not None or array.ndim > len(shape) or any(d != 1 for i, d in enumerate(aligned) if i != 1) \
+    if array.ndim > len(shape) or any(d != 1 for i, d in enumerate(aligned) if i != 1) \
             or aligned[1] not in (1, shape[1]):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} with a constant of shape "
                                f"{list(array.shape)}; one value per channel is typed")
@@ -317,6 +318,6 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Dropout": _pass_through, "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
-    "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
+    "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
 }

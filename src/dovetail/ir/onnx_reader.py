@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from dovetail.errors import ModelError, UnsupportedError
+from dovetail.ir import onnx_file
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.onnx_file import OPSET
@@ -40,6 +43,8 @@ class Reader:
     nodes: list[Node] = field(default_factory=list)
     owned: dict[str, Constant] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    """ONNX names whose values have been rounded to a scheme."""
 
     def tensor(self, name: str) -> str:
         while name in self.alias:
@@ -60,6 +65,33 @@ class Reader:
             raise UnsupportedError(f"{self.where}: node {node}: {what} {name!r} is not a constant; "
                                    "only constant weights are supported")
         return self.constants[name]
+
+    def is_stored(self, name: str) -> bool:
+        """Whether a value has passed a quantizer; its tensor may also be read as it was before."""
+        while name not in self.stored and name in self.alias:
+            name = self.alias[name]
+        return name in self.stored
+
+    def producer(self, tensor: str) -> Node | None:
+        return next((n for n in reversed(self.nodes) if n.output == tensor), None)
+
+    def copy(self, tensor: str, scheme: Scheme) -> str:
+        """The same values once more, stored by a scheme: a typed node runs again, anything else is passed on."""
+        source, name = self.producer(tensor), self.unique_tensor(f"{tensor}_stored")
+        if source is None or isinstance(source.op, Opaque):
+            self.add_foreign(onnx_file.passing_on(tensor, name))
+        else:
+            self.tensors[name] = replace(self.tensors[tensor], name=name)
+            self.nodes.append(replace(source, name=self.unique(source.name), output=name))
+        self.schemes[name] = scheme
+        return name
+
+    def unique_tensor(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.tensors or name in self.alias:
+            count += 1
+            name = f"{wanted}_{count}"
+        return name
 
     def unique(self, wanted: str) -> str:
         name, count = wanted, 1
@@ -93,8 +125,9 @@ class Reader:
         check_known(proto, self.where)
         given: list[Tensor | Array] = []
         for name in filter(None, proto.input):
-            if name in self.constants and self.constants[name].scheme is None:
-                given.append(self.constants[name].array)
+            if name in self.constants:
+                known = self.constants[name]
+                given.append(known.array if known.scheme is None else known.real.astype(np.float32))
             elif self.tensor(name) in self.tensors:
                 given.append(self.tensors[self.tensor(name)])
             else:
@@ -108,9 +141,10 @@ class Reader:
         foreign = wrap(proto, given, self.opset, self.where)
         moving = tuple(dict.fromkeys(g.name for g in given if isinstance(g, Tensor)))
         base = proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}"
-        several = sum(1 for o in proto.output if o in self.wanted) > 1
+        wanted = [o for o in proto.output if o in self.wanted] or list(proto.output)
+        several = len(wanted) > 1
         for index, (name, result) in enumerate(zip(proto.output, foreign.outputs, strict=True)):
-            if name in self.wanted and result is not None:
+            if name in wanted and result is not None:
                 op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset)
                 self.tensors[name] = Tensor(name, result[0], None, result[1])
                 self.nodes.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))

@@ -58,9 +58,8 @@ class _Writer:
 
     def scale(self, name: str, scheme: Scheme) -> list[str]:
         """Scale and zero-point initializers of a scheme, shared by its Quantize and Dequantize."""
-        exponents = np.asarray(scheme.exponents, dtype=np.int32)
-        scales = np.ldexp(np.float32(1.0), exponents).astype(np.float32)
-        zeros = np.zeros(len(exponents), dtype=scheme.dtype)
+        scales = np.asarray(scheme.scales, dtype=np.float32)
+        zeros = np.full(len(scales), scheme.zero, dtype=scheme.dtype)
         if scheme.axis is None:
             scales, zeros = scales.reshape(()), zeros.reshape(())
         return [self.constant(f"{name}{self.sep}scale", scales), self.constant(f"{name}{self.sep}zero_point", zeros)]
@@ -88,7 +87,9 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
     foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque)]
-    opset = max([onnx_file.OPSET, *(op.opset for op in foreign)])
+    stored = [*(t.scheme for t in graph.tensors.values()), *(c.scheme for c in graph.constants.values())]
+    wide = any(s is not None and s.bits == 16 for s in stored)
+    opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
     model = helper.make_model(proto, opset_imports=imports, ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
                               producer_name="dovetail")
@@ -175,7 +176,7 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
     clamp = node.op.bounds
     lo, hi = (clamp.lo, clamp.hi) if clamp is not None else (-inf, inf)
     if scheme is not None and scheme.bits < 8:
-        lo, hi = max(lo, scheme.lo * 2.0**scheme.exponent), min(hi, scheme.hi * 2.0**scheme.exponent)
+        lo, hi = (max(lo, (scheme.lo - scheme.zero) * scheme.scale), min(hi, (scheme.hi - scheme.zero) * scheme.scale))
     if (lo, hi) == (-inf, inf):
         WRITERS[type(node.op)](writer, node, output)
         return
@@ -239,8 +240,8 @@ def _reduce(writer: _Writer, node: Node, output: str) -> None:
     total = terms[0]
     for i, term in enumerate(terms[1:]):
         total = writer.emit("Add", [total, term], f"{node.name}{writer.sep}sum_{i}", f"{node.name}{writer.sep}add_{i}")
-    scale = np.ldexp(np.float32(1.0), np.asarray(scheme.exponents, dtype=np.int32)).astype(np.float32)
-    writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale.reshape(along))], output, node.name)
+    scale = np.asarray(scheme.scales, dtype=np.float32).reshape(along)
+    writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale)], output, node.name)
 
 
 def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
@@ -306,26 +307,26 @@ def _opaque(writer: _Writer, node: Node, output: str) -> None:
     """The foreign node again, with its own constants; only the output that is used gets a name."""
     assert isinstance(node.op, Opaque)
     alone = onnx.load_model_from_string(node.op.content).graph
-    names = {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)}
+    names = {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)} | {f"y{node.op.index}": output}
     for weight in alone.initializer:
         names[weight.name] = f"{node.name}{writer.sep}{weight.name}"
         copy = TensorProto()
         copy.CopyFrom(weight)
         copy.name = names[weight.name]
         writer.initializers[copy.name] = copy
-    proto = onnx.NodeProto()
-    proto.CopyFrom(alone.node[0])
-    proto.name = node.name
-    inputs = [names.get(i, "") for i in proto.input]
-    outputs = [output if i == node.op.index else f"{output}{writer.sep}unused_{i}" if o else ""
-               for i, o in enumerate(proto.output)]
-    proto.ClearField("input")
-    proto.input.extend(inputs)
-    proto.ClearField("output")
-    proto.output.extend(outputs)
-    if proto.domain not in ("", "ai.onnx"):
-        writer.domains.add(proto.domain)
-    writer.nodes.append(proto)
+    for number, inner in enumerate(alone.node):
+        proto = onnx.NodeProto()
+        proto.CopyFrom(inner)
+        proto.name = node.name if len(alone.node) == 1 else f"{node.name}{writer.sep}{number}"
+        outputs = [names.setdefault(o, f"{output}{writer.sep}inner_{o}") if o else "" for o in proto.output]
+        inputs = [names[i] if i else "" for i in proto.input]
+        proto.ClearField("input")
+        proto.input.extend(inputs)
+        proto.ClearField("output")
+        proto.output.extend(outputs)
+        if proto.domain not in ("", "ai.onnx"):
+            writer.domains.add(proto.domain)
+        writer.nodes.append(proto)
 
 
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {

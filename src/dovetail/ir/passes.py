@@ -6,21 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.errors import ModelError
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip, Reshape
+from dovetail.ir.elementwise import Add, Clip
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
-from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Clamp, Op
-from dovetail.ir.pooling import MaxPool
-from dovetail.ir.tensor import Constant
+from dovetail.ir.schemes import keep_floats, settle_parameters, spread_schemes
+from dovetail.ir.tensor import Constant, Real, integer_weights
 from dovetail.ir.window import Window
 
 
 def simplify(graph: Graph) -> Graph:
     """The order matters: affine folding exposes Conv → Clip, activation folding then leaves one node each."""
-    for step in (fold_affine, fold_activations, inherit_schemes):
+    for step in (fold_affine, fold_activations, spread_schemes, settle_parameters, keep_floats):
         graph = step(graph)
     return graph
 
@@ -29,16 +27,26 @@ def fold_affine(graph: Graph) -> Graph:
     """Conv → 1x1 depthwise Conv (a BatchNorm)  -->  Conv with scaled weights and bias; likewise Gemm → diagonal Gemm."""
     while (pair := _first_affine_pair(graph)) is not None:
         first, affine = pair
-        weight, bias = (graph.constants[c].array.astype(np.float64) for c in first.params)
-        scale, offset = (graph.constants[c].array.astype(np.float64) for c in affine.params)
+        scale, offset = (graph.constants[c].real for c in affine.params)
         scale = np.diagonal(scale) if isinstance(affine.op, Gemm) else scale.reshape(-1)
-        folded = (Constant(first.params[0], (weight * scale.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32)),
-                  Constant(first.params[1], (bias * scale + offset).astype(np.float32)))
+        weight, bias = (graph.constants[c] for c in first.params)
+        folded = (_scaled(weight, scale), Constant(bias.name, (bias.real * scale + offset).astype(np.float32)))
         assert isinstance(first.op, Conv | Gemm)
         merged = replace(first, op=replace(first.op, clamp=affine.op.bounds), output=affine.output)
         nodes = (merged if n is first else n for n in graph.nodes if n is not affine)
         graph = graph.with_nodes(nodes, constants=folded)
     return graph
+
+
+def _scaled(weight: Constant, scale: Real) -> Constant:
+    """Each filter multiplied by a number: floats at once, integers through their scale and, where it is negative, their sign."""
+    along = (-1, *[1] * (weight.array.ndim - 1))
+    if weight.scheme is None:
+        return Constant(weight.name, (weight.array.astype(np.float64) * scale.reshape(along)).astype(np.float32))
+    integers = weight.array.astype(np.int64) * np.sign(scale).astype(np.int64).reshape(along)
+    factor = np.where(scale == 0, 1.0, np.abs(scale))
+    steps = (np.asarray(weight.scheme.scales) * factor).astype(np.float32).astype(np.float64)
+    return integer_weights(weight.name, integers, steps, 0)
 
 
 def _first_affine_pair(graph: Graph) -> tuple[Node, Node] | None:
@@ -47,7 +55,7 @@ def _first_affine_pair(graph: Graph) -> tuple[Node, Node] | None:
             continue
         first = _sole_source(graph, node)
         if first is not None and type(first.op) is type(node.op) and first.op.bounds is None \
-                and graph.constants[first.params[0]].scheme is None:
+                and graph.tensors[first.output].scheme is None and graph.constants[first.params[0]].filterwise:
             return first, node
     return None
 
@@ -102,25 +110,3 @@ def fold_activations(graph: Graph) -> Graph:
             changed = True
             break
     return graph
-
-
-def inherit_schemes(graph: Graph) -> Graph:
-    """In a quantized graph, Reshape and MaxPool outputs without a scheme take their input's; other typed nodes need one."""
-    if all(t.scheme is None for t in graph.tensors.values()):
-        return graph
-    tensors = dict(graph.tensors)
-    for name in graph.inputs:
-        if tensors[name].scheme is None and not all(isinstance(n.op, Opaque) for n in graph.consumers(name)):
-            raise ModelError(f"graph {graph.name}: input {name} is not quantized while other tensors are; "
-                             "quantize the whole model, or none of it")
-    for node in graph.nodes:
-        tensor = tensors[node.output]
-        if tensor.scheme is None and isinstance(node.op, Reshape | MaxPool):
-            tensor = replace(tensor, scheme=tensors[node.inputs[0]].scheme)
-            tensors[node.output] = tensor
-        floats = isinstance(node.op, Opaque) or (isinstance(node.op, Reshape) and tensors[node.inputs[0]].scheme is None)
-        if tensor.scheme is None and not floats:
-            raise ModelError(f"node {node.name}: its output {node.output} is not quantized while other tensors are; "
-                             "quantize the whole model, or none of it")
-    return replace(graph, tensors=tensors)
-

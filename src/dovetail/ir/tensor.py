@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import frexp, ldexp, prod
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,30 @@ Region = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Fixed point: a stored integer `q` of `bits` bits means `q * 2**exponent`.
+    """Integers that stand for numbers: a stored `q` of `bits` bits means `(q - zero) * mantissa * 2**exponent`.
 
-    One exponent for the whole tensor (`axis is None`) or one per index of `axis`.
-    Zero points are zero by design: see docs/numerics.md.
+    One scale for the whole tensor (`axis is None`) or one per index of `axis`. Our own quantizer makes powers of two
+    (no mantissas) without zero points: see docs/numerics.md. Imported models may bring any scale: its mantissa, in [1, 2),
+    is that of the file's number, so scales and zero points survive a round trip.
     """
 
     bits: int
     signed: bool
     exponents: tuple[int, ...]
     axis: int | None = None
+    mantissas: tuple[float, ...] = ()
+    zero: int = 0
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= 32:
             raise ModelError(f"scheme: {self.bits} bits; 2 to 32 are possible")
         if self.axis is None and len(self.exponents) != 1:
             raise ModelError(f"scheme: {len(self.exponents)} exponents without an axis; give one, or an axis")
+        if len(self.mantissas) not in (0, len(self.exponents)):
+            raise ModelError(f"scheme: {len(self.mantissas)} mantissas beside {len(self.exponents)} exponents; "
+                             "give as many, or none")
+        if not self.lo <= self.zero <= self.hi:
+            raise ModelError(f"scheme: zero point {self.zero} is outside [{self.lo}, {self.hi}]")
 
     @property
     def lo(self) -> int:
@@ -46,10 +55,28 @@ class Scheme:
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
+    def fixed_point(self) -> bool:
+        """Whether scales are powers of two and zero means zero."""
+        return not self.mantissas and not self.zero
+
+    @property
     def exponent(self) -> int:
         """The single exponent of a per-tensor scheme."""
         assert self.axis is None, "a per-channel scheme has no single exponent"
+        assert not self.mantissas, "an arbitrary scale is more than an exponent"
         return self.exponents[0]
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """What one step means, exactly."""
+        mantissas = self.mantissas or (1.0,) * len(self.exponents)
+        return tuple(ldexp(m, e) for m, e in zip(mantissas, self.exponents, strict=True))
+
+    @property
+    def scale(self) -> float:
+        """The single scale of a per-tensor scheme."""
+        assert self.axis is None, "a per-channel scheme has no single scale"
+        return self.scales[0]
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -57,9 +84,9 @@ class Scheme:
         width = 8 if self.bits <= 8 else 16 if self.bits <= 16 else 32
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
-    def exponents_along(self, rank: int) -> NDArray[np.int64]:
-        """Exponents shaped to broadcast against a tensor of `rank` dimensions."""
-        values = np.asarray(self.exponents, dtype=np.int64)
+    def scales_along(self, rank: int) -> Real:
+        """Scales shaped to broadcast against a tensor of `rank` dimensions."""
+        values = np.asarray(self.scales, dtype=np.float64)
         if self.axis is None:
             return values.reshape((1,) * rank)
         return values.reshape(tuple(-1 if d == self.axis else 1 for d in range(rank)))
@@ -69,13 +96,22 @@ class Scheme:
         if self.axis is None:
             return self
         start, stop = region[self.axis]
-        return Scheme(self.bits, self.signed, self.exponents[start:stop], self.axis)
+        return replace(self, exponents=self.exponents[start:stop], mantissas=self.mantissas[start:stop])
 
     def __str__(self) -> str:
-        kind = f"{'s' if self.signed else 'u'}{self.bits}"
+        kind = f"{'s' if self.signed else 'u'}{self.bits}" + (f"z{self.zero}" if self.zero else "")
+        scales = [f"{s:.8g}" for s in self.scales] if self.mantissas else [f"e{e}" for e in self.exponents]
         if self.axis is None:
-            return f"{kind}e{self.exponent}"
-        return f"{kind}@{self.axis}e[{','.join(map(str, self.exponents))}]"
+            return f"{kind}{'*' if self.mantissas else ''}{scales[0]}"
+        return f"{kind}@{self.axis}{'*' if self.mantissas else 'e'}[{','.join(s.removeprefix('e') for s in scales)}]"
+
+
+def scheme_of_scales(bits: int, signed: bool, scales: Sequence[float], axis: int | None = None, zero: int = 0) -> Scheme:
+    """The scheme of given scales; powers of two are recognised, all at once or not at all."""
+    parts = [frexp(s) for s in scales]
+    exponents = tuple(e - 1 for _, e in parts)
+    mantissas = tuple(2 * m for m, _ in parts)
+    return Scheme(bits, signed, exponents, axis, () if all(m == 1.0 for m in mantissas) else mantissas, zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +149,31 @@ class Constant:
     array: Array
     scheme: Scheme | None = None
 
+    @property
+    def filterwise(self) -> bool:
+        """Whether each filter (index of axis 0) has a scale of its own, or all share one; floats count as such."""
+        return self.scheme is None or self.scheme.axis in (None, 0)
+
+    @property
+    def real(self) -> Real:
+        """The numbers it means."""
+        values = self.array.astype(np.float64)
+        return values if self.scheme is None else (values - self.scheme.zero) * self.scheme.scales_along(values.ndim)
+
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, Constant) and self.name == other.name and self.scheme == other.scheme
                 and self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
 
     def __hash__(self) -> int:
         return hash((self.name, self.scheme, self.array.shape))
+
+
+def integer_weights(name: str, values: Array, scales: Real, axis: int | None) -> Constant:
+    """Integers as a constant in the narrowest type that holds them: 8 bits, else 16, else 32."""
+    lo, hi = int(values.min(initial=0)), int(values.max(initial=0))
+    bits = next(b for b in (8, 16, 32) if -(1 << (b - 1)) <= lo and hi < 1 << (b - 1))
+    scheme = scheme_of_scales(bits, True, scales.tolist(), axis)
+    return Constant(name, values.astype(scheme.dtype), scheme)
 
 
 def whole(shape: Shape) -> Region:

@@ -10,18 +10,21 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Clamp, Real, Scheme
+from dovetail.ir import Array, Clamp, Real, Scheme
 
 EXACT = float(1 << 53)
 """Largest magnitude below which float64 holds every integer."""
 
 
-def divide_half_even(numerator: Real, denominator: Real | int) -> Real:
-    """Round numerator / denominator to the nearest integer, ties to even; both integer-valued, denominator > 0."""
+def divide_half_even(numerator: Array, denominator: Array | int) -> Array:
+    """Round numerator / denominator to the nearest integer, ties to even; both integer-valued, denominator > 0.
+
+    Integer-valued floats or int64; the result is of the numerator's type.
+    """
     quotient = np.floor_divide(numerator, denominator)
-    twice = 2.0 * (numerator - quotient * denominator)
-    up = (twice > denominator) | ((twice == denominator) & (np.mod(quotient, 2.0) == 1.0))
-    rounded: Real = quotient + up
+    rest = numerator - quotient * denominator
+    left = denominator - rest
+    rounded: Array = quotient + ((rest > left) | ((rest == left) & (np.mod(quotient, 2) == 1)))
     return rounded
 
 
@@ -34,22 +37,24 @@ def rescale(accumulator: Real, divisor: Real | int, shift: NDArray[np.int64]) ->
 
 def quantize(x: Real, scheme: Scheme) -> Real:
     """Real values to stored integers: nearest, ties to even, saturated. The result is integer-valued float64."""
-    scale = np.ldexp(1.0, scheme.exponents_along(x.ndim).astype(np.int32))
-    return np.clip(np.rint(x / scale), scheme.lo, scheme.hi)
+    scale = scheme.scales_along(x.ndim)
+    # The number the file means by an arbitrary scale is a float32, and so is the division in ONNX.
+    steps = (x.astype(np.float32) / scale.astype(np.float32)).astype(np.float64) if scheme.mantissas else x / scale
+    stored: Real = np.clip(np.rint(steps) + scheme.zero, scheme.lo, scheme.hi)
+    return stored
 
 
 def dequantize(q: Real, scheme: Scheme) -> Real:
     """Stored integers to the real values they mean."""
-    return np.asarray(q, dtype=np.float64) * np.ldexp(1.0, scheme.exponents_along(np.ndim(q)).astype(np.int32))
+    return (np.asarray(q, dtype=np.float64) - scheme.zero) * scheme.scales_along(np.ndim(q))
 
 
 def integer_bounds(clamp: Clamp | None, scheme: Scheme) -> tuple[int, int]:
     """Saturation limits of a stored result: the scheme's range cut by the activation's rounded bounds."""
     lo, hi = scheme.lo, scheme.hi
     if clamp is not None:
-        scale = 2.0**scheme.exponent
         if clamp.lo > -inf:
-            lo = max(lo, min(hi, int(np.rint(clamp.lo / scale))))
+            lo = max(lo, min(hi, int(quantize(np.asarray(clamp.lo), scheme))))
         if clamp.hi < inf:
-            hi = min(hi, max(lo, int(np.rint(clamp.hi / scale))))
+            hi = min(hi, max(lo, int(quantize(np.asarray(clamp.hi), scheme))))
     return lo, hi

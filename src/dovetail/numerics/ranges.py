@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.ir import AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Opaque
+from dovetail.ir import AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Opaque, Reshape
 from dovetail.numerics.fixed import integer_bounds
-from dovetail.numerics.reference import accumulator_exponents
+from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
 
 FLOAT32_EXACT = 1 << 24
 FLOAT32_EXPONENTS = (-126, 127 - 24)
 """Exponents an accumulator may have so that neither its unit nor 2**24 of them leave the normal numbers of float32."""
+
+MOVING = (Reshape, MaxPool, Concat, Clip)
+"""Operators whose outputs are input values, clamped at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,6 @@ class Range:
 
     lo: int
     hi: int
-
-    @property
-    def magnitude(self) -> int:
-        return max(abs(self.lo), abs(self.hi))
 
 
 def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dict[str, Range]:
@@ -55,17 +54,13 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
 
 def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int:
     """A bound on |every partial sum| of a node's accumulator, in its integer units: sum |x||w| + |b|."""
-    schemes = [graph.tensors[t].scheme for t in node.inputs]
-    exponents = [e for s in schemes if s is not None for e in s.exponents]
-    finest = min(exponents)
+    how = requantizer(graph, node)
+    reach = [max(abs(ranges[t].lo - zero), abs(ranges[t].hi - zero)) for t, zero in zip(node.inputs, how.zeros, strict=True)]
     if isinstance(node.op, Conv | Gemm):
         weight, *bias = (c.array.astype(np.float64) for c in graph.params(node))
-        sums = np.abs(weight).reshape(weight.shape[0], -1).sum(axis=1) * ranges[node.inputs[0]].magnitude
+        sums = np.abs(weight).reshape(weight.shape[0], -1).sum(axis=1) * reach[0]
         return int((sums + (np.abs(bias[0]) if bias else 0.0)).max())
-    bound = 0
-    for tensor, scheme in zip(node.inputs, schemes, strict=True):
-        assert scheme is not None
-        bound += ranges[tensor].magnitude << (max(scheme.exponents) - finest)
+    bound = sum(r * max(factor) for r, factor in zip(reach, how.factors, strict=True))
     if isinstance(node.op, AvgPool):
         bound *= node.op.window.kernel[0] * node.op.window.kernel[1]
     elif isinstance(node.op, GlobalAvgPool):
@@ -79,11 +74,19 @@ def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int
 def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
     """Whether any order of float32 additions computes the node exactly: every partial sum below 2**24, no underflow.
 
-    Foreign and float nodes count as exact: ONNX Runtime itself defines what they compute.
+    Foreign and float nodes count as exact: ONNX Runtime itself defines what they compute. Values that only move, within one
+    scheme, survive any scale: their rounding errors are far below half a step.
     """
-    if isinstance(node.op, Opaque) or graph.tensors[node.output].scheme is None:
+    scheme = graph.tensors[node.output].scheme
+    if isinstance(node.op, Opaque) or scheme is None:
         return True
-    units = accumulator_exponents(graph, node)
+    schemes = [stored_scheme(graph, t) for t in node.inputs]
+    if isinstance(node.op, MOVING) and set(schemes) == {scheme} and scheme.bits <= 16:
+        return True
+    if not all(s.fixed_point for s in (*schemes, scheme)):
+        return False
+    weighted = isinstance(node.op, Conv | Gemm)
+    units = accumulator_scheme(graph, node).exponents if weighted else [e for s in schemes for e in s.exponents]
     if min(units) < FLOAT32_EXPONENTS[0] or max(units) > FLOAT32_EXPONENTS[1]:
         return False
     return partial_sum_bound(graph, node, ranges) < FLOAT32_EXACT

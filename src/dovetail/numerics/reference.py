@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Conv, Gemm, Graph, MaxPool, Node, Opaque, Real, Tensor
-from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize, rescale
+from dovetail.ir import Array, Graph, MaxPool, Node, Opaque, Real, Tensor
+from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
+from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
 
 def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
@@ -89,11 +89,11 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
         return result if scheme is None else quantize(result.astype(np.float64), scheme).astype(scheme.dtype)
     if scheme is None:
         return node.op.accumulate([np.asarray(x) for x in inputs], ())
-    accumulator, exponents = accumulate(graph, node, inputs)
+    how = requantizer(graph, node)
+    total = accumulate(graph, node, inputs, how)
     if scheme.bits == 32:
-        return accumulator.astype(scheme.dtype)
-    shift = scheme.exponent - exponents
-    result = rescale(accumulator, node.op.divisor(tuple(x.shape for x in inputs)), shift)
+        return total.astype(scheme.dtype)
+    result = rounded(total, node.op.divisor(tuple(x.shape for x in inputs)), how, node)
     lo, hi = integer_bounds(node.op.bounds, scheme)
     return np.clip(result, lo, hi).astype(scheme.dtype)
 
@@ -103,44 +103,16 @@ def _real(tensor: Tensor, x: Array) -> Array:
     return x if tensor.scheme is None else dequantize(x.astype(np.float64), tensor.scheme)
 
 
-def accumulate(graph: Graph, node: Node, inputs: Sequence[Array]) -> tuple[Real, NDArray[np.int64]]:
-    """The exact integer accumulator of a node and its exponents, broadcastable along channels.
-
-    Inputs with different exponents are shifted left to the finest one first, so rounding happens once.
-    """
-    rank = len(graph.shape(node.output))
-    exponents = [graph.tensors[t].scheme.exponents_along(len(graph.shape(t)))  # type: ignore[union-attr]
-                 for t in node.inputs]
-    finest = exponents[0]
-    for other in exponents[1:]:
-        finest = np.minimum(finest, other)
-    xs = [np.ldexp(x.astype(np.float64), (e - finest).astype(np.int32)) for x, e in zip(inputs, exponents, strict=True)]
-    params = [c.array.astype(np.float64) for c in graph.params(node)]
-    result = node.op.accumulate(xs, params)
+def accumulate(graph: Graph, node: Node, inputs: Sequence[Array], how: Requantizer) -> Real:
+    """The exact integer sum of a node, before its one rounding."""
+    xs = [(x.astype(np.float64) - zero) * along_channels(factor, x.ndim).astype(np.float64)
+          for x, zero, factor in zip(inputs, how.zeros, how.factors, strict=True)]
+    total = node.op.accumulate(xs, [c.array.astype(np.float64) for c in graph.params(node)])
     if isinstance(node.op, MaxPool):
-        result = np.maximum(result, -EXACT)  # a window of padding only; cannot be stored, saturates
-    if np.abs(result).max(initial=0.0) >= EXACT:
+        total = np.maximum(total, -EXACT if set(how.multipliers) == {1} else 1.0 - LARGEST_SUM)  # padding alone: saturates
+    elif np.abs(total).max(initial=0.0) >= EXACT:
         raise ModelError(f"node {node.name}: the accumulator exceeds 2**53; narrow the weights or the input range")
-    out = np.broadcast_to(finest.reshape(-1)[0], (1,) * rank) if finest.size == 1 else finest
-    if isinstance(node.op, Conv | Gemm):
-        weights = graph.constants[node.params[0]].scheme
-        assert weights is not None
-        out = out.reshape(-1)[0] + np.asarray(weights.exponents).reshape((1, -1) + (1,) * (rank - 2))
-    return result, np.asarray(out, dtype=np.int64)
-
-
-def accumulator_exponents(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Exponent of a node's accumulator, one per output channel (or one in all); static."""
-    finest = min(min(s.exponents) for t in node.inputs if (s := graph.tensors[t].scheme) is not None)
-    if isinstance(node.op, Conv | Gemm):
-        weights = graph.constants[node.params[0]].scheme
-        assert weights is not None
-        channels = node.op.filters if isinstance(node.op, Conv) else node.op.units
-        exponents = weights.exponents if weights.axis is not None else weights.exponents * channels
-        return tuple(finest + e for e in exponents)
-    first = graph.tensors[node.inputs[0]].scheme
-    assert first is not None
-    return first.exponents if first.axis is not None else (finest,)
+    return total
 
 
 def check_stored(tensor: Tensor, x: Array) -> Array:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Axis, Constant, Conv, Gemm, Graph, Node, Reduce, Region, Scheme, Shape, Tensor, intersect, slices, whole
+from dovetail.ir import Axis, Constant, Conv, Gemm, Graph, Node, Reduce, Region, Shape, Tensor, intersect, slices, whole
 from dovetail.ir.tensor import region_shape
-from dovetail.numerics.reference import accumulator_exponents
+from dovetail.numerics.requantize import accumulator_scheme
 from dovetail.partition.plan import Assignment, Split
 
 
@@ -132,7 +132,7 @@ def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[st
     if not isinstance(node.op, Conv | Gemm) or split.reducer is None:
         raise UnsupportedError(f"node {node.name}: an input-channel split needs a Conv or Gemm and a reducing device")
     shapes, shape = graph.input_shapes(node), graph.shape(node.output)
-    scheme = Scheme(32, True, accumulator_exponents(graph, node), 1)
+    scheme = accumulator_scheme(graph, node)
     jobs = []
     for piece in split.pieces:
         share = node.op.share(split.axis, piece.start, piece.stop, shapes) if split.axis else None

@@ -71,20 +71,29 @@ def half_even(value: int, divisor: int) -> int:
     return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))
 
 
-def rescaled(pipeline: Pipeline, name: str, staged: Staged, divisor: int, shift: int, bounds: tuple[int, int]) -> Staged:
-    """clamp(round_half_even(value / (divisor * 2**shift))) as in `numerics.fixed.rescale`."""
-    value = staged.value
-    odd = divisor
+def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: tuple[int, int, int], zero: int,
+             bounds: tuple[int, int]) -> Staged:
+    """clamp(round_half_even(value * multiplier / (divisor * 2**shift)) + zero) as in `numerics.requantize`.
+
+    `ratio` is (multiplier, divisor, shift); powers of two move from multiplier and divisor into the shift.
+    """
+    multiplier, odd, shift = ratio
     while odd % 2 == 0:
-        odd //= 2
-        shift += 1
+        odd, shift = odd // 2, shift + 1
+    while multiplier % 2 == 0:
+        multiplier, shift = multiplier // 2, shift - 1
+    value = staged.value
     if isinstance(value, Const) or value.lo == value.hi:
-        exact = half_even(value.lo << max(0, -shift), odd << max(0, shift))
+        exact = half_even(value.lo * multiplier << max(0, -shift), odd << max(0, shift)) + zero
         return Staged(const(min(max(exact, bounds[0]), bounds[1])), 0)
+    if multiplier > 1:
+        staged = linear(pipeline, f"{name}_scaled", [multiplier], [staged])
     if shift < 0:
-        staged = Staged(pipeline.module.wire(f"{name}_up", shift_left(value, -shift)), staged.stage)
+        staged = Staged(pipeline.module.wire(f"{name}_up", shift_left(staged.value, -shift)), staged.stage)
         shift = 0
     rounded = divided(pipeline, name, staged, odd, shift) if odd > 1 else shifted_down(pipeline, name, staged, shift)
+    if zero:
+        rounded = pipeline.register(f"{name}_placed", add(rounded.value, const(zero)), rounded.stage)
     return clamped(pipeline, name, rounded, bounds)
 
 

@@ -25,20 +25,22 @@ from dovetail.fpga.hardware import (
     const,
     select,
     signal,
+    subtract,
 )
 from dovetail.ir import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """What happens to each output's integer: divide by divisor * 2**shift, round half to even, saturate.
+    """What happens to each output's integer: multiply, divide by divisor * 2**shift, round half to even, add zero, saturate.
 
-    `shifts` has one entry per output; None passes the integer on unrounded.
+    `scales` has one (multiplier, shift) per output; None passes the integer on unrounded.
     """
 
     divisor: int
-    shifts: tuple[int, ...] | None
+    scales: tuple[tuple[int, int], ...] | None
     bounds: tuple[int, int]
+    zero: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +77,19 @@ def weighted(layer: Layer, matrix: IntMatrix, bias: Sequence[int], rescale: Resc
 
 def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, rescale: Rescale, index: int) -> Staged:
     """Output `index`, whose integer is value << left."""
-    if rescale.shifts is None:
-        return rescaled(pipeline, name, value, 1, -left, rescale.bounds)
-    return rescaled(pipeline, name, value, rescale.divisor, rescale.shifts[index] - left, rescale.bounds)
+    multiplier, shift = (1, 0) if rescale.scales is None else rescale.scales[index]
+    return rescaled(pipeline, name, value, (multiplier, rescale.divisor, shift - left), rescale.zero, rescale.bounds)
 
 
-def largest(layer: Layer, rescale: Rescale) -> Compute:
-    """Per channel the largest tap, rescaled."""
+def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
+    """Per channel the largest tap, rescaled; `zero` is the input's zero point."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
         values = []
         for channel in range(layer.output.channels):
             name = f"{layer.label}_best_{channel}"
             best = maximum(pipeline, name, [taps[key] for key in sorted(taps) if key[0] == channel])
-            values.append(rescale_output(pipeline, name, best, 0, rescale, channel))
+            values.append(rescale_output(pipeline, name, lowered(pipeline, name, best, zero), 0, rescale, channel))
         return values, 0
 
     return compute
@@ -144,8 +145,13 @@ def join_engine(layer: Layer, compute: Compute) -> Engine:
     return close(layer, module, pipeline, step, compute(pipeline, taps), order, order, beats)
 
 
-def global_average_engine(layer: Layer, rescale: Rescale) -> Engine:
-    """Sums every channel over a frame and emits once."""
+def lowered(pipeline: Pipeline, name: str, value: Staged, zero: int) -> Staged:
+    """A value less a zero point."""
+    return value if not zero else pipeline.register(f"{name}_centred", subtract(value.value, const(zero)), value.stage)
+
+
+def global_average_engine(layer: Layer, zero: int, rescale: Rescale) -> Engine:
+    """Sums every channel over a frame and emits once; `zero` is the input's zero point."""
     (form,) = layer.inputs
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
@@ -162,7 +168,8 @@ def global_average_engine(layer: Layer, rescale: Rescale) -> Engine:
         x = module.wire(f"x{channel}", form.channel(pixel, channel))
         total = signal(name, min(form.lo, form.lo * form.beats), max(form.hi, form.hi * form.beats))
         module.drive(total, select(first, x, add(total, x)), advance)
-        values.append(rescale_output(pipeline, name, Staged(total, 2), 0, rescale, channel))
+        centred = lowered(pipeline, name, Staged(total, 2), zero * form.beats)
+        values.append(rescale_output(pipeline, name, centred, 0, rescale, channel))
     return close(layer, module, pipeline, emit, (values, form.channels), np.arange(form.beats),
                  np.array([form.beats - 1]), form.beats)
 

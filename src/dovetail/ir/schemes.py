@@ -1,0 +1,125 @@
+"""Making a partly quantized graph whole: schemes spread with moving values, parameters become integers, the rest stays floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from dovetail.ir.convolution import Conv
+from dovetail.ir.elementwise import Concat, Reshape
+from dovetail.ir.graph import Graph, Node
+from dovetail.ir.linear import Gemm
+from dovetail.ir.onnx_file import OPSET
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.opaque import Opaque
+from dovetail.ir.pooling import MaxPool
+from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, scheme_of_scales
+
+MOVES = (Reshape, MaxPool)
+"""Operators that rounding commutes with: what they read and what they write may share one scheme."""
+SAME_SCALE = 1e-5
+"""Relative difference up to which two scales are meant to be the same number."""
+LARGEST_BIAS = float((1 << 31) - 1)
+
+
+def spread_schemes(graph: Graph) -> Graph:
+    """In a quantized graph, values that only move take the scheme of where they come from, or of where alone they go.
+
+    Both are exact: rounding is monotone, so it may happen before or after a maximum or a move.
+    """
+    if not graph.quantized:
+        return graph
+    schemes = {name: t.scheme for name, t in graph.tensors.items()}
+    for node in reversed(graph.nodes):
+        target = schemes[node.output]
+        if target is None or not isinstance(node.op, (*MOVES, Concat)):
+            continue
+        for name in node.inputs:
+            if schemes[name] is None and graph.consumers(name) == (node,) and name not in graph.outputs \
+                    and graph.producer(name) is not None:
+                schemes[name] = target
+    for node in graph.nodes:
+        if schemes[node.output] is None and isinstance(node.op, MOVES):
+            schemes[node.output] = schemes[node.inputs[0]]
+    return replace(graph, tensors={name: replace(t, scheme=schemes[name]) for name, t in graph.tensors.items()})
+
+
+def settle_parameters(graph: Graph) -> Graph:
+    """Integer weights and int32 biases, at the scale of their sums, for every Conv and Gemm between integers."""
+    if not graph.quantized:
+        return graph
+    settled: dict[str, Constant] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Conv | Gemm) and _between_integers(graph, node):
+            settled |= {c.name: c for c in _settled(graph, node)}
+    return replace(graph, constants={**graph.constants, **settled})
+
+
+def _between_integers(graph: Graph, node: Node) -> bool:
+    return all(graph.tensors[t].scheme is not None for t in (*node.inputs, node.output))
+
+
+def _settled(graph: Graph, node: Node) -> Iterable[Constant]:
+    weight, bias = graph.params(node)
+    source = graph.tensors[node.inputs[0]].scheme
+    assert source is not None
+    if weight.scheme is None and _single(weight):
+        weight = _signs(weight)
+    if weight.scheme is None or not weight.filterwise:
+        return ()
+    count = weight.array.shape[0]
+    steps = np.asarray(weight.scheme.scales if weight.scheme.axis is not None else weight.scheme.scales * count)
+    units = steps * source.scale
+    if bias.scheme is not None and bias.array.dtype == np.int32 and _same(bias.scheme, units, bias.array):
+        integers = bias.array
+    else:
+        stored = np.rint(bias.real / units)
+        if np.abs(stored).max(initial=0.0) > LARGEST_BIAS:
+            return ()
+        integers = stored.astype(np.int32)
+    return weight, Constant(bias.name, integers, scheme_of_scales(32, True, units.tolist(), 0))
+
+
+def _same(scheme: Scheme, units: Real, integers: Real) -> bool:
+    """Whether a file's bias scale is the scale of the sums, where it is a rounded product; zeros have any scale."""
+    return not integers.any() or bool(np.all(np.abs(np.asarray(scheme.scales) / units - 1) < SAME_SCALE))
+
+
+def _single(weight: Constant) -> bool:
+    """Whether every filter multiplies one value alone, as factors per channel do."""
+    return bool(np.count_nonzero(weight.array.reshape(weight.array.shape[0], -1), axis=1).max() <= 1)
+
+
+def _signs(weight: Constant) -> Constant:
+    """One float factor per channel as ±1 and a scale, which is exact."""
+    factors = np.abs(weight.array.astype(np.float64)).reshape(weight.array.shape[0], -1).sum(axis=1)
+    steps = np.where(factors == 0, 1.0, factors)
+    return Constant(weight.name, np.sign(weight.array).astype(np.int8), scheme_of_scales(8, True, steps.tolist(), 0))
+
+
+def keep_floats(graph: Graph) -> Graph:
+    """Nodes that the model computes in floats while others compute in integers become foreign, and so stay exactly that."""
+    if not graph.quantized:
+        return graph
+    nodes = tuple(node if isinstance(node.op, Opaque) or _integer(graph, node) else _foreign(graph, node) for node in graph.nodes)
+    return graph.with_nodes(nodes)
+
+
+def _integer(graph: Graph, node: Node) -> bool:
+    """Whether a node computes integers, or only moves floats."""
+    if isinstance(node.op, Reshape) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
+        return True
+    return _between_integers(graph, node) and all(c.scheme is not None for c in graph.params(node))
+
+
+def _foreign(graph: Graph, node: Node) -> Node:
+    names = {t: f"x{i}" for i, t in enumerate(dict.fromkeys(node.inputs))}
+    tensors = [Tensor(names[t], graph.shape(t)) for t in names] + [Tensor("y0", graph.shape(node.output))]
+    constants = {c.name: Constant(c.name, c.real.astype(np.float32)) for c in graph.params(node)}
+    alone = Graph("node", tuple(names.values()), ("y0",),
+                  (Node(node.name, node.op, tuple(names[t] for t in node.inputs), node.params, "y0"),),
+                  {t.name: t for t in tensors}, constants)
+    op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32", OPSET)
+    return Node(node.name, op, tuple(names), (), node.output)
