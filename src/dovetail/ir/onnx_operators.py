@@ -167,7 +167,7 @@ def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
     lo, hi = float(a.get("min", -inf)), float(a.get("max", inf))
     for index, side in ((1, "min"), (2, "max")):
         if len(proto.input) > index and proto.input[index]:
-            value = float(reader.constant(proto.input[index], proto.name, side).array.reshape(()))
+            value = float(reader.constant(proto.input[index], proto.name, side).real.reshape(()))
             lo, hi = (value, hi) if side == "min" else (lo, value)
     limit = float(np.finfo(np.float32).max)
     lo, hi = (-inf if lo <= -limit else lo), (inf if hi >= limit else hi)
@@ -204,7 +204,7 @@ def _reshape(reader: Reader, proto: Any, a: Attributes) -> None:
 def _batch_norm(reader: Reader, proto: Any, a: Attributes) -> None:
     """Becomes a depthwise 1x1 convolution; `passes` merges it into the convolution before it."""
     shape = reader.shape(proto.input[0], proto.name)
-    gamma, beta, mean, var = (reader.constant(i, proto.name, "statistic").array.astype(np.float64) for i in proto.input[1:5])
+    gamma, beta, mean, var = (reader.constant(i, proto.name, "statistic").real for i in proto.input[1:5])
     scale = gamma / np.sqrt(var + float(a.get("epsilon", 1e-5)))
     channels = shape[1]
     if scale.shape != (channels,) or len(shape) not in (2, 4):
@@ -287,7 +287,7 @@ def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     given = a["pads"] if "pads" in a else reader.constant(proto.input[1], proto.name, "pads").array.reshape(-1)
     pads = [int(p) for p in given]
-    value = reader.constant(proto.input[2], proto.name, "value").array if len(proto.input) > 2 and proto.input[2] \
+    value = reader.constant(proto.input[2], proto.name, "value").real if len(proto.input) > 2 and proto.input[2] \
         else np.asarray(a.get("value", 0.0))
     spatial = len(shape) == 4 and len(pads) == 8 and not any(pads[i] for i in (0, 1, 4, 5)) and min(pads) >= 0
     if not spatial or a.get("mode", "constant") != "constant" or float(value.reshape(-1)[0]) != 0.0 or len(proto.input) > 3 \

@@ -80,7 +80,7 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
                             f"q = x / {scheme.scale:.6g} + {scheme.zero}")
     elif kind != "float32":
         raise UnsupportedError(f"{reader.where}: node {proto.name}: dequantizes {kind} integers that were computed as integers")
-    elif reader.schemes.get(tensor) != scheme:
+    elif reader.schemes.setdefault(tensor, scheme) != scheme:  # a value that moved as integers has none yet
         raise UnsupportedError(f"{reader.where}: node {proto.name}: tensor {tensor} is dequantized by another scale than it was "
                                "quantized by")
     reader.alias[proto.output[0]] = source

@@ -11,6 +11,7 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx_foreign import target_opset
+from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_operators import READERS
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.passes import simplify
@@ -27,7 +28,7 @@ class Imported:
 
 
 def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Imported:
-    """Read a float or power-of-two QDQ model; folds BatchNorm and activations.
+    """Read a float or quantized model (QDQ, QOperator, QONNX); folds BatchNorm and activations.
 
     A symbolic batch becomes 1 with a note; other symbolic dimensions need `shapes` (input name to shape).
     """
@@ -72,16 +73,22 @@ def _first_line(error: BaseException) -> str:
 
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape")
+ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear")
 """Operators that only pass values on, whatever their type."""
 
 
 def _read_node(reader: Reader, node: Any) -> None:
     """A typed operator where one fits, a folded constant where nothing moves, else the node as it is."""
+    meant = expanded(node, reader.where)
+    if meant is not None:
+        for part in meant:
+            _read_node(reader, part)
+        return
     inputs = [i for i in node.input if i]
-    typed = node.domain in ("", "ai.onnx") and node.op_type in READERS
+    typed = (node.domain in ("", "ai.onnx") or is_qonnx(node)) and node.op_type in READERS
     moving = [reader.tensors[t] for i in inputs if (t := reader.tensor(i)) in reader.tensors]
-    if inputs and not moving and all(i in reader.constants for i in inputs) and node.op_type not in (*QUANTIZERS, "Identity"):
+    if inputs and not moving and all(i in reader.constants for i in inputs) and not is_qonnx(node) \
+            and node.op_type not in (*QUANTIZERS, "Identity"):
         reader.add_foreign(node)
         return
     if typed and (node.op_type in ANY_ELEMENT or all(t.element == "float32" for t in moving)):
@@ -89,9 +96,13 @@ def _read_node(reader: Reader, node: Any) -> None:
             READERS[node.op_type](reader, node, onnx_file.attributes_of(node, reader.where))
             return
         except UnsupportedError as reason:
-            if node.op_type in QUANTIZERS or any(i in reader.padding for i in inputs):
+            if any(i in reader.padding for i in inputs):
                 raise
             reader.notes.append(f"kept as it is, for the CPU: {str(reason).removeprefix(f'{reader.where}: ')}")
+    if is_qonnx(node):
+        for part in in_floats(node, reader.where):
+            _read_node(reader, part)
+        return
     reader.add_foreign(node)
 
 

@@ -21,6 +21,7 @@ MOVES = (Reshape, MaxPool)
 """Operators that rounding commutes with: what they read and what they write may share one scheme."""
 SAME_SCALE = 1e-5
 """Relative difference up to which two scales are meant to be the same number."""
+UNIT_FACTOR = 1 << 14
 LARGEST_BIAS = float((1 << 31) - 1)
 
 
@@ -93,10 +94,10 @@ def _single(weight: Constant) -> bool:
 
 
 def _signs(weight: Constant) -> Constant:
-    """One float factor per channel as ±1 and a scale, which is exact."""
+    """One float factor per channel as ± a power of two and a scale, which is exact and leaves the bias beside it fine steps."""
     factors = np.abs(weight.array.astype(np.float64)).reshape(weight.array.shape[0], -1).sum(axis=1)
-    steps = np.where(factors == 0, 1.0, factors)
-    return Constant(weight.name, np.sign(weight.array).astype(np.int8), scheme_of_scales(8, True, steps.tolist(), 0))
+    steps = np.where(factors == 0, 1.0, factors) / UNIT_FACTOR
+    return Constant(weight.name, (np.sign(weight.array) * UNIT_FACTOR).astype(np.int16), scheme_of_scales(16, True, steps.tolist(), 0))
 
 
 def keep_floats(graph: Graph) -> Graph:
