@@ -1,0 +1,124 @@
+"""Commands that make a build folder, and commands on one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import UsageError
+
+
+def add_commands(commands: Commands) -> None:
+    """`compile`, `verify`, `run`, `synth`, `report`."""
+    build = commands.add("compile", _compile, "plan, generate RTL and sub-models, verify, and report, into one folder",
+                         "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
+    add_model(build)
+    add_planning(build)
+    add_numbers(build)
+    build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
+    build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
+    build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
+
+    verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
+                          "dovetail verify build/model --frames 64 --json -")
+    verify.add_argument("build", type=Path, help="a build folder")
+    verify.add_argument("--frames", type=int, default=64,
+                        help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
+    add_json(verify)
+
+    run = commands.add("run", _run, "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
+    run.add_argument("build", type=Path, help="a build folder")
+    run.add_argument("-i", "--input", type=Path, required=True,
+                     help=".npy or .npz (key 'x' or the input's name) of float frames")
+    run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
+
+    synth = commands.add("synth", _synth, "count the FPGA part's resources with an open synthesizer",
+                         "dovetail synth build/model --family ecp5")
+    synth.add_argument("build", type=Path, help="a build folder")
+    synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
+    add_json(synth)
+
+    report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
+                          "dovetail report build/model")
+    report.add_argument("build", type=Path, help="a build folder")
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    with progress_bar() as progress:
+        build = pipeline.compile(options.model, options.platform, options.output, options=planning(options),
+                                 calibration=options.calibration, bits=options.bits, shapes=shapes(options),
+                                 frames=options.frames, verify=not options.no_verify, progress=progress)
+    warn(build.manifest["warnings"])
+    print(terminal.plan_table(build.graph, build.plan))
+    print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "
+          f"{', '.join(dict.fromkeys(s.device for s in build.program.segments))}")
+    return 0 if options.no_verify else _say_verified(build.folder)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    build = load_build(options.build)
+    with progress_bar() as progress:
+        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress))
+    pipeline.write_report(build)
+    if options.json is not None:
+        emit(options.json, outcome, str)
+    if not outcome["equal"] or options.json is None:
+        print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
+    return 0 if outcome["equal"] else 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    from io import BytesIO
+
+    import numpy as np
+
+    from dovetail import pipeline
+    from dovetail.files import replace_bytes
+    from dovetail.numerics.calibration import load_samples
+    from dovetail.runtime.build import load_build
+    build = load_build(options.build)
+    with progress_bar() as progress:
+        results = pipeline.run_build(build, load_samples(options.input, build.graph).values, progress)
+    buffer = BytesIO()
+    if options.output.suffix == ".npz":
+        np.savez_compressed(buffer, allow_pickle=False, **results)
+    elif len(results) == 1:
+        np.save(buffer, next(iter(results.values())))
+    else:
+        raise UsageError(f"{options.output}: the network has outputs {', '.join(results)}; give an .npz for several")
+    replace_bytes(options.output, buffer.getvalue())
+    for name, values in results.items():
+        print(f"{options.output}: {name} {'x'.join(map(str, values.shape))}")
+    return 0
+
+
+def _synth(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    build = load_build(options.build)
+    with progress_bar() as progress:
+        results = pipeline.synthesize_build(build, options.family, progress)
+    pipeline.write_report(build)
+    emit(options.json, results, lambda: terminal.synthesis_table(results, build))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from dovetail import pipeline
+    from dovetail.runtime.build import load_build
+    print(pipeline.write_report(load_build(options.build)))
+    return 0
+
+
+def _say_verified(folder: Path) -> int:
+    from dovetail import terminal
+    from dovetail.runtime.build import read_json
+    outcome = read_json(folder / "verification.json")
+    print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
+    return 0 if outcome["equal"] else 1

@@ -1,0 +1,93 @@
+"""Commands on a model alone: what is in it, the papers' networks, its integers and how good they are."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_json, add_model, add_numbers, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import UsageError
+
+
+def add_commands(commands: Commands) -> None:
+    """`inspect`, `zoo`, `quantize`, `evaluate`."""
+    inspect = commands.add("inspect", _inspect, "layers, MACs, parameters, and what each kind of device can take",
+                           "dovetail inspect examples/fashion/fashion.onnx")
+    add_model(inspect)
+    add_json(inspect)
+
+    zoo = commands.add("zoo", _zoo, "the papers' networks as ONNX with seeded weights; without a name, the table",
+                       "dovetail zoo mobilenet-v2 --size 96 -o m.onnx")
+    zoo.add_argument("name", nargs="?", help="a network; without it, all with parameters, MACs and their sources")
+    zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
+    zoo.add_argument("--size", type=int, help="side of the image in pixels (default: the network's own)")
+    zoo.add_argument("--width", type=float, help="multiplies channel counts (default: the network's own)")
+    zoo.add_argument("--no-bn", action="store_true", help="biases in place of BatchNorm")
+    zoo.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
+    add_json(zoo)
+
+    quantize = commands.add("quantize", _quantize,
+                            "turn a float model into a power-of-two QDQ model that plain ONNX Runtime loads",
+                            "dovetail quantize model.onnx --bits 8 --calibration images.npz -o int8.onnx")
+    add_model(quantize)
+    add_numbers(quantize)
+    quantize.add_argument("-o", "--output", type=Path, required=True, help="the QDQ model to write")
+
+    evaluate = commands.add("evaluate", _evaluate, "accuracy on labelled data: float model, its integers, and a build's devices",
+                            "dovetail evaluate model.onnx --data test.npz --calibration train.npz --build build/model")
+    add_model(evaluate)
+    add_numbers(evaluate)
+    evaluate.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
+    evaluate.add_argument("--build", type=Path, help="a build folder of the same model, run on its devices as well")
+    add_json(evaluate)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from dovetail import terminal
+    from dovetail.ir.onnx_read import read_onnx
+    imported = read_onnx(options.model, shapes(options))
+    warn(imported.notes)
+    document = terminal.inspection(imported.graph)
+    emit(options.json, document, lambda: terminal.inspection_table(document))
+    return 0
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    from dovetail import zoo
+    from dovetail.files import replace_bytes
+    if options.name is None:
+        emit(options.json, zoo.listing_json(), zoo.listing)
+        return 0
+    name = zoo.entry(options.name).name
+    if options.output is None:
+        raise UsageError(f"zoo {name}: nowhere to write it; add -o {name}.onnx")
+    form = {"size": options.size, "width": options.width, "batch_norm": not options.no_bn}
+    replace_bytes(options.output, zoo.build(name, seed=options.seed, **form))
+    count = zoo.count(name, **form)
+    print(f"{options.output}: {name}, {count.parameters:,} parameters, {count.macs / 1e6:,.1f} M MACs")
+    return 0
+
+
+def _quantize(options: argparse.Namespace) -> int:
+    from dovetail import pipeline
+    from dovetail.files import replace_bytes
+    from dovetail.ir.onnx_write import to_onnx
+    with progress_bar() as progress:
+        numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress)
+    warn(numbers.warnings)
+    replace_bytes(options.output, to_onnx(numbers.graph))
+    print(f"{options.output}: {options.bits}-bit QDQ model, "
+          f"scales from {numbers.samples.count} samples ({numbers.samples.source})")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    build = None if options.build is None else load_build(options.build)
+    with progress_bar() as progress:
+        found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
+                                        shapes(options), progress)
+    emit(options.json, found, lambda: terminal.accuracy_line(found))
+    return 1 if found["build_equals_int8"] is False else 0

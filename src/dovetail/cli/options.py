@@ -1,0 +1,98 @@
+"""Arguments that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dovetail.errors import UsageError
+from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.solve import SOLVERS
+
+if TYPE_CHECKING:
+    from dovetail.pipeline import Options
+
+Command = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The program's commands; every group adds its own here."""
+
+    parsers: argparse._SubParsersAction[argparse.ArgumentParser]
+
+    def add(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
+        """The sub-parser of `dovetail name`, which runs `command`; `text` starts in lower case and has no full stop."""
+        sub = self.parsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".",
+                                      epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub.set_defaults(command=command)
+        return sub
+
+
+def add_model(sub: argparse.ArgumentParser) -> None:
+    """The model file and the shapes of its inputs."""
+    sub.add_argument("model", type=Path, help="an ONNX file, float or QDQ")
+    sub.add_argument("--shape", action="append", default=[], metavar="INPUT=1,3,224,224",
+                     help="the shape of an input with symbolic dimensions; repeatable")
+
+
+def add_planning(sub: argparse.ArgumentParser) -> None:
+    """The board, the goal and the limits of a plan."""
+    sub.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
+    sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
+    sub.add_argument("--mode", choices=[m.value for m in Mode], default=Mode.CONCURRENT.value,
+                     help="whether shares of one layer run at once")
+    sub.add_argument("--solver", choices=list(SOLVERS), default="exact", help="how to search (default: %(default)s)")
+    sub.add_argument("--budget", choices=["shared", "per_layer"], default="shared",
+                     help="one FPGA for the whole network, or (as papers assume) one per layer")
+    sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")
+    sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
+    sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
+                     help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
+    sub.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds to search (default: %(default)s)")
+
+
+def add_numbers(sub: argparse.ArgumentParser) -> None:
+    """How the model's integers are chosen."""
+    sub.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
+    sub.add_argument("--bits", type=int, default=8, help="2 to 8 (default: %(default)s)")
+
+
+def add_json(sub: argparse.ArgumentParser) -> None:
+    """The result as JSON."""
+    sub.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
+
+
+def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """The shapes that `--shape` states, per input.
+
+    Raises:
+        UsageError: one is not INPUT=SIZES.
+    """
+    found = {}
+    for text in options.shape:
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not name or not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+            raise UsageError(f"--shape {text}: not INPUT=SIZES; write for example --shape image=1,3,224,224")
+        found[name] = tuple(int(p) for p in parts)
+    return found
+
+
+def planning(options: argparse.Namespace) -> Options:
+    """What the planning arguments ask for.
+
+    Raises:
+        UsageError: a limit is not above 0.
+    """
+    from dovetail.pipeline import Options
+    for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
+                        ("--time-limit", options.time_limit)):
+        if limit is not None and not limit > 0:
+            raise UsageError(f"{name} {limit:g}: must be above 0")
+    return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
+                   None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
+                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift)

@@ -1,0 +1,48 @@
+"""What every command prints the same way: results, notes and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+
+def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
+    """JSON where asked for, else words."""
+    from dovetail.files import replace_text
+    if target is None:
+        print(text())
+        return
+    content = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    if target == "-":
+        print(content, end="")
+    else:
+        replace_text(target, content)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error, for people only."""
+    if not sys.stderr.isatty():
+        last = [""]
+
+        def line(stage: str, done: int, total: int) -> None:
+            if stage != last[0]:
+                print(f"  {stage}", file=sys.stderr, flush=True)
+                last[0] = stage
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+                  console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("start", total=None)
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+
+
+def warn(warnings: Sequence[str]) -> None:
+    """Notes on standard error, so that results stay clean."""
+    for warning in warnings:
+        print(f"dovetail: note: {warning}", file=sys.stderr)

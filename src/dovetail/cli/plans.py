@@ -1,0 +1,63 @@
+"""Commands that decide: which boards there are, and who computes what on one of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import InfeasibleError
+
+
+def add_commands(commands: Commands) -> None:
+    """`platforms`, `plan`."""
+    platforms = commands.add("platforms", _platforms, "boards and devices with their budgets, every number with its source",
+                             "dovetail platforms tx2-c10gx")
+    platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
+    add_json(platforms)
+
+    plan = commands.add("plan", _plan, "decide which device computes which slice of which layer, with a proven bound",
+                        "dovetail plan model.onnx -p tx2-c10gx --objective energy --max-latency-ms 5 --json -")
+    add_model(plan)
+    add_planning(plan)
+    add_numbers(plan)
+    plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
+    add_json(plan)
+
+
+def _platforms(options: argparse.Namespace) -> int:
+    from dovetail.platform.describe import describe
+    from dovetail.platform.load import example_of, load_platform, platform_names, platform_to_dict
+    if options.name:
+        board = load_platform(options.name)
+        emit(options.json, platform_to_dict(board), lambda: describe(board))
+        return 0
+    boards = {name: load_platform(example_of(name)) for name in platform_names()}
+    emit(options.json, [platform_to_dict(b) for b in boards.values()],
+          lambda: "\n".join(f"{name:<14} {', '.join(d.name for d in b.devices):<18} {b.description}"
+                            for name, b in boards.items()))
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.files import replace_text
+    from dovetail.partition.plan_json import plan_to_json
+    from dovetail.platform.load import load_platform
+    board = load_platform(options.platform)
+    with progress_bar() as progress:
+        graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress)
+        progress("plan", 0, 1)
+        try:
+            plan, _ = pipeline.make_plan(graph, board, planning(options))
+        except InfeasibleError as error:
+            if options.json is not None:
+                emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
+            raise
+    warn(notes)
+    document = plan_to_json(plan, board)
+    if options.output:
+        replace_text(options.output, pipeline.dump(document))
+    emit(options.json, document, lambda: terminal.plan_table(graph, plan))
+    return 0

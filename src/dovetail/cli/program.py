@@ -1,0 +1,53 @@
+"""The command line: arguments in, exit code out. Every command is one call of the pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from dovetail import console
+from dovetail.cli import builds, models, plans
+from dovetail.cli.options import Command, Commands
+from dovetail.errors import DovetailError
+
+EXAMPLES = """examples:
+  dovetail inspect model.onnx                      what is in it, and what each kind of device can take
+  dovetail plan model.onnx -p tx2-c10gx            who computes what, how long, why, and how good that is
+  dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model
+  dovetail verify build/model                      every device against the reference, bit for bit
+  dovetail synth build/model                       resources of the FPGA part
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0 done, 1 ran but the answer is no, 2 bad input or missing tool, 130 interrupted."""
+    console.prepare()
+    options = parser().parse_args(arguments)
+    try:
+        command: Command = options.command
+        code = command(options)
+        console.flush()
+        return code
+    except DovetailError as error:
+        print(f"dovetail: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("dovetail: interrupted; nothing half-written was left behind", file=sys.stderr)
+        return 130
+    except OSError as error:
+        return console.abandon(error)
+    except MemoryError:
+        print("dovetail: out of memory; use a smaller model or fewer frames", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands with their arguments and examples."""
+    top = argparse.ArgumentParser(
+        prog="dovetail", description="Join CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.",
+        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
+    for group in (models, plans, builds):
+        group.add_commands(commands)
+    return top
