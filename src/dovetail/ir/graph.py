@@ -136,8 +136,10 @@ class Graph:
 
 def check_finite(constant: Constant, where: str) -> None:
     """Weights must be numbers: NaN and infinities are refused by name."""
-    bad = ~np.isfinite(constant.array.astype(np.float64))
-    if bad.any():
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+    if constant.array.dtype.kind not in "fc":
+        return
+    finite = np.isfinite(constant.array)
+    if not finite.all():
+        index = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ModelError(f"{where}: weight {constant.name}{list(index)} is {constant.array[index]}; "
                          "all weights must be finite, retrain or re-export the model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from dovetail.ir.tensor import Array
 
 MAX_FILE_BYTES = 2 << 30
 MAX_TENSOR_BYTES = 1 << 30
+MAX_ACTIVATION_ELEMENTS = 1 << 30
+"""Larger maps are a mistake in the file or in --shape; refused before anything is computed."""
 OPSET = 17
 WIDE_OPSET = 21
 """The first opset whose quantizers store 16 bits."""
@@ -26,8 +29,11 @@ IR_VERSION = 8
 def load(path: Path) -> tuple[Any, str]:
     """Parse a model file without touching anything beside it; returns the protobuf and its sha256."""
     if not path.is_file():
-        raise ModelError(f"{path}: no such file; give the path of an ONNX model")
+        found = "is a folder, not a file" if path.is_dir() else "no such file"
+        raise ModelError(f"{path}: {found}; give the path of an ONNX model")
     size = path.stat().st_size
+    if not size:
+        raise ModelError(f"{path}: the file is empty; export the model again")
     if size > MAX_FILE_BYTES:
         raise ModelError(f"{path}: {size / 2**30:.1f} GiB; models up to {MAX_FILE_BYTES >> 30} GiB are read")
     content = path.read_bytes()
@@ -53,10 +59,18 @@ def modernised(model: Any) -> Any:
 
 def element_of(value: Any, where: str) -> str:
     """The NumPy name of an input's element type."""
+    kind = value.type.WhichOneof("value")
+    if kind not in (None, "tensor_type"):
+        raise ModelError(f"{where}: input {value.name} is a {kind.removesuffix('_type').replace('_', ' ')}; tensors are "
+                         "supported, export the model with one input per tensor")
     try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)).name
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     except (KeyError, TypeError):
         raise ModelError(f"{where}: input {value.name} has no numeric element type; tensors of numbers are supported") from None
+    if dtype.kind == "O":
+        raise ModelError(f"{where}: input {value.name} holds text; tensors of numbers are supported, export the network without "
+                         "its text processing")
+    return dtype.name
 
 
 def array_of(proto: Any, where: str) -> Array:
@@ -84,6 +98,21 @@ def array_of(proto: Any, where: str) -> Array:
         raise ModelError(f"{where}: tensor {proto.name} cannot be read ({error}); the file is damaged") from None
 
 
+def dense_of(sparse: Any, where: str) -> Array:
+    """The values of a SparseTensorProto as a dense array, bounded like any other."""
+    name, shape = sparse.values.name, tuple(int(d) for d in sparse.dims)
+    values, indices = array_of(sparse.values, where).reshape(-1), array_of(sparse.indices, where)
+    if min(shape, default=1) < 0 or prod(shape) * values.dtype.itemsize > MAX_TENSOR_BYTES:
+        raise ModelError(f"{where}: sparse tensor {name} declares shape {list(shape)}; at most {MAX_TENSOR_BYTES >> 30} GiB per "
+                         "tensor is read")
+    flat = indices.reshape(-1) if indices.ndim < 2 else indices @ np.asarray([prod(shape[i + 1:]) for i in range(len(shape))])
+    if flat.shape != values.shape or np.any((flat < 0) | (flat >= prod(shape))):
+        raise ModelError(f"{where}: sparse tensor {name}: its indices do not fit shape {list(shape)}; the file is damaged")
+    dense = np.zeros(prod(shape), dtype=values.dtype)
+    dense[flat] = values
+    return dense.reshape(shape)
+
+
 def _external(proto: Any, where: str, size: int) -> bytes:
     """Bytes of a tensor stored beside the model; never outside the model's folder."""
     entries = {e.key: e.value for e in proto.external_data}
@@ -107,6 +136,16 @@ def _external(proto: Any, where: str, size: int) -> bytes:
     return content
 
 
+def copy_node(output: str) -> Any:
+    """A node that stands for a second name of a value."""
+    return onnx.helper.make_node("Identity", [], [output], name=output)
+
+
+def scalar_node(source: str, output: str) -> Any:
+    """A node that takes the only value out of its row."""
+    return onnx.helper.make_node("Squeeze", [source], [output], name=output)
+
+
 def attributes_of(node: Any, where: str) -> dict[str, Any]:
     """A node's attributes as Python values; tensors as arrays."""
     values: dict[str, Any] = {}
@@ -116,6 +155,8 @@ def attributes_of(node: Any, where: str) -> dict[str, Any]:
             value = value.decode("utf-8", "replace")
         elif isinstance(value, onnx.TensorProto):
             value = array_of(value, where)
+        elif isinstance(value, onnx.SparseTensorProto):
+            value = dense_of(value, where)
         values[attribute.name] = value
     return values
 

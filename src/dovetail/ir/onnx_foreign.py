@@ -99,8 +99,11 @@ def _typed(model: Any, node: Any, where: str) -> Foreign:
         if not kind.elem_type or not kind.HasField("shape") or None in dims:
             raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: the shape of {node.op_type}'s output depends "
                                    "on data; export the model with fixed input shapes")
-        outputs.append((tuple(int(d) for d in dims if d is not None),
-                        np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).name))
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        if dtype.kind == "O":
+            raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: {node.op_type} makes text; export the network "
+                                   "without its text processing")
+        outputs.append((tuple(int(d) for d in dims if d is not None), dtype.name))
     del model.graph.output[:]
     model.graph.output.extend(helper.make_tensor_value_info(n, found[n].type.tensor_type.elem_type, o[0])
                               for n, o in zip(model.graph.node[0].output, outputs, strict=True) if o is not None)

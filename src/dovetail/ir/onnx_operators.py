@@ -28,6 +28,9 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
     if len(shape) != 4 or weight.array.ndim != 4:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: convolution over {len(shape) - 2} dimensions; "
                                "two are supported")
+    if tuple(a.get("kernel_shape", weight.array.shape[2:])) != weight.array.shape[2:]:
+        raise ModelError(f"{reader.where}: node {proto.name}: kernel_shape {list(a['kernel_shape'])} beside weights of shape "
+                         f"{list(weight.array.shape)}; the file is damaged, export the model again")
     filters = weight.array.shape[0]
     bias = _bias(reader, proto, 2, filters, weight)
     around = reader.padding.get(proto.input[0])
@@ -205,12 +208,13 @@ def _batch_norm(reader: Reader, proto: Any, a: Attributes) -> None:
     """Becomes a depthwise 1x1 convolution; `passes` merges it into the convolution before it."""
     shape = reader.shape(proto.input[0], proto.name)
     gamma, beta, mean, var = (reader.constant(i, proto.name, "statistic").real for i in proto.input[1:5])
-    scale = gamma / np.sqrt(var + float(a.get("epsilon", 1e-5)))
+    with np.errstate(all="ignore"):  # what is not finite is refused by name when the node is added
+        scale = gamma / np.sqrt(var + float(a.get("epsilon", 1e-5)))
+        bias = (beta - mean * scale).astype(np.float32)
     channels = shape[1]
     if scale.shape != (channels,) or len(shape) not in (2, 4):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: BatchNormalization over shape {list(shape)}; "
                                "N,C,H,W or N,C is supported")
-    bias = (beta - mean * scale).astype(np.float32)
     if len(shape) == 2:
         diagonal = np.diag(scale).astype(np.float32)
         reader.add(proto, Gemm(channels), [proto.input[0]], {"weight": (diagonal, None), "bias": (bias, None)})
@@ -228,7 +232,7 @@ def _pass_through(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _constant(reader: Reader, proto: Any, a: Attributes) -> None:
-    values = [a[k] for k in ("value", "value_float", "value_int", "value_floats", "value_ints") if k in a]
+    values = [a[k] for k in ("value", "sparse_value", "value_float", "value_int", "value_floats", "value_ints") if k in a]
     if not values:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Constant of an unusual kind; use a dense tensor")
     reader.constants[proto.output[0]] = Constant(proto.output[0], np.asarray(values[0]))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
+from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Graph, Node
+from dovetail.ir.onnx_branches import decided, taken
 from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.passes import simplify
 from dovetail.ir.tensor import Constant, Shape, Tensor
@@ -34,33 +38,61 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     """
     path = Path(path)
     model, sha256 = onnx_file.load(path)
-    model = onnx_file.modernised(model)
-    kept = _needed(model)
+    with _placed(str(path)):
+        model, notes = prepared(model, str(path))
+        graph, more = _read_graph(onnx_file.modernised(model), str(path), shapes or {})
+    return Imported(graph, sha256, (*notes, *more))
+
+
+def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Graph, tuple[str, ...]]:
+    kept = ordered(model.graph, where)
     users: dict[str, set[str]] = {o.name: {""} for o in model.graph.output}
     for node in kept:
-        for name in node.input:
+        for name in reads(node):
             users.setdefault(name, set()).add(node.op_type)
-    reader = Reader(str(path), target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()})
+    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()})
     for proto in model.graph.initializer:
-        reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, reader.where))
+        reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, where))
+    for sparse in model.graph.sparse_initializer:
+        reader.constants[sparse.values.name] = Constant(sparse.values.name, onnx_file.dense_of(sparse, where))
     notes: list[str] = []
-    inputs = []
-    for value in model.graph.input:
-        if value.name in reader.constants:
-            continue
-        shape = _input_shape(reader.where, value, shapes or {}, notes)
-        reader.tensors[value.name] = Tensor(value.name, shape, None, onnx_file.element_of(value, reader.where))
-        inputs.append(value.name)
-    if not inputs:
-        raise ModelError(f"{path}: the graph has no input; a network needs at least one")
+    inputs = _read_inputs(reader, model, shapes, notes)
     for node in kept:
         try:
             _read_node(reader, node)
         except MALFORMED as error:
-            raise ModelError(f"{path}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
+            raise ModelError(f"{where}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
                              "the file is damaged, export the model again") from None
-    graph = _finish(reader, model, tuple(inputs))
-    return Imported(simplify(graph), sha256, (*notes, *reader.notes))
+    return simplify(_finish(reader, model, inputs)), (*notes, *reader.notes)
+
+
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Errors of tensors and passes, which know nothing of files, get the file's name in front."""
+    try:
+        yield
+    except (ModelError, UnsupportedError) as error:
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _read_inputs(reader: Reader, model: Any, shapes: Mapping[str, Shape], notes: list[str]) -> tuple[str, ...]:
+    """Declare the graph's inputs; an initializer under an input's name is a default that becomes the value."""
+    values = [v for v in model.graph.input if v.name not in reader.constants]
+    if not values:
+        raise ModelError(f"{reader.where}: the graph has no input; a network needs at least one")
+    names = [v.name for v in values]
+    for name in shapes:
+        if name not in names:
+            raise ModelError(f"{reader.where}: --shape {name}: no such input; inputs are {', '.join(names)}")
+    for value in values:
+        element = onnx_file.element_of(value, reader.where)
+        shape = _input_shape(reader.where, value, shapes, notes)
+        reader.declare(Tensor(value.name, shape or (1,), None, element), f"input {value.name}")
+        if not shape:
+            _read_scalar(reader, value.name, notes)
+    return tuple(names)
 
 
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, MemoryError,
@@ -84,6 +116,10 @@ def _read_node(reader: Reader, node: Any) -> None:
         for part in meant:
             _read_node(reader, part)
         return
+    if decided(reader, node):
+        for inner in taken(reader, node):
+            _read_node(reader, inner)
+        return
     inputs = [i for i in node.input if i]
     typed = (node.domain in ("", "ai.onnx") or is_qonnx(node)) and node.op_type in READERS
     moving = [reader.tensors[t] for i in inputs if (t := reader.tensor(i)) in reader.tensors]
@@ -106,49 +142,71 @@ def _read_node(reader: Reader, node: Any) -> None:
     reader.add_foreign(node)
 
 
-def _needed(model: Any) -> list[Any]:
-    """Nodes that some output depends on, in file order."""
-    wanted = {o.name for o in model.graph.output}
-    kept = []
-    for node in reversed(model.graph.node):
-        if any(o in wanted for o in node.output):
-            wanted |= set(node.input)
-            kept.append(node)
-    return kept[::-1]
+def _read_scalar(reader: Reader, name: str, notes: list[str]) -> None:
+    """Every input has one row per frame, so a scalar comes in as a row of one and is squeezed for those who read it."""
+    inner = f"{name}/scalar"
+    notes.append(f"input {name}: a scalar, given as one value per frame")
+    reader.wanted |= {inner}
+    reader.add_foreign(onnx_file.scalar_node(name, inner))
+    reader.alias[name] = inner
 
 
 def _input_shape(where: str, value: Any, shapes: Mapping[str, Shape], notes: list[str]) -> Shape:
+    dims = value.type.tensor_type.shape.dim
+    known = value.type.tensor_type.HasField("shape")
+    example = ",".join(str(d.dim_value) if d.dim_value > 0 else "224" if i else "1" for i, d in enumerate(dims)) or "1,3,224,224"
     if value.name in shapes:
+        if known and len(shapes[value.name]) != len(dims):
+            raise ModelError(f"{where}: --shape {value.name}: {len(shapes[value.name])} sizes for an input of {len(dims)} "
+                             f"dimensions; write for example --shape {value.name}={example}")
         return shapes[value.name]
-    dims: list[int] = []
-    for i, dim in enumerate(value.type.tensor_type.shape.dim):
+    if not known:
+        raise ModelError(f"{where}: input {value.name} has no shape; say it with --shape {value.name}={example}")
+    found: list[int] = []
+    for i, dim in enumerate(dims):
         if dim.HasField("dim_value") and dim.dim_value > 0:
-            dims.append(int(dim.dim_value))
+            found.append(int(dim.dim_value))
         elif i == 0:
-            dims.append(1)
+            found.append(1)
             notes.append(f"input {value.name}: symbolic batch {dim.dim_param or '?'!r} planned as 1")
         else:
             raise ModelError(f"{where}: input {value.name} has a symbolic or empty dimension {i} "
-                             f"({dim.dim_param or dim.dim_value!r}); say its size with --shape {value.name}=1,3,224,224")
-    if not dims:
-        raise ModelError(f"{where}: input {value.name} has no shape; say it with --shape {value.name}=1,3,224,224")
-    return tuple(dims)
+                             f"({dim.dim_param or dim.dim_value!r}); say its size with --shape {value.name}={example}")
+    return tuple(found)
+
+
+def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, str]:
+    """The tensor behind each output; one that has a name already, of an input or of another output, is copied."""
+    found: dict[str, str] = {}
+    for value in model.graph.output:
+        tensor = reader.tensor(value.name)
+        if value.name in reader.constants:
+            reader.notes.append(f"output {value.name} does not depend on any input; it is left out")
+            continue
+        if value.name in inputs:
+            reader.notes.append(f"output {value.name} is an input as it came; it is left out")
+            continue
+        if tensor not in reader.tensors:
+            raise ModelError(f"{reader.where}: output {value.name} is produced by no node; the file is damaged")
+        if tensor != value.name and (tensor in inputs or tensor in found.values()):
+            copy = onnx_file.copy_node(value.name)
+            reader.alias.pop(value.name)
+            reader.add(copy, Reshape(reader.tensors[tensor].shape), [tensor], {})
+            tensor = value.name
+        found[value.name] = tensor
+    if not found:
+        raise ModelError(f"{reader.where}: no output is computed from an input; a network needs at least one, export it again")
+    return found
 
 
 def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     """Give every output tensor its public name, attach schemes, and check the whole."""
-    rename: dict[str, str] = {}
-    for value in model.graph.output:
-        tensor = reader.tensor(value.name)
-        if tensor not in reader.tensors:
-            raise ModelError(f"{reader.where}: output {value.name} is produced by no node; the file is damaged")
-        if tensor not in inputs and tensor not in rename:
-            rename[tensor] = value.name
-    outputs = tuple(rename.get(reader.tensor(v.name), reader.tensor(v.name)) for v in model.graph.output)
+    found = _outputs(reader, model, inputs)
+    rename = {tensor: name for name, tensor in found.items() if tensor not in inputs}
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))
                   for n in reader.nodes)
     public = {t.name: rename.get(t.name, t.name) for t in reader.tensors.values()}
     tensors = {public[t.name]: Tensor(public[t.name], t.shape, schemes.get(public[t.name]), t.element)
                for t in reader.tensors.values()}
-    return Graph(model.graph.name or "model", inputs, outputs, nodes, tensors, reader.owned)
+    return Graph(model.graph.name or "model", inputs, tuple(found), nodes, tensors, reader.owned)

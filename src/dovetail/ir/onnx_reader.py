@@ -12,7 +12,7 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
-from dovetail.ir.onnx_file import OPSET
+from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET
 from dovetail.ir.onnx_foreign import check_known, fold, wrap
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
@@ -93,6 +93,15 @@ class Reader:
             name = f"{wanted}_{count}"
         return name
 
+    def _numbers(self, name: str, node: str) -> Array:
+        """A constant for a foreign node: infinities may be a mask's, NaN is damage."""
+        known = self.constants[name]
+        array = known.array if known.scheme is None else known.real.astype(np.float32)
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise ModelError(f"{self.where}: node {node}: its constant {name!r} holds NaN; all weights must be finite, retrain "
+                             "or re-export the model")
+        return array
+
     def unique(self, wanted: str) -> str:
         name, count = wanted, 1
         while name in self.names:
@@ -100,6 +109,13 @@ class Reader:
             name = f"{wanted}_{count}"
         self.names.add(name)
         return name
+
+    def declare(self, tensor: Tensor, writer: str) -> None:
+        """Take a tensor in; maps beyond all reason are refused before anybody computes them."""
+        if tensor.size > MAX_ACTIVATION_ELEMENTS:
+            raise ModelError(f"{self.where}: {writer}: a map of shape {list(tensor.shape)}; at most {MAX_ACTIVATION_ELEMENTS:,} "
+                             "elements are handled, give a smaller --shape or export the model again")
+        self.tensors[tensor.name] = tensor
 
     def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
         """Append a node; its constants are named after it."""
@@ -115,9 +131,11 @@ class Reader:
             shape = op.infer(shapes)
         except ModelError as error:
             raise ModelError(f"{self.where}: node {name}: {error}") from None
+        if not all((*shapes, shape)):
+            raise UnsupportedError(f"{self.where}: node {name}: a scalar; typed operators have one row per frame")
         output = proto.output[0]
         element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Reshape) else "float32"
-        self.tensors[output] = Tensor(output, shape, None, element)
+        self.declare(Tensor(output, shape, None, element), f"node {name}")
         self.nodes.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
 
     def add_foreign(self, proto: Any) -> None:
@@ -126,8 +144,7 @@ class Reader:
         given: list[Tensor | Array] = []
         for name in filter(None, proto.input):
             if name in self.constants:
-                known = self.constants[name]
-                given.append(known.array if known.scheme is None else known.real.astype(np.float32))
+                given.append(self._numbers(name, proto.name or proto.op_type))
             elif self.tensor(name) in self.tensors:
                 given.append(self.tensors[self.tensor(name)])
             else:
@@ -146,5 +163,5 @@ class Reader:
         for index, (name, result) in enumerate(zip(proto.output, foreign.outputs, strict=True)):
             if name in wanted and result is not None:
                 op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset)
-                self.tensors[name] = Tensor(name, result[0], None, result[1])
+                self.declare(Tensor(name, result[0], None, result[1]), f"node {base}")
                 self.nodes.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))

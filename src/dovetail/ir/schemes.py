@@ -97,7 +97,8 @@ def _signs(weight: Constant) -> Constant:
     """One float factor per channel as ± a power of two and a scale, which is exact and leaves the bias beside it fine steps."""
     factors = np.abs(weight.array.astype(np.float64)).reshape(weight.array.shape[0], -1).sum(axis=1)
     steps = np.where(factors == 0, 1.0, factors) / UNIT_FACTOR
-    return Constant(weight.name, (np.sign(weight.array) * UNIT_FACTOR).astype(np.int16), scheme_of_scales(16, True, steps.tolist(), 0))
+    integers = (np.sign(weight.array) * UNIT_FACTOR).astype(np.int16)
+    return Constant(weight.name, integers, scheme_of_scales(16, True, steps.tolist(), 0))
 
 
 def keep_floats(graph: Graph) -> Graph:

@@ -40,7 +40,10 @@ def run_onnx(content: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Run a serialized model frame by frame batches as given; outputs by name."""
     runner = _cached_session(content)
     names = [o.name for o in runner.get_outputs()]
-    return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
+    try:
+        return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
+    except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
+        raise ModelError(f"ONNX Runtime could not run the model: {str(error).splitlines()[0]}") from None
 
 
 def run_oracle(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

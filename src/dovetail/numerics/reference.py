@@ -27,7 +27,7 @@ def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
     parts = []
     for i in range(count):
         rows = {name: np.minimum(np.arange(i * n, (i + 1) * n), len(inputs[name]) - 1) for name, n in lead.items()}
-        parts.append(run({name: np.asarray(inputs[name])[rows[name]] for name in lead}))
+        parts.append(run({name: np.asarray(inputs[name])[rows[name]].reshape(graph.shape(name)) for name in lead}))
     joined = {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]}
     return {name: x[:len(x) * frames // (count * batch)] for name, x in joined.items()}
 

@@ -79,11 +79,11 @@ Transfers = tuple[NDArray[np.bool_], Floats, Floats]
 
 def boxes(layouts: Sequence[Sequence[tuple[str, Region]]], devices: Sequence[str], rank: int) -> Ints:
     """Regions as an array (layout, device, dimension, start and stop); empty where a device has none."""
-    found = np.zeros((len(layouts), len(devices), rank, 2), dtype=np.int64)
+    found = np.zeros((len(layouts), len(devices), max(rank, 1), 2), dtype=np.int64)
     at = {d: i for i, d in enumerate(devices)}
     for i, layout in enumerate(layouts):
         for device, region in layout:
-            found[i, at[device]] = region
+            found[i, at[device]] = region or ((0, 1),)  # a scalar counts as a row of one
     return found
 
 

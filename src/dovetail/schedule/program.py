@@ -240,5 +240,5 @@ def _local(tensor: Tensor, region: Region, local: dict[str, Tensor], names: _Nam
     """Declare a region of a tensor in a segment's graph and return its name there."""
     name = names.derive("tensor", tensor.name, _region_suffix(region, tensor.shape))
     scheme = tensor.scheme.cut(region) if tensor.scheme else None
-    local[name] = Tensor(name, region_shape(region), scheme)
+    local[name] = Tensor(name, region_shape(region), scheme, tensor.element)
     return name

@@ -1,0 +1,168 @@
+"""A parsed file made ready for reading: plain names, known opsets, functions inlined, nodes in the order of their use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx
+from onnx import inliner
+
+from dovetail.errors import ModelError
+
+STANDARD = ("", "ai.onnx")
+NEWEST = int(onnx.defs.onnx_opset_version())
+"""The newest opset the onnx package knows the meaning of."""
+
+
+def prepared(model: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+    """The model with printable names and without functions of its own, and notes about what was assumed."""
+    _print_names(model)
+    notes = _check_opsets(model, where)
+    if not model.graph.output:
+        raise ModelError(f"{where}: the graph has no output; a network needs at least one, export the model again")
+    return _inlined(model, where), notes
+
+
+def _printable(name: str | bytes) -> str:
+    """A name as one line of text: bytes that are no UTF-8 and control characters are spelled out."""
+    text = name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _print_names(model: Any) -> None:
+    """Old exporters write names in the encoding of their machine; protobuf hands such names out as bytes."""
+    for graph in _graphs(model.graph):
+        graph.name = _printable(graph.name)
+        for named in (*graph.input, *graph.output, *graph.initializer):
+            if (plain := _printable(named.name)) != named.name:
+                named.name = plain
+        for node in graph.node:
+            for field in ("name", "op_type", "domain"):
+                if (plain := _printable(getattr(node, field))) != getattr(node, field):
+                    setattr(node, field, plain)
+            for values in (node.input, node.output):
+                for i, name in enumerate(values):
+                    if (plain := _printable(name)) != name:
+                        values[i] = plain
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """A graph and every graph inside its nodes."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
+
+
+def subgraphs(node: Any) -> list[Any]:
+    """The graphs a control-flow node carries."""
+    return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
+
+
+def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
+    versions = [int(o.version) for o in model.opset_import if o.domain in STANDARD]
+    if not versions:
+        return ("the file states no opset; its operators are read in their present meaning",)
+    for version in versions:
+        if not 1 <= version <= NEWEST:
+            raise ModelError(f"{where}: opset {version}; 1 to {NEWEST} are known, export the model with one of them (17 is safe)")
+    return ()
+
+
+def _inlined(model: Any, where: str) -> Any:
+    """Functions the file defines itself, replaced by their bodies."""
+    if not model.functions:
+        return model
+    calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in model.functions}
+    reached: dict[tuple[str, str], set[tuple[str, str]]] = {name: set(called) for name, called in calls.items()}
+    for _ in calls:
+        for name, found in reached.items():
+            found |= {deeper for called in found & calls.keys() for deeper in calls[called]}
+            if name in found:
+                raise ModelError(f"{where}: function {name[1]} of domain {name[0]} calls itself; a network must end, "
+                                 "unroll the recursion before export")
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # the package raises its own family, rooted in Exception only
+        raise ModelError(f"{where}: the functions of the file cannot be inlined ({str(error).splitlines()[0]}); "
+                         "export the model without functions") from None
+
+
+def captured(node: Any) -> set[str]:
+    """Names a node's sub-graphs read from around it."""
+    found: set[str] = set()
+    for graph in subgraphs(node):
+        own = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
+        read = {i for n in graph.node for i in (*n.input, *captured(n))} | {v.name for v in graph.output}
+        found |= read - own
+    return found - {""}
+
+
+def reads(node: Any) -> list[str]:
+    """Every value a node needs, its sub-graphs included; in order, without repetition."""
+    return list(dict.fromkeys((*filter(None, node.input), *sorted(captured(node)))))
+
+
+def ordered(graph: Any, where: str, around: Iterable[str] = ()) -> list[Any]:
+    """Nodes that some output depends on, each after those it reads from, else in file order.
+
+    `around` are names that exist outside the graph.
+    """
+    producers = _producers(graph, where)
+    given = {v.name for v in (*graph.input, *graph.initializer)} | {s.values.name for s in graph.sparse_initializer} | set(around)
+    wanted = [v.name for v in graph.output]
+    needed: set[int] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in producers and producers[name] not in needed:
+            needed.add(producers[name])
+            wanted += reads(graph.node[producers[name]])
+    for index in sorted(needed):
+        for name in reads(graph.node[index]):
+            if name not in producers and name not in given:
+                raise ModelError(f"{where}: node {_name(graph.node[index])} reads {name!r}, which no input, initializer or node "
+                                 "of the file provides; export the model again, with its weights")
+    return [graph.node[i] for i in _sorted(graph, producers, needed, where)]
+
+
+def _producers(graph: Any, where: str) -> dict[str, int]:
+    """The index of the node that writes each name; two writers of one name are refused."""
+    inputs = {v.name for v in graph.input}
+    found: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in found or name in inputs:
+                other = f"node {_name(graph.node[found[name]])}" if name in found else "an input of the graph"
+                raise ModelError(f"{where}: node {_name(node)} writes {name!r}, which {other} already does; every value has one "
+                                 "source, export the model again")
+            found[name] = index
+    return found
+
+
+def _sorted(graph: Any, producers: dict[str, int], needed: set[int], where: str) -> list[int]:
+    """Depth first, without recursion, so that a chain of any length comes in."""
+    order: list[int] = []
+    state: dict[int, bool] = {}  # False while a node waits for what it reads
+    for start in sorted(needed):
+        stack = [start]
+        while stack:
+            index = stack[-1]
+            if state.get(index):
+                stack.pop()
+                continue
+            open_ = [producers[n] for n in reads(graph.node[index]) if n in producers and not state.get(producers[n])]
+            other = next((i for i in open_ if state.get(i) is False), None)
+            if other is not None:
+                raise ModelError(f"{where}: node {_name(graph.node[index])} waits for what node {_name(graph.node[other])} makes "
+                                 "of its own result; a network must not be cyclic, unroll the loop before export")
+            state[index] = not open_
+            if not open_:
+                order.append(stack.pop())
+            else:
+                stack += reversed(open_)
+    return order
+
+
+def _name(node: Any) -> str:
+    return str(node.name or next(filter(None, node.output), node.op_type))
