@@ -9,6 +9,7 @@ to 60) and err on those same matrices by 6 % in adders (35 % at worst) and 3 % i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -78,12 +79,23 @@ class Digits:
 
 
 def count_digits(weights: NDArray[np.integer]) -> Digits:
-    """Digits of int8 weights, looked up byte by byte."""
-    magnitude = np.abs(weights.astype(np.int16)).astype(np.uint8).reshape(len(weights), weights.shape[1], -1)
-    digit_table, length_table = _tables()
-    used = max(1, int(np.count_nonzero(magnitude)))
-    return Digits(digit_table[magnitude].sum(axis=2, dtype=np.int64), magnitude.sum(axis=(1, 2), dtype=np.int64),
-                  float(length_table[magnitude].sum(dtype=np.int64)) / used)
+    """Digits of integer weights; bytes, which most are, are looked up."""
+    flat = np.abs(weights.astype(np.int64)).reshape(len(weights), weights.shape[1], -1)
+    used = max(1, int(np.count_nonzero(flat)))
+    if flat.max(initial=0) <= LARGEST:
+        magnitude = flat.astype(np.uint8)
+        digits, lengths = (table[magnitude] for table in _tables())
+    else:
+        values, places = np.unique(flat, return_inverse=True)
+        digits, lengths = (np.array([measure(int(v)) for v in values])[places].reshape(flat.shape)
+                           for measure in (lambda v: len(signed_digits(v)), int.bit_length))
+    return Digits(digits.sum(axis=2, dtype=np.int64), flat.sum(axis=(1, 2)), float(lengths.sum(dtype=np.int64)) / used)
+
+
+def multiplier_adders(multipliers: Sequence[int]) -> tuple[float, float]:
+    """Mean adders and depth of multiplications by constants: one adder per signed digit after the first."""
+    digits = np.array([max(1, len(signed_digits(m))) for m in multipliers], dtype=np.float64)
+    return float((digits - 1).mean()), float(np.ceil(np.log2(digits)).max())
 
 
 class _Once:

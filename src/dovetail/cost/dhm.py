@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.adders import adders_of, digits_of, input_bits
+from dovetail.cost.adders import adders_of, digits_of, input_bits, multiplier_adders
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
@@ -33,6 +33,7 @@ from dovetail.ir import (
     Reshape,
     Window,
 )
+from dovetail.numerics.requantize import requantizer
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 
@@ -204,12 +205,31 @@ def ram_blocks(depth: int, width: Floats, shapes: tuple[tuple[int, int], ...]) -
 def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
     """The engine of every share."""
     if isinstance(node.op, Conv | Gemm):
-        return _product(graph, node, axis, starts, stops)
-    if isinstance(node.op, Pool):
-        return _pool(graph, node, axis, starts, stops)
-    if isinstance(node.op, GlobalAvgPool):
-        return _global_average(graph, node, axis, starts, stops)
-    return _joined(graph, node, axis, starts, stops)
+        engine = _product(graph, node, axis, starts, stops)
+    elif isinstance(node.op, Pool):
+        engine = _pool(graph, node, axis, starts, stops)
+    elif isinstance(node.op, GlobalAvgPool):
+        engine = _global_average(graph, node, axis, starts, stops)
+    else:
+        engine = _joined(graph, node, axis, starts, stops)
+    return _multiplied(graph, node, axis, engine)
+
+
+MULTIPLIED_BITS = 40
+"""Mean width of the adders that multiply a sum by a 31-bit constant."""
+
+
+def _multiplied(graph: Graph, node: Node, axis: Axis | None, engine: Engine) -> Engine:
+    """Between arbitrary scales every output is multiplied by a constant; between powers of two that is wiring."""
+    schemes = [graph.tensors[t].scheme for t in (*node.inputs, node.output)]
+    if axis is Axis.INPUT_CHANNELS or not any(s is not None and not s.fixed_point for s in schemes) or None in schemes:
+        return engine
+    how = requantizer(graph, node)
+    constants = [how.multipliers, *how.factors]
+    found = [multiplier_adders(each) for each in constants]
+    outputs = engine.output_bits / 8
+    return replace(engine, adder_bits=engine.adder_bits + outputs * sum(adders for adders, _ in found) * MULTIPLIED_BITS,
+                   stages=engine.stages + max(depth for _, depth in found) + bool(how.zero))
 
 
 def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:

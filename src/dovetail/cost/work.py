@@ -23,7 +23,6 @@ from dovetail.ir import (
     Graph,
     MaxPool,
     Node,
-    Opaque,
     Pool,
     Reduce,
     Window,
@@ -124,14 +123,7 @@ def _whole_channelwise(graph: Graph, node: Node) -> Work:
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
     return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
-                _one(_foreign_macs(graph, node)), _one(0), False)
-
-
-def _foreign_macs(graph: Graph, node: Node) -> int:
-    """Multiply-adds of a foreign matrix product: output elements times the length of its rows; others count as moving."""
-    if not isinstance(node.op, Opaque) or node.op.operator not in ("MatMul", "Gemm"):
-        return 0
-    return graph.tensors[node.output].size * graph.shape(node.inputs[0])[-1]
+                _one(node.op.macs(graph.input_shapes(node))), _one(0), False)
 
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:

@@ -132,3 +132,12 @@ def target_opset(model: Any) -> int:
     """The opset foreign nodes are kept in: at least the one we write, the model's own where newer."""
     versions = [int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")]
     return max([OPSET, *versions])
+
+
+def products(operator: str, inputs: list[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    """Multiply-accumulates of a foreign matrix product or convolution, from shapes alone; others count as moving."""
+    if operator in ("MatMul", "Gemm"):
+        return prod(output) * inputs[0][-1]
+    if operator == "Conv":
+        return prod(output) * prod(inputs[1][1:])
+    return prod(inputs[0]) * prod(inputs[1][1:]) if operator == "ConvTranspose" else 0

@@ -13,7 +13,7 @@ from dovetail.ir import onnx_file
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET
-from dovetail.ir.onnx_foreign import check_known, fold, wrap
+from dovetail.ir.onnx_foreign import check_known, fold, products, wrap
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
@@ -162,6 +162,7 @@ class Reader:
         several = len(wanted) > 1
         for index, (name, result) in enumerate(zip(proto.output, foreign.outputs, strict=True)):
             if name in wanted and result is not None:
-                op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset)
+                op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset,
+                            products(proto.op_type, [g.shape for g in given], result[0]))
                 self.declare(Tensor(name, result[0], None, result[1]), f"node {base}")
                 self.nodes.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))

@@ -16,8 +16,8 @@ from dovetail.ir.tensor import Shape
 class Opaque(Op):
     """One output of one foreign node.
 
-    `content` is a serialized ONNX model of that node alone: inputs `x0`, `x1`, … are the tensors it reads, its constants
-    are initializers, its outputs are `y0`, `y1`, …; `index` says which of them this is.
+    `content` is a serialized ONNX model of that node (or of the few it stands for): inputs `x0`, `x1`, … are the tensors it
+    reads, its constants are initializers, its outputs are `y0`, `y1`, …; `index` says which of them this is.
     """
 
     operator: str
@@ -26,6 +26,8 @@ class Opaque(Op):
     result: Shape
     element: str
     opset: int
+    products: int = 0
+    """Multiply-accumulates of one evaluation, where the node is a matrix product or a convolution."""
 
     @property
     def kind(self) -> str:
@@ -33,6 +35,9 @@ class Opaque(Op):
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         return self.result
+
+    def macs(self, inputs: tuple[Shape, ...]) -> int:
+        return self.products
 
     def attributes(self) -> str:
         return "as is, in ONNX Runtime" + (f", output {self.index}" if self.index else "")

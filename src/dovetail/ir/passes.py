@@ -38,13 +38,18 @@ def fold_affine(graph: Graph) -> Graph:
     return graph
 
 
+SMALLEST_FACTOR = 2.0**-80
+"""A channel scaled by less is dead: float32 would lose it within a few layers."""
+
+
 def _scaled(weight: Constant, scale: Real) -> Constant:
     """Each filter multiplied by a number: floats at once, integers through their scale and, where it is negative, their sign."""
     along = (-1, *[1] * (weight.array.ndim - 1))
     if weight.scheme is None:
         return Constant(weight.name, (weight.array.astype(np.float64) * scale.reshape(along)).astype(np.float32))
-    integers = weight.array.astype(np.int64) * np.sign(scale).astype(np.int64).reshape(along)
-    factor = np.where(scale == 0, 1.0, np.abs(scale))
+    alive = np.abs(scale) > SMALLEST_FACTOR
+    integers = weight.array.astype(np.int64) * np.where(alive, np.sign(scale), 0).astype(np.int64).reshape(along)
+    factor = np.where(alive, np.abs(scale), 1.0)
     steps = (np.asarray(weight.scheme.scales) * factor).astype(np.float32).astype(np.float64)
     return integer_weights(weight.name, integers, steps, 0)
 

@@ -15,14 +15,14 @@ from dovetail.ir.onnx_file import OPSET
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.pooling import MaxPool
-from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, scheme_of_scales
+from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
 MOVES = (Reshape, MaxPool)
 """Operators that rounding commutes with: what they read and what they write may share one scheme."""
 SAME_SCALE = 1e-5
 """Relative difference up to which two scales are meant to be the same number."""
 UNIT_FACTOR = 1 << 14
-LARGEST_BIAS = float((1 << 31) - 1)
+LARGEST_BIAS = float(1 << 30)
 
 
 def spread_schemes(graph: Graph) -> Graph:
@@ -74,13 +74,18 @@ def _settled(graph: Graph, node: Node) -> Iterable[Constant]:
     steps = np.asarray(weight.scheme.scales if weight.scheme.axis is not None else weight.scheme.scales * count)
     units = steps * source.scale
     if bias.scheme is not None and bias.array.dtype == np.int32 and _same(bias.scheme, units, bias.array):
-        integers = bias.array
-    else:
-        stored = np.rint(bias.real / units)
-        if np.abs(stored).max(initial=0.0) > LARGEST_BIAS:
-            return ()
-        integers = stored.astype(np.int32)
-    return weight, Constant(bias.name, integers, scheme_of_scales(32, True, units.tolist(), 0))
+        return weight, Constant(bias.name, bias.array, scheme_of_scales(32, True, units.tolist(), 0))
+    excess = np.ceil(np.log2(np.maximum(np.abs(bias.real) / units / LARGEST_BIAS, 1.0)))
+    if excess.any():  # weights far below one step of their bias: a coarser unit for both
+        weight = _coarser(weight, steps, np.exp2(excess))
+        units = units * np.exp2(excess)
+    return weight, Constant(bias.name, np.rint(bias.real / units).astype(np.int32), scheme_of_scales(32, True, units.tolist(), 0))
+
+
+def _coarser(weight: Constant, steps: Real, factors: Real) -> Constant:
+    """Integers divided by powers of two, one per filter, and their scales multiplied."""
+    along = factors.reshape(-1, *[1] * (weight.array.ndim - 1))
+    return integer_weights(weight.name, np.rint(weight.array / along).astype(np.int64), steps * factors, 0)
 
 
 def _same(scheme: Scheme, units: Real, integers: Real) -> bool:
@@ -123,5 +128,6 @@ def _foreign(graph: Graph, node: Node) -> Node:
     alone = Graph("node", tuple(names.values()), ("y0",),
                   (Node(node.name, node.op, tuple(names[t] for t in node.inputs), node.params, "y0"),),
                   {t.name: t for t in tensors}, constants)
-    op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32", OPSET)
+    op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32", OPSET,
+                node.op.macs(graph.input_shapes(node)))
     return Node(node.name, op, tuple(names), (), node.output)
