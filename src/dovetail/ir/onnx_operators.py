@@ -13,6 +13,7 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.linear import Gemm
+from dovetail.ir.onnx_movement import MOVERS, add_reshaped
 from dovetail.ir.onnx_quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.onnx_windows import window_of
@@ -191,7 +192,7 @@ def _concat(reader: Reader, proto: Any, a: Attributes) -> None:
 def _flatten(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     axis = int(a.get("axis", 1)) % (len(shape) + 1)
-    reader.add(proto, Reshape((prod(shape[:axis]), prod(shape[axis:]))), [proto.input[0]], {})
+    add_reshaped(reader, proto, (prod(shape[:axis]), prod(shape[axis:])))
 
 
 def _reshape(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -201,7 +202,7 @@ def _reshape(reader: Reader, proto: Any, a: Attributes) -> None:
     if -1 in known:
         rest = prod(d for d in known if d != -1)
         known[known.index(-1)] = prod(shape) // rest if rest else 0
-    reader.add(proto, Reshape(tuple(known)), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(known))
 
 
 def _batch_norm(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -306,7 +307,7 @@ def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     given = "axes" in a or (len(proto.input) > 1 and proto.input[1])
     axes = _axes(reader, proto, a, len(shape)) if given else tuple(i for i, d in enumerate(shape) if d == 1)
-    reader.add(proto, Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
 def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -314,7 +315,7 @@ def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
     count = len(a["axes"]) if "axes" in a else reader.constant(proto.input[1], proto.name, "axes").array.size
     axes = _axes(reader, proto, a, len(shape) + count)
     rest = iter(shape)
-    reader.add(proto, Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + count))), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(1 if i in axes else next(rest) for i in range(len(shape) + count)))
 
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
@@ -324,4 +325,5 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
     "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
+    **MOVERS,
 }

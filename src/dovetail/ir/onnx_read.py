@@ -63,7 +63,9 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
         except MALFORMED as error:
             raise ModelError(f"{where}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
                              "the file is damaged, export the model again") from None
-    return simplify(_finish(reader, model, inputs)), (*notes, *reader.notes)
+    graph = _finish(reader, model, inputs)
+    kept = [f"kept as it is, for the CPU: {why}" for output, why in reader.reasons.items() if output in graph.tensors]
+    return simplify(graph), (*notes, *reader.notes, *kept)
 
 
 @contextmanager
@@ -105,7 +107,8 @@ def _first_line(error: BaseException) -> str:
 
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear")
+ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear", "Transpose",
+               "Split", "Slice", "Gather")
 """Operators that only pass values on, whatever their type."""
 
 
@@ -134,7 +137,7 @@ def _read_node(reader: Reader, node: Any) -> None:
         except UnsupportedError as reason:
             if any(i in reader.padding for i in inputs):
                 raise
-            reader.notes.append(f"kept as it is, for the CPU: {str(reason).removeprefix(f'{reader.where}: ')}")
+            reader.reasons[next(o for o in node.output if o)] = str(reason).removeprefix(f"{reader.where}: ")
     if is_qonnx(node):
         for part in in_floats(node, reader.where):
             _read_node(reader, part)
@@ -206,7 +209,13 @@ def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))
                   for n in reader.nodes)
+    read = set(found)
+    for node in reversed(nodes):  # movements that became one leave nodes behind that nobody reads
+        read |= set(node.inputs) if node.output in read else set()
+    nodes = tuple(n for n in nodes if n.output in read)
+    owned = {c: reader.owned[c] for n in nodes for c in n.params}
     public = {t.name: rename.get(t.name, t.name) for t in reader.tensors.values()}
     tensors = {public[t.name]: Tensor(public[t.name], t.shape, schemes.get(public[t.name]), t.element)
                for t in reader.tensors.values()}
-    return Graph(model.graph.name or "model", inputs, tuple(found), nodes, tensors, reader.owned)
+    kept = {*inputs, *(n.output for n in nodes)}
+    return Graph(model.graph.name or "model", inputs, tuple(found), nodes, {k: t for k, t in tensors.items() if k in kept}, owned)
