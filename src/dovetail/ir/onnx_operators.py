@@ -166,6 +166,26 @@ def _mul(reader: Reader, proto: Any, a: Attributes) -> None:
     _affine(reader, proto, reader.constants[fixed[0]], None)
 
 
+def _sub(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Subtraction of a constant, as preprocessing has it, or from one."""
+    _imaged(reader, proto)
+    left, right = (reader.constants.get(i) for i in proto.input)
+    if left is None and right is not None and right.scheme is None:
+        _affine(reader, proto, None, Constant(right.name, -right.array))
+    elif left is not None and left.scheme is None:
+        _affine(reader, proto, Constant("", np.asarray(-1.0)), left)
+    else:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: subtracts two activations")
+
+
+def _div(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
+    divisor = reader.constants.get(proto.input[1])
+    if divisor is None or divisor.scheme is not None or not np.all(divisor.array):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: divides by other than constants")
+    _affine(reader, proto, Constant(divisor.name, 1.0 / divisor.array.astype(np.float64)), None)
+
+
 def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     lo, hi = float(a.get("min", -inf)), float(a.get("max", inf))
@@ -320,10 +340,11 @@ def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
-    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Dropout": _pass_through, "Flatten": _flatten,
+    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Div": _div, "Dropout": _pass_through,
+    "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
     "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
-    "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape, "Shape": _shape,  "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,
 }

@@ -15,6 +15,7 @@ from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx_branches import decided, taken
 from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
+from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
@@ -40,7 +41,12 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     model, sha256 = onnx_file.load(path)
     with _placed(str(path)):
         model, notes = prepared(model, str(path))
-        graph, more = _read_graph(onnx_file.modernised(model), str(path), shapes or {})
+        model = onnx_file.modernised(model)
+        try:
+            sink_transposes(model, str(path))
+        except MALFORMED as error:
+            raise _malformed(str(path), "a node", error) from None
+        graph, more = _read_graph(model, str(path), shapes or {})
     return Imported(graph, sha256, (*notes, *more))
 
 
@@ -61,11 +67,10 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
         try:
             _read_node(reader, node)
         except MALFORMED as error:
-            raise ModelError(f"{where}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
-                             "the file is damaged, export the model again") from None
+            raise _malformed(where, f"node {node.name or node.op_type}", error) from None
     graph = _finish(reader, model, inputs)
-    kept = [f"kept as it is, for the CPU: {why}" for output, why in reader.reasons.items() if output in graph.tensors]
-    return simplify(graph), (*notes, *reader.notes, *kept)
+    foreign = [f"kept as it is, for the CPU: {why}" for output, why in reader.reasons.items() if output in graph.tensors]
+    return simplify(graph), (*notes, *reader.notes, *foreign)
 
 
 @contextmanager
@@ -102,8 +107,9 @@ MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overfl
 """What NumPy, protobuf and arithmetic raise on attributes and arrays that cannot be; our own refusals pass through."""
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _malformed(where: str, what: str, error: BaseException) -> ModelError:
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ModelError(f"{where}: {what} contradicts itself ({said}); the file is damaged, export the model again")
 
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
