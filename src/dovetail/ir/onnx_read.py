@@ -17,6 +17,7 @@ from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_precision import read_as_single
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.passes import simplify
@@ -43,6 +44,7 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
         model, notes = prepared(model, str(path))
         model = onnx_file.modernised(model)
         try:
+            notes += read_as_single(model, str(path))
             sink_transposes(model, str(path))
         except MALFORMED as error:
             raise _malformed(str(path), "a node", error) from None
