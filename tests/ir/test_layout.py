@@ -16,6 +16,9 @@ from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.passes import simplify
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float, run_integer
+from dovetail.pipeline import compile as compile_model
+from dovetail.pipeline import verify_build
+from dovetail.runtime.execute import store
 from tests.strategies import Net, quantized
 
 make = helper.make_node
@@ -233,3 +236,45 @@ def test_integer_weights_are_turned_like_floats() -> None:
     stored = {"x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (4, 2, 2, 4)).astype(scheme.dtype)}
     (name,) = graph.outputs
     np.testing.assert_array_equal(run_integer(turned, stored)[name], run_integer(graph, stored)[name])
+
+
+def quantized_block() -> onnx.ModelProto:
+    """A channels-last block with quantizers around everything, as a quantizer for TensorFlow models leaves it."""
+    k = Keras((1, 5, 4, 3))
+
+    def stored(x: str, scale: float, zero: int = 0) -> str:
+        numbers = k.constant(np.asarray(scale, np.float32)), k.constant(np.asarray(zero, np.int8))
+        return k.add("DequantizeLinear", k.add("QuantizeLinear", x, *numbers), *numbers)
+
+    weight = k.constant(k.rng.integers(-50, 50, (4, 3, 3, 3)).astype(np.int8))
+    scales = k.constant(np.asarray([0.03125, 0.0625, 0.03125, 0.015625], np.float32))
+    weight = k.add("DequantizeLinear", weight, scales, k.constant(np.zeros(4, np.int8)), axis=0)
+    y = k.add("Transpose", stored("x", 0.25, 3), perm=FIRST)
+    y = k.add("Transpose", k.add("Conv", y, weight, pads=[1] * 4), perm=LAST)
+    y = stored(k.add("Relu", y), 0.5, -128)
+    y = stored(k.add("Concat", y, y, axis=3), 0.5, -128)
+    return k.model(y)
+
+
+def test_a_quantized_channels_last_block_keeps_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(quantized_block().SerializeToString())
+    graph = read_onnx(path).graph
+    assert [n.op.kind for n in graph.nodes] == ["Transpose", "Conv", "Concat", "Transpose"]
+    x = np.random.default_rng(0).standard_normal((1, 5, 4, 3)).astype(np.float32) * 8
+    expected = run_onnx(path.read_bytes(), {"x": x})["y"]
+    (name,) = graph.outputs
+    scheme = graph.tensors[name].scheme
+    assert scheme is not None
+    found = run_integer(graph, store(graph, {"x": x}, "test"))[name]
+    np.testing.assert_array_equal((found.astype(np.float64) - scheme.zero) * scheme.scale, expected)
+
+
+def test_a_channels_last_build_is_exact_and_reads_its_own_model_again(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(block((1, 6, 6, 3)).SerializeToString())
+    build = compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False)
+    outcome = verify_build(build, frames=2)
+    assert outcome.equal, str(outcome.first_mismatch)
+    fpga = [n for s in build.program.segments if s.device == "fpga" for n in s.nodes]
+    assert len(fpga) >= 8  # everything but the transpose at the input

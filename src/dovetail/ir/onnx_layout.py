@@ -29,10 +29,13 @@ SOFTMAX_ALONG_ONE_AXIS = 13
 
 
 def sink_transposes(model: Any, where: str) -> None:
-    """Rewrite the model in place, if that leaves fewer transposes, or as many and layers computed channels first."""
+    """Rewrite the model in place, if that leaves fewer transposes, or as many and layers computed channels first.
+
+    What was written here has been through this, and is read as it is: its names are those a plan knows.
+    """
     before = sum(node.op_type == "Transpose" for node in model.graph.node)
     nested = any(subgraphs(node) for node in model.graph.node)
-    if not before or nested:
+    if not before or nested or model.producer_name == onnx_file.PRODUCER:
         return
     sinker = _Sinker(where, model)
     for node in ordered(model.graph, where):
@@ -147,7 +150,7 @@ class _Sinker:
             written = len(self.nodes)
             handled = HANDLERS[node.op_type](self, node, perm)
             if handled:
-                self.gains += perm == TO_LAST
+                self.gains += perm == TO_LAST and node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast")
                 return
             del self.nodes[written:]
         self.nodes.append(_copied(node, [self.given(i) for i in node.input]))

@@ -27,7 +27,7 @@ def trace(reader: Reader, source: str, step: Step) -> tuple[str, tuple[Step, ...
     A tensor with a scheme of its own is a new start: a change of scale is no movement.
     """
     tensor = reader.tensor(source)
-    root, steps = reader.moved.get(tensor, (tensor, ()))
+    root, steps = reader.moved.get(tensor, (tensor, ())) if reader.traces else (tensor, ())
     if tensor in reader.schemes and reader.schemes[tensor] != reader.schemes.get(root):
         root, steps = tensor, ()
     return root, (*steps, step)

@@ -345,6 +345,6 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
     "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
-    "Reshape": _reshape, "Shape": _shape,  "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,
 }

@@ -58,7 +58,8 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
     for node in kept:
         for name in reads(node):
             users.setdefault(name, set()).add(node.op_type)
-    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()})
+    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()},
+                    traces=model.producer_name != onnx_file.PRODUCER)
     for proto in model.graph.initializer:
         reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, where))
     for sparse in model.graph.sparse_initializer:

@@ -35,6 +35,8 @@ class Reader:
     """Zero padding (above, left, below, right) that the readers of a value take into their windows."""
     moved: dict[str, tuple[str, tuple[Step, ...]]] = field(default_factory=dict)
     """For tensors that are another one's values in other places: that one, and the movements from it."""
+    traces: bool = True
+    """Whether movements in a row are put together; a file of our own has been through that and is read node by node."""
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     """Why the node that writes a value is kept as it is."""

@@ -93,7 +93,7 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
     model = helper.make_model(proto, opset_imports=imports, ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
-                              producer_name="dovetail")
+                              producer_name=onnx_file.PRODUCER)
     if not writer.domains:
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
