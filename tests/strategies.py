@@ -24,6 +24,7 @@ from dovetail.ir import (
     Node,
     Op,
     Reshape,
+    Select,
     Tensor,
     Window,
 )
@@ -102,6 +103,16 @@ def convolutions(draw: st.DrawFn, channels: int, height: int, width: int) -> Con
 
 
 @st.composite
+def selections(draw: st.DrawFn, net: Net, x: str) -> str:
+    """Some channels of `x` in some order; a convolution where a choice would change nothing or follow another one."""
+    channels = net.shape(x)[1]
+    chosen = draw(st.one_of(st.permutations(range(channels)), st.lists(st.integers(0, channels - 1), min_size=1, max_size=6)))
+    # reading makes one of two, and a network that only moves data has nothing to quantize
+    useless = not net.nodes or isinstance(net.nodes[-1].op, Select) or Select(tuple(chosen)).is_identity(channels)
+    return net.add(Conv(2, Window((1, 1))) if useless else Select(tuple(chosen)), x)
+
+
+@st.composite
 def networks(draw: st.DrawFn, max_nodes: int = 6) -> Graph:
     """Chains with residual additions, concatenations and an optional classifier."""
     net = Net(draw(st.integers(0, 2**16)))
@@ -109,7 +120,7 @@ def networks(draw: st.DrawFn, max_nodes: int = 6) -> Graph:
     x = net.input(shape)
     for _ in range(draw(st.integers(1, max_nodes))):
         _, channels, height, width = net.shape(x)
-        kind = draw(st.sampled_from(["conv", "conv", "conv", "max", "avg", "residual", "concat", "clip"]))
+        kind = draw(st.sampled_from(["conv", "conv", "conv", "max", "avg", "residual", "concat", "clip", "select"]))
         if kind == "conv":
             x = net.add(draw(convolutions(channels, height, width)), x)
         elif kind == "max":
@@ -124,6 +135,8 @@ def networks(draw: st.DrawFn, max_nodes: int = 6) -> Graph:
             left = net.add(Conv(2, Window((1, 1)), 1, RELU), x)
             right = net.add(Conv(3, Window((3, 3), pads=(1, 1, 1, 1)), 1, RELU), x)
             x = net.add(Concat(1), left, right)
+        elif kind == "select":
+            x = draw(selections(net, x))
         else:
             x = net.add(Clip(draw(clamps.filter(lambda c: c is not None))), x)
     if draw(st.booleans()):

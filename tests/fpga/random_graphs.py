@@ -25,6 +25,7 @@ from dovetail.ir import (
     Reduce,
     Reshape,
     Scheme,
+    Select,
     Tensor,
     Window,
 )
@@ -146,6 +147,12 @@ class Sketch:
     def concat(self, *xs: str) -> str:
         return self.append(Concat(1), xs, Scheme(8, True, (max(self.exponent(x) for x in xs) + self.integer(-1, 1),)))
 
+    def select(self, x: str, *indices: int) -> str:
+        """Chosen channels, now and then at another scale."""
+        scheme = self.tensors[x].scheme
+        assert scheme is not None
+        return self.append(Select(indices), (x,), Scheme(8, scheme.signed, (scheme.exponent + int(self.rng.random() < 0.2),)))
+
     def reduce(self, *xs: str) -> str:
         """Partial sums of one layer, added with a bias."""
         scheme = self.tensors[xs[0]].scheme
@@ -206,7 +213,7 @@ def random_graph(seed: int) -> Graph:
     s = Sketch(rng)
     height, width = SIZES[rng.integers(len(SIZES))]
     x = s.input((1, s.integer(1, 4), height, width), signed=bool(rng.random() < 0.6), exponent=s.integer(-8, -4))
-    return (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds)[seed % 7](s, x)
+    return (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds, shuffled)[seed % 8](s, x)
 
 
 def layer(s: Sketch, x: str) -> Graph:
@@ -255,6 +262,14 @@ def outputs_of_all_kinds(s: Sketch, x: str) -> Graph:
     z = s.conv(y, 2, same_window(3))
     lone = s.input((1, 6), exponent=-6)
     return s.graph((y, s.flatten(z), s.gemm(lone, 3), s.add(y, y)))
+
+
+def shuffled(s: Sketch, x: str) -> Graph:
+    """A ShuffleNet unit in small: half the channels go on as they are, half are worked on, then all are mixed."""
+    x = s.conv(x, 6, same_window(1))
+    kept, worked = s.select(x, 0, 1, 2), s.conv(s.select(x, 5, 3, 4), 3, same_window(3))
+    mixed = s.select(s.concat(kept, worked), 0, 3, 1, 4, 2, 5)
+    return s.graph((mixed, s.gemm(s.select(s.gemm(mixed, 4), 3, 1, 1), 2)))
 
 
 def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:

@@ -10,7 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Add, AvgPool, Axis, Clip, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Op, Reshape, Window, slices
+from dovetail.ir import (
+    Add,
+    AvgPool,
+    Axis,
+    Clip,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    MaxPool,
+    Op,
+    Reshape,
+    Select,
+    Transpose,
+    Window,
+    slices,
+)
 from tests.strategies import convolutions, windows
 
 
@@ -76,6 +92,19 @@ def test_elementwise_operators_join(channels: int, size: int, where: list[int], 
     check_joins(Add(), (shape, shape), where, seed)
     check_joins(Clip(), (shape,), where, seed)
     check_joins(Concat(1), (shape, (1, 2, size, 3)), where, seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), cuts, seeds)
+def test_movements_join(data: st.DataObject, where: list[int], seed: int) -> None:
+    channels, height = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
+    first = data.draw(st.integers(0, channels - 1))
+    chosen = data.draw(st.lists(st.integers(0, channels - 1), min_size=1, max_size=6))
+    for indices in (tuple(range(first, channels)), tuple(chosen)):
+        check_joins(Select(indices), ((1, channels, height, 3),), where, seed)
+        check_joins(Select(indices), ((1, channels),), where, seed)
+    for perm in ((0, 2, 3, 1), (0, 3, 2, 1), (0, 1, 3, 2)):
+        check_joins(Transpose(perm), ((1, channels, height, 3),), where, seed)
 
 
 def test_input_channel_shares_carry_no_bias_and_no_activation() -> None:

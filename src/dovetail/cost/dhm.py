@@ -31,6 +31,7 @@ from dovetail.ir import (
     Pool,
     Reduce,
     Reshape,
+    Select,
     Window,
 )
 from dovetail.numerics.requantize import requantizer
@@ -101,7 +102,7 @@ def _operator_reason(graph: Graph, node: Node) -> str | None:
             _, height, width = stream_shape(graph, node.inputs[0])
             empty = not _every_window_sees(Raster(window, height, width))
             return "has a window in the padding alone, without a largest value; shrink the padding" if empty else None
-        case Add() | Concat() | Reduce():
+        case Add() | Concat() | Reduce() | Select():
             return _join_reason(graph, node)
         case Conv() | Gemm() | GlobalAvgPool() | Clip():
             return None
@@ -116,8 +117,9 @@ def _join_reason(graph: Graph, node: Node) -> str | None:
     if len({s[1:] for s in streams}) != 1:
         return f"joins streams of {', '.join(f'{h}x{w}' for _, h, w in streams)} pixels; they must agree"
     flat = len(graph.shape(node.output)) == 2 and streams[0][1] * streams[0][2] > 1
-    if flat and isinstance(node.op, Concat | Reduce):
-        return "joins flattened maps, whose features are not channels of one beat"
+    if flat and isinstance(node.op, Concat | Reduce | Select):
+        verb = "chooses from" if isinstance(node.op, Select) else "joins"
+        return f"{verb} flattened maps, whose features are not channels of one beat"
     return None
 
 
@@ -142,7 +144,7 @@ def constant_divisor(graph: Graph, node: Node) -> int | None:
 def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
     """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
     shape, producer = graph.shape(tensor), graph.producer(tensor)
-    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Concat):
+    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Concat | Select):
         shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
     return map_shape(shape)
 
@@ -323,8 +325,10 @@ def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
 
 
 def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """Add, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO."""
+    """Add, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO. Select is wiring."""
     engine = _streamed(graph, node, axis, starts, stops)
+    if isinstance(node.op, Select):
+        return replace(engine, stages=engine.stages - ROUNDING_STAGES)
     engine = replace(engine, rounded_bits=engine.output_bits)
     if isinstance(node.op, Add):
         engine = replace(engine, adder_bits=engine.output_bits / 8 * 10 * (len(node.inputs) - 1), stages=engine.stages + 1)

@@ -25,6 +25,8 @@ from dovetail.ir import (
     Node,
     Pool,
     Reduce,
+    Select,
+    Transpose,
     Window,
 )
 
@@ -94,6 +96,8 @@ def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
             return replace(work, filters=count, macs=work.macs * part, weights=work.weights * part)
         case Axis.INPUT_CHANNELS:
             return replace(work, channels=count, read_channels=count, macs=work.macs * part, weights=work.weights * part)
+        case Axis.GROUPS if isinstance(node.op, Select):  # a slice: a share reads what it writes
+            return replace(work, filters=count, read_channels=count)
         case Axis.GROUPS:
             return replace(work, filters=work.filters * part, read_channels=work.read_channels * part,
                            macs=work.macs * part, weights=work.weights * part)
@@ -142,5 +146,5 @@ def _one(value: float) -> Floats:
     return np.full(1, float(value))
 
 
-CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce)
+CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce, Select, Transpose)
 """Operators without multiplications: their time is that of moving their elements."""

@@ -14,6 +14,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.layers import (
     Layer,
     Rescale,
+    chosen,
     global_average_engine,
     join_engine,
     largest,
@@ -37,6 +38,7 @@ from dovetail.ir import (
     Reduce,
     Reshape,
     Scheme,
+    Select,
     Window,
 )
 from dovetail.numerics.fixed import integer_bounds
@@ -92,7 +94,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
         if shape[0] != 1 or len(shape) not in (2, 4):
             continue
         size = maps.get(tensor, (shape[1], 1, 1)) if node is None and len(shape) == 2 else (*shape[1:], 1, 1)[:3]
-        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Concat):
+        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Concat | Select):
             source = formats.get(node.inputs[0])
             if source is None:
                 continue
@@ -146,6 +148,9 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
             if _divisor(graph, node) is None:
                 return f"{node.name}: the average divides by a count that depends on the position; count the padding instead"
             return None
+        case Select():
+            flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+            return f"{node.name}: chooses from a flattened map, whose features are not channels of one beat" if flat else None
         case Add() | Reduce() | Concat():
             return _join_reason(graph, node, inputs)
         case _:
@@ -204,6 +209,9 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str)
             return _windowed(layer, node.op.window, inputs[0].lo, None, [zero], _rescale(graph, node))
         case GlobalAvgPool():
             return (global_average_engine(layer, zero, _rescale(graph, node)),)
+        case Select(indices):
+            moved = scheme_of(graph, node.inputs[0]) == scheme_of(graph, node.output)
+            return (join_engine(layer, chosen(layer, indices, zero, None if moved else _rescale(graph, node))),)
         case Add() | Clip() | Concat() | Reduce():
             return (join_engine(layer, weighted(layer, *_join(graph, node, inputs))),)
         case _:

@@ -24,6 +24,8 @@ WIDE_OPSET = 21
 """The first opset whose quantizers store 16 bits."""
 IR_VERSION = 8
 """Written explicitly: newer defaults of the onnx package are ahead of what ONNX Runtime reads."""
+PRODUCER = "dovetail"
+"""Who wrote a file, as files of ours say it."""
 
 
 def load(path: Path) -> tuple[Any, str]:

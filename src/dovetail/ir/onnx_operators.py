@@ -13,6 +13,7 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.linear import Gemm
+from dovetail.ir.onnx_movement import MOVERS, add_reshaped
 from dovetail.ir.onnx_quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.onnx_windows import window_of
@@ -165,6 +166,26 @@ def _mul(reader: Reader, proto: Any, a: Attributes) -> None:
     _affine(reader, proto, reader.constants[fixed[0]], None)
 
 
+def _sub(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Subtraction of a constant, as preprocessing has it, or from one."""
+    _imaged(reader, proto)
+    left, right = (reader.constants.get(i) for i in proto.input)
+    if left is None and right is not None and right.scheme is None:
+        _affine(reader, proto, None, Constant(right.name, -right.array))
+    elif left is not None and left.scheme is None:
+        _affine(reader, proto, Constant("", np.asarray(-1.0)), left)
+    else:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: subtracts two activations")
+
+
+def _div(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
+    divisor = reader.constants.get(proto.input[1])
+    if divisor is None or divisor.scheme is not None or not np.all(divisor.array):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: divides by other than constants")
+    _affine(reader, proto, Constant(divisor.name, 1.0 / divisor.array.astype(np.float64)), None)
+
+
 def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     lo, hi = float(a.get("min", -inf)), float(a.get("max", inf))
@@ -191,7 +212,7 @@ def _concat(reader: Reader, proto: Any, a: Attributes) -> None:
 def _flatten(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     axis = int(a.get("axis", 1)) % (len(shape) + 1)
-    reader.add(proto, Reshape((prod(shape[:axis]), prod(shape[axis:]))), [proto.input[0]], {})
+    add_reshaped(reader, proto, (prod(shape[:axis]), prod(shape[axis:])))
 
 
 def _reshape(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -201,7 +222,7 @@ def _reshape(reader: Reader, proto: Any, a: Attributes) -> None:
     if -1 in known:
         rest = prod(d for d in known if d != -1)
         known[known.index(-1)] = prod(shape) // rest if rest else 0
-    reader.add(proto, Reshape(tuple(known)), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(known))
 
 
 def _batch_norm(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -306,7 +327,7 @@ def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     given = "axes" in a or (len(proto.input) > 1 and proto.input[1])
     axes = _axes(reader, proto, a, len(shape)) if given else tuple(i for i, d in enumerate(shape) if d == 1)
-    reader.add(proto, Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
 def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -314,14 +335,16 @@ def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
     count = len(a["axes"]) if "axes" in a else reader.constant(proto.input[1], proto.name, "axes").array.size
     axes = _axes(reader, proto, a, len(shape) + count)
     rest = iter(shape)
-    reader.add(proto, Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + count))), [proto.input[0]], {})
+    add_reshaped(reader, proto, tuple(1 if i in axes else next(rest) for i in range(len(shape) + count)))
 
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
-    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Dropout": _pass_through, "Flatten": _flatten,
+    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Div": _div, "Dropout": _pass_through,
+    "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
     "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
-    "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sum": _add, "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
+    **MOVERS,
 }

@@ -15,7 +15,9 @@ from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx_branches import decided, taken
 from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
+from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_precision import read_as_single
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.passes import simplify
@@ -40,7 +42,13 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     model, sha256 = onnx_file.load(path)
     with _placed(str(path)):
         model, notes = prepared(model, str(path))
-        graph, more = _read_graph(onnx_file.modernised(model), str(path), shapes or {})
+        model = onnx_file.modernised(model)
+        try:
+            notes += read_as_single(model, str(path))
+            sink_transposes(model, str(path))
+        except MALFORMED as error:
+            raise _malformed(str(path), "a node", error) from None
+        graph, more = _read_graph(model, str(path), shapes or {})
     return Imported(graph, sha256, (*notes, *more))
 
 
@@ -50,7 +58,8 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
     for node in kept:
         for name in reads(node):
             users.setdefault(name, set()).add(node.op_type)
-    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()})
+    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()},
+                    traces=model.producer_name != onnx_file.PRODUCER)
     for proto in model.graph.initializer:
         reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, where))
     for sparse in model.graph.sparse_initializer:
@@ -61,9 +70,10 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
         try:
             _read_node(reader, node)
         except MALFORMED as error:
-            raise ModelError(f"{where}: node {node.name or node.op_type} contradicts itself ({_first_line(error)}); "
-                             "the file is damaged, export the model again") from None
-    return simplify(_finish(reader, model, inputs)), (*notes, *reader.notes)
+            raise _malformed(where, f"node {node.name or node.op_type}", error) from None
+    graph = _finish(reader, model, inputs)
+    foreign = [f"kept as it is, for the CPU: {why}" for output, why in reader.reasons.items() if output in graph.tensors]
+    return simplify(graph), (*notes, *reader.notes, *foreign)
 
 
 @contextmanager
@@ -100,12 +110,14 @@ MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overfl
 """What NumPy, protobuf and arithmetic raise on attributes and arrays that cannot be; our own refusals pass through."""
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _malformed(where: str, what: str, error: BaseException) -> ModelError:
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ModelError(f"{where}: {what} contradicts itself ({said}); the file is damaged, export the model again")
 
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear")
+ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear", "Transpose",
+               "Split", "Slice", "Gather")
 """Operators that only pass values on, whatever their type."""
 
 
@@ -134,7 +146,7 @@ def _read_node(reader: Reader, node: Any) -> None:
         except UnsupportedError as reason:
             if any(i in reader.padding for i in inputs):
                 raise
-            reader.notes.append(f"kept as it is, for the CPU: {str(reason).removeprefix(f'{reader.where}: ')}")
+            reader.reasons[next(o for o in node.output if o)] = str(reason).removeprefix(f"{reader.where}: ")
     if is_qonnx(node):
         for part in in_floats(node, reader.where):
             _read_node(reader, part)
@@ -206,7 +218,13 @@ def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))
                   for n in reader.nodes)
+    read = set(found)
+    for node in reversed(nodes):  # movements that became one leave nodes behind that nobody reads
+        read |= set(node.inputs) if node.output in read else set()
+    nodes = tuple(n for n in nodes if n.output in read)
+    owned = {c: reader.owned[c] for n in nodes for c in n.params}
     public = {t.name: rename.get(t.name, t.name) for t in reader.tensors.values()}
     tensors = {public[t.name]: Tensor(public[t.name], t.shape, schemes.get(public[t.name]), t.element)
                for t in reader.tensors.values()}
-    return Graph(model.graph.name or "model", inputs, tuple(found), nodes, tensors, reader.owned)
+    kept = {*inputs, *(n.output for n in nodes)}
+    return Graph(model.graph.name or "model", inputs, tuple(found), nodes, {k: t for k, t in tensors.items() if k in kept}, owned)

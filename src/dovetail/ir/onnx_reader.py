@@ -10,8 +10,8 @@ import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
-from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
+from dovetail.ir.movement import Movement, Step
 from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET
 from dovetail.ir.onnx_foreign import check_known, fold, products, wrap
 from dovetail.ir.opaque import Opaque
@@ -33,7 +33,13 @@ class Reader:
     """The operator types that read each value; "" stands for the graph's outputs."""
     padding: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     """Zero padding (above, left, below, right) that the readers of a value take into their windows."""
+    moved: dict[str, tuple[str, tuple[Step, ...]]] = field(default_factory=dict)
+    """For tensors that are another one's values in other places: that one, and the movements from it."""
+    traces: bool = True
+    """Whether movements in a row are put together; a file of our own has been through that and is read node by node."""
     notes: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why the node that writes a value is kept as it is."""
     constants: dict[str, Constant] = field(default_factory=dict)
     """Initializers and constant nodes by ONNX name; dequantized ones carry a scheme."""
     alias: dict[str, str] = field(default_factory=dict)
@@ -134,7 +140,7 @@ class Reader:
         if not all((*shapes, shape)):
             raise UnsupportedError(f"{self.where}: node {name}: a scalar; typed operators have one row per frame")
         output = proto.output[0]
-        element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Reshape) else "float32"
+        element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Movement) else "float32"
         self.declare(Tensor(output, shape, None, element), f"node {name}")
         self.nodes.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
 

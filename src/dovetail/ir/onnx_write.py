@@ -22,6 +22,7 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
+from dovetail.ir.movement import Select, Transpose
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Op
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
@@ -92,7 +93,7 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
     model = helper.make_model(proto, opset_imports=imports, ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
-                              producer_name="dovetail")
+                              producer_name=onnx_file.PRODUCER)
     if not writer.domains:
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
@@ -303,6 +304,24 @@ def _reshape(writer: _Writer, node: Node, output: str) -> None:
     writer.emit("Reshape", [_read(writer, node.inputs[0]), wanted], output, node.name)
 
 
+def _select(writer: _Writer, node: Node, output: str) -> None:
+    """A Slice where the channels follow each other, a Gather elsewhere."""
+    assert isinstance(node.op, Select)
+    first, last, step = node.op.indices[0], node.op.indices[-1], node.op.step
+    if step is None or step < 0:
+        chosen = writer.constant(f"{node.name}{writer.sep}indices", np.asarray(node.op.indices, dtype=np.int64))
+        writer.emit("Gather", [_read(writer, node.inputs[0]), chosen], output, node.name, axis=1)
+        return
+    bounds = {"starts": first, "ends": last + 1, "axes": 1, "steps": step}
+    inputs = [writer.constant(f"{node.name}{writer.sep}{k}", np.asarray([v], dtype=np.int64)) for k, v in bounds.items()]
+    writer.emit("Slice", [_read(writer, node.inputs[0]), *inputs], output, node.name)
+
+
+def _transpose(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Transpose)
+    writer.emit("Transpose", [_read(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
+
+
 def _opaque(writer: _Writer, node: Node, output: str) -> None:
     """The foreign node again, with its own constants; only the output that is used gets a name."""
     assert isinstance(node.op, Opaque)
@@ -332,4 +351,5 @@ def _opaque(writer: _Writer, node: Node, output: str) -> None:
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
     Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Gemm: _gemm, GlobalAvgPool: _global_avg_pool,
     MaxPool: _max_pool, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
+    Select: _select, Transpose: _transpose,
 }

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip
+from dovetail.ir.elementwise import Add, Clip, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
+from dovetail.ir.movement import Transpose
 from dovetail.ir.operator import Clamp, Op
 from dovetail.ir.schemes import keep_floats, settle_parameters, spread_schemes
 from dovetail.ir.tensor import Constant, Real, integer_weights
@@ -18,9 +19,42 @@ from dovetail.ir.window import Window
 
 def simplify(graph: Graph) -> Graph:
     """The order matters: affine folding exposes Conv → Clip, activation folding then leaves one node each."""
-    for step in (fold_affine, fold_activations, spread_schemes, settle_parameters, keep_floats):
+    for step in (fold_affine, fold_activations, spread_schemes, turn_weights, settle_parameters, keep_floats):
         graph = step(graph)
     return graph
+
+
+def turn_weights(graph: Graph) -> Graph:
+    """Transpose → flattening Reshape → Gemm  -->  Reshape → Gemm with its weights' columns in the other order.
+
+    A channels-last classifier reads rows, columns, channels; ours reads the map as it is.
+    """
+    for node in graph.nodes:
+        source = graph.producer(node.inputs[0]) if isinstance(node.op, Reshape) and len(node.op.shape) == 2 else None
+        if source is None or not isinstance(source.op, Transpose) or not _only_gemms_read(graph, node):
+            continue
+        if graph.tensors[source.output].scheme not in (None, graph.tensors[source.inputs[0]].scheme):
+            continue  # a change of scale is more than a transpose
+        shape = (1, *graph.shape(source.inputs[0])[1:])
+        columns = np.arange(int(np.prod(shape))).reshape(shape).transpose(source.op.perm).reshape(-1)
+        turned = []
+        for gemm in graph.consumers(node.output):
+            weight = graph.constants[gemm.params[0]]
+            array = np.empty_like(weight.array)
+            array[:, columns] = weight.array
+            turned.append(replace(weight, array=array))
+        nodes = [replace(n, inputs=source.inputs) if n is node else n for n in graph.nodes]
+        read = {t for n in nodes for t in n.inputs} | set(graph.outputs)
+        graph = graph.with_nodes((n for n in nodes if n is not source or n.output in read), constants=turned)
+    return graph
+
+
+def _only_gemms_read(graph: Graph, node: Node) -> bool:
+    """Whether a flattened map goes into fully connected layers alone, whose columns carry no scales of their own."""
+    readers = graph.consumers(node.output)
+    return bool(readers) and node.output not in graph.outputs and node.op.infer(graph.input_shapes(node))[0] == graph.shape(
+        node.inputs[0])[0] and all(isinstance(n.op, Gemm) and ((s := graph.constants[n.params[0]].scheme) is None or s.axis != 1)
+                                   for n in readers)
 
 
 def fold_affine(graph: Graph) -> Graph:

@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Concat, Reshape
+from dovetail.ir.elementwise import Concat
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
+from dovetail.ir.movement import Movement
 from dovetail.ir.onnx_file import OPSET
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.pooling import MaxPool
 from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
-MOVES = (Reshape, MaxPool)
+MOVES = Movement | MaxPool
 """Operators that rounding commutes with: what they read and what they write may share one scheme."""
 SAME_SCALE = 1e-5
 """Relative difference up to which two scales are meant to be the same number."""
@@ -35,11 +36,11 @@ def spread_schemes(graph: Graph) -> Graph:
     schemes = {name: t.scheme for name, t in graph.tensors.items()}
     for node in reversed(graph.nodes):
         target = schemes[node.output]
-        if target is None or not isinstance(node.op, (*MOVES, Concat)):
+        if target is None or not isinstance(node.op, MOVES | Concat):
             continue
         for name in node.inputs:
             if schemes[name] is None and graph.consumers(name) == (node,) and name not in graph.outputs \
-                    and graph.producer(name) is not None:
+                    and (graph.producer(name) is not None or isinstance(node.op, Movement)):
                 schemes[name] = target
     for node in graph.nodes:
         if schemes[node.output] is None and isinstance(node.op, MOVES):
@@ -116,7 +117,7 @@ def keep_floats(graph: Graph) -> Graph:
 
 def _integer(graph: Graph, node: Node) -> bool:
     """Whether a node computes integers, or only moves floats."""
-    if isinstance(node.op, Reshape) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
+    if isinstance(node.op, Movement) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
         return True
     return _between_integers(graph, node) and all(c.scheme is not None for c in graph.params(node))
 

@@ -12,7 +12,7 @@ from math import ceil, log2
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Node, Opaque, Real, Reshape, Scheme
+from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Movement, Node, Opaque, Real, Scheme
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.reference import run_float
 
@@ -99,15 +99,15 @@ def _kept(graph: Graph, chunk: Mapping[str, Array], chosen: frozenset[str]) -> I
 def integer_tensors(graph: Graph) -> frozenset[str]:
     """Tensors that become integers: what typed operators compute, and what they read from foreign ones or from outside.
 
-    Between foreign operators, and behind the last typed one, values stay floats; Reshape follows its neighbours.
+    Between foreign operators, and behind the last typed one, values stay floats; what only moves them follows its neighbours.
     """
     needed: set[str] = set()
     for node in reversed(graph.nodes):
-        follows = isinstance(node.op, Reshape) and node.output not in needed
+        follows = isinstance(node.op, Movement) and node.output not in needed
         if not isinstance(node.op, Opaque) and not follows:
             needed |= {node.output, *node.inputs}
     for node in graph.nodes:
-        if isinstance(node.op, Reshape) and node.inputs[0] in needed:
+        if isinstance(node.op, Movement) and node.inputs[0] in needed:
             needed.add(node.output)
     return frozenset(name for name in needed if graph.tensors[name].element == "float32")
 
@@ -132,11 +132,11 @@ def _best(statistics: _Statistics, bits: int) -> Scheme:
 
 
 def _activation_schemes(graph: Graph, statistics: Mapping[str, _Statistics], bits: int) -> dict[str, Scheme]:
-    """One scheme per tensor; Reshape and MaxPool keep their input's, Concat's inputs prefer one shared scale."""
+    """One scheme per tensor; movements and MaxPool keep their input's, Concat's inputs prefer one shared scale."""
     schemes = {name: _best(s, bits) for name, s in statistics.items()}
     home: dict[str, str] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Reshape | MaxPool):
+        if isinstance(node.op, Movement | MaxPool):
             home[node.output] = home.get(node.inputs[0], node.inputs[0])
         elif isinstance(node.op, Concat):
             _share_scale(graph, node, schemes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.ir import AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Opaque, Reshape
+from dovetail.ir import AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Movement, Node, Opaque
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
 
@@ -18,7 +18,7 @@ FLOAT32_EXACT = 1 << 24
 FLOAT32_EXPONENTS = (-126, 127 - 24)
 """Exponents an accumulator may have so that neither its unit nor 2**24 of them leave the normal numbers of float32."""
 
-MOVING = (Reshape, MaxPool, Concat, Clip)
+MOVING = Movement | MaxPool | Concat | Clip
 """Operators whose outputs are input values, clamped at most."""
 
 

@@ -95,6 +95,20 @@ def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
     return compute
 
 
+def chosen(layer: Layer, indices: Sequence[int], zero: int, rescale: Rescale | None) -> Compute:
+    """Output i is channel indices[i]: wires, unless it is rescaled; `zero` is the input's zero point."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        values = [taps[channel, 0, 0] for channel in indices]
+        if rescale is None:
+            return values, 0
+        names = [f"{layer.label}_chosen_{i}" for i in range(len(indices))]
+        return [rescale_output(pipeline, name, lowered(pipeline, name, value, zero), 0, rescale, i)
+                for i, (name, value) in enumerate(zip(names, values, strict=True))], 0
+
+    return compute
+
+
 def window_engine(layer: Layer, window: Window, fill: int, compute: Compute) -> Engine:
     """An engine around a sliding window; `fill` is what taps in the padding read."""
     (form,) = layer.inputs

@@ -1,0 +1,165 @@
+"""Reading ONNX operators that only move data: alone or in a row, they become one `Select`, `Transpose` or `Reshape`.
+
+Exporters spell one movement in many ways (a channel shuffle is three nodes, or five with a Gather behind it), so no
+pattern is matched: the reader remembers from which tensor a value's elements come and asks `recognise` what the whole
+way is. Nodes in between that nobody else reads disappear with `onnx_read`'s unread nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import UnsupportedError
+from dovetail.ir.elementwise import Reshape
+from dovetail.ir.movement import Select, Step, Transpose, recognise
+from dovetail.ir.onnx_reader import Attributes, Reader
+from dovetail.ir.operator import Op
+from dovetail.ir.tensor import Shape
+
+
+def trace(reader: Reader, source: str, step: Step) -> tuple[str, tuple[Step, ...]]:
+    """The tensor a moved value starts from, and all movements up to and with `step`.
+
+    A tensor with a scheme of its own is a new start: a change of scale is no movement.
+    """
+    tensor = reader.tensor(source)
+    root, steps = reader.moved.get(tensor, (tensor, ())) if reader.traces else (tensor, ())
+    if tensor in reader.schemes and reader.schemes[tensor] != reader.schemes.get(root):
+        root, steps = tensor, ()
+    return root, (*steps, step)
+
+
+def add_moved(reader: Reader, proto: Any, steps: Sequence[Step], alone: Op | None) -> None:
+    """Add what the outputs of a node are, `steps` having one movement per output; `alone` is the node by itself."""
+    source = proto.input[0]
+    reader.shape(source, proto.name)
+    found = []
+    for output, step in zip(proto.output, steps, strict=True):
+        root, way = reader.moved[output] = trace(reader, source, step)
+        op = recognise(reader.shape(root, proto.name), way)
+        if op is None and len(way) > 1:  # perhaps the last movement alone is one of ours
+            root, op = reader.tensor(source), recognise(reader.shape(source, proto.name), (step,))
+        found.append((output, op, root))
+    if any(op is None for _, op, _ in found):
+        if alone is None:
+            raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} moves more than whole channels")
+        reader.add(proto, alone, [source], {})
+        return
+    several = sum(1 for output, *_ in found if output in reader.wanted) > 1
+    for index, (output, op, root) in enumerate(found):
+        if output not in reader.wanted or op is None:
+            continue
+        shape = reader.shape(root, proto.name)
+        if op in (Reshape(shape), Select(tuple(range(shape[1] if len(shape) > 1 else 1)))):
+            reader.alias[output] = root
+            continue
+        reader.add(_part(proto, output, f"{proto.name}_{index}" if several and proto.name else proto.name), op, [root], {})
+
+
+def _part(proto: Any, output: str, name: str) -> Any:
+    """A node with one of its outputs alone."""
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    copy.ClearField("output")
+    copy.output.append(output)
+    copy.name = name
+    return copy
+
+
+def add_reshaped(reader: Reader, proto: Any, shape: Shape) -> None:
+    """A change of shape; behind other movements it may be the last part of one of ours."""
+    if shape[:1] != reader.shape(proto.input[0], proto.name)[:1]:
+        _remember_reshape(reader, proto, shape)
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} changes the batch")
+    if reader.tensor(proto.input[0]) in reader.moved:
+        add_moved(reader, proto, [lambda x: x.reshape(shape)], Reshape(shape))
+        return
+    reader.add(proto, Reshape(shape), [proto.input[0]], {})
+    _remember_reshape(reader, proto, shape)
+
+
+def _remember_reshape(reader: Reader, proto: Any, shape: Shape) -> None:
+    reader.moved[proto.output[0]] = trace(reader, proto.input[0], lambda x: x.reshape(shape))
+
+
+def _transpose(reader: Reader, proto: Any, a: Attributes) -> None:
+    rank = len(reader.shape(proto.input[0], proto.name))
+    perm = tuple(int(i) for i in a.get("perm", range(rank)[::-1]))
+    alone = Transpose(perm) if perm[:1] == (0,) else None
+    add_moved(reader, proto, [lambda x: x.transpose(perm)], alone)
+
+
+def _taken(indices: Any, axis: int) -> Step:
+    return lambda x: np.take(x, indices, axis=axis)
+
+
+def _split(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    axis, count = int(a.get("axis", 0)) % len(shape), len(proto.output)
+    if len(proto.input) > 1 and proto.input[1]:
+        sizes = [int(s) for s in reader.constant(proto.input[1], proto.name, "sizes").array.reshape(-1)]
+    else:
+        each = -(-shape[axis] // count)  # the last part takes what is left
+        sizes = [int(s) for s in a.get("split", [min(each, shape[axis] - i * each) for i in range(count)])]
+    if sum(sizes) != shape[axis] or min(sizes) < 1 or len(sizes) != count:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: Split of {shape[axis]} into {sizes}")
+    edges = np.cumsum([0, *sizes])
+    add_moved(reader, proto, [_taken(np.arange(edges[i], edges[i + 1]), axis) for i in range(count)], None)
+
+
+def _slice(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    bounds: dict[str, list[int]] = {key: [int(v) for v in a[key]] for key in ("starts", "ends", "axes") if key in a}
+    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
+        if len(proto.input) > index and proto.input[index]:
+            bounds[key] = [int(v) for v in reader.constant(proto.input[index], proto.name, key).array.reshape(-1)]
+    starts, ends = bounds["starts"], bounds["ends"]
+    axes = bounds.get("axes", list(range(len(starts))))
+    chosen = [(axis % len(shape), sliced(shape[axis], start, end, step)) for axis, start, end, step
+              in zip(axes, starts, ends, bounds.get("steps", [1] * len(starts)), strict=True)]
+    if not all(len(r) for _, r in chosen):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: Slice keeps nothing")
+    add_moved(reader, proto, [partial(_take_all, chosen)], None)
+
+
+def _take_all(chosen: Sequence[tuple[int, range]], x: Any) -> Any:
+    for axis, indices in chosen:
+        x = np.take(x, np.asarray(indices), axis=axis)
+    return x
+
+
+def sliced(size: int, start: int, end: int, step: int) -> range:
+    """The indices ONNX Slice takes of a dimension: negative bounds count from the end, others are cut to what is there."""
+    start, end = (v + size if v < 0 else v for v in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), size), min(max(end, 0), size), step)
+    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+
+
+def _gather(reader: Reader, proto: Any, a: Attributes) -> None:
+    shape = reader.shape(proto.input[0], proto.name)
+    axis = int(a.get("axis", 0)) % len(shape)
+    given = reader.constant(proto.input[1], proto.name, "indices").array.astype(np.int64)
+    if given.ndim > 1 or np.any(given < -shape[axis]) or np.any(given >= shape[axis]):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: Gather by indices of shape {list(given.shape)}")
+    add_moved(reader, proto, [_taken(np.where(given < 0, given + shape[axis], given), axis)], None)
+
+
+FLOATS = 1
+"""ONNX's number for float32."""
+
+
+def _cast(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Floats cast to the floats they are (half and double precision are read as single) are what they were."""
+    if int(a["to"]) != FLOATS:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: Cast of floats to something else")
+    reader.alias[proto.output[0]] = proto.input[0]
+
+
+MOVERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
+    "Cast": _cast, "Gather": _gather, "Slice": _slice, "Split": _split, "Transpose": _transpose,
+}
