@@ -32,6 +32,7 @@ from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, stored_ranges
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_graph, random_inputs, same_window
+from tests.scales import with_arbitrary_scales
 
 Job = tuple[Graph, Design, dict[str, Array]]
 
@@ -81,6 +82,11 @@ def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
                 np.testing.assert_array_equal(oracle[tensor], expected[tensor], err_msg=f"{design.top} {tensor}")
             judged += 1
     assert judged >= 20
+
+
+def test_random_networks_of_arbitrary_scales_and_zero_points_equal_the_reference(random_jobs: list[Job]) -> None:
+    scaled = [with_arbitrary_scales(graph, seed) for seed, (graph, _, _) in enumerate(random_jobs)]
+    check_run([job(graph, f"s{seed}", seed=seed) for seed, graph in enumerate(scaled)], 4)
 
 
 @pytest.mark.parametrize("stall_seed", [1, 2, 3])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Concat
+from dovetail.ir.elementwise import Clip, Concat
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
 from dovetail.ir.movement import Movement
@@ -29,18 +29,18 @@ LARGEST_BIAS = float(1 << 30)
 def spread_schemes(graph: Graph) -> Graph:
     """In a quantized graph, values that only move take the scheme of where they come from, or of where alone they go.
 
-    Both are exact: rounding is monotone, so it may happen before or after a maximum or a move.
+    Both are exact: rounding is monotone, so it may happen before or after a maximum, a limit or a move.
     """
     if not graph.quantized:
         return graph
     schemes = {name: t.scheme for name, t in graph.tensors.items()}
     for node in reversed(graph.nodes):
         target = schemes[node.output]
-        if target is None or not isinstance(node.op, MOVES | Concat):
+        if target is None or not isinstance(node.op, MOVES | Concat | Clip):
             continue
         for name in node.inputs:
             if schemes[name] is None and graph.consumers(name) == (node,) and name not in graph.outputs \
-                    and (graph.producer(name) is not None or isinstance(node.op, Movement)):
+                    and graph.tensors[name].element == "float32":
                 schemes[name] = target
     for node in graph.nodes:
         if schemes[node.output] is None and isinstance(node.op, MOVES):
@@ -54,7 +54,7 @@ def settle_parameters(graph: Graph) -> Graph:
         return graph
     settled: dict[str, Constant] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm) and _between_integers(graph, node):
+        if isinstance(node.op, Conv | Gemm) and not node.op.partial and _between_integers(graph, node):
             settled |= {c.name: c for c in _settled(graph, node)}
     return replace(graph, constants={**graph.constants, **settled})
 
