@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from dovetail import zoo
 from dovetail.errors import ModelError
-from dovetail.ir import Conv, Graph, Opaque, Reshape, Select, Transpose, Window
+from dovetail.ir import Conv, Graph, Opaque, Reshape, Select, Transpose, Upsample, Window
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.oracle import run_onnx, run_oracle
@@ -236,3 +236,43 @@ def test_the_shufflenets_come_in_without_a_foreign_operator(tmp_path: Path, name
     graph = read_onnx(path).graph
     assert not [n.name for n in graph.nodes if isinstance(n.op, Opaque | Transpose)]
     assert "ChannelShuffle" in kinds(graph)
+
+
+RESIZES = [{"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+           {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"},
+           {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
+           {"coordinate_transformation_mode": "align_corners", "nearest_mode": "round_prefer_floor"},
+           {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil"}]
+
+
+@pytest.mark.parametrize("attributes", RESIZES)
+@pytest.mark.parametrize("factors", [(2, 2), (3, 1), (2, 5)])
+def test_enlargements_are_repeated_pixels_where_their_coordinates_say_so(
+        tmp_path: Path, attributes: dict[str, str], factors: tuple[int, int]) -> None:
+    rows, columns = factors
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="resize", mode="nearest", **attributes)
+    graph = helper.make_graph([node], "m", [helper.make_tensor_value_info("x", 1, [1, 2, 3, 4])],
+                              [helper.make_tensor_value_info("y", 1, [1, 2, 3 * rows, 4 * columns])],
+                              [numpy_helper.from_array(np.array([1, 1, rows, columns], np.float32), "s")])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(content)
+    found = read_onnx(tmp_path / "m.onnx").graph
+    x = np.random.default_rng(0).random((1, 2, 3, 4), dtype=np.float32)
+    np.testing.assert_allclose(run_float(found, {"x": x})["y"], run_onnx(content, {"x": x})["y"])
+    assert isinstance(found.nodes[0].op, Upsample) == (attributes in RESIZES[:3])
+
+
+@pytest.mark.parametrize(("operator", "attributes", "shape"), [
+    ("DepthToSpace", {"blocksize": 2}, [1, 8, 3, 5]), ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [1, 8, 3, 5]),
+    ("SpaceToDepth", {"blocksize": 3}, [1, 2, 6, 9])])
+def test_blocks_of_channels_and_of_pixels_change_into_each_other(
+        tmp_path: Path, operator: str, attributes: dict[str, object], shape: list[int]) -> None:
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"], name="turn", **attributes)], "m",
+                              [helper.make_tensor_value_info("x", 1, shape)], [helper.make_empty_tensor_value_info("y")])
+    graph.output[0].type.tensor_type.elem_type = 1
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(content)
+    found = read_onnx(tmp_path / "m.onnx").graph
+    assert {n.op.kind for n in found.nodes} == {"Reshape", "Transpose"}
+    x = np.random.default_rng(0).random(shape, dtype=np.float32)
+    np.testing.assert_allclose(run_float(found, {"x": x})["y"], run_onnx(content, {"x": x})["y"])

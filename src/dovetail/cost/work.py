@@ -27,6 +27,7 @@ from dovetail.ir import (
     Reduce,
     Select,
     Transpose,
+    Upsample,
     Window,
 )
 
@@ -146,5 +147,5 @@ def _one(value: float) -> Floats:
     return np.full(1, float(value))
 
 
-CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce, Select, Transpose)
+CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce, Select, Transpose, Upsample)
 """Operators without multiplications: their time is that of moving their elements."""

@@ -4,7 +4,7 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Elementwise, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
-from dovetail.ir.movement import Movement, Select, Transpose
+from dovetail.ir.movement import Movement, Select, Transpose, Upsample
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Axis, Clamp, Op, Share
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool, Pool
@@ -14,5 +14,6 @@ from dovetail.ir.window import Window
 __all__ = [
     "RELU", "Add", "Array", "AvgPool", "Axis", "Clamp", "Clip", "Concat", "Constant", "Conv", "Elementwise", "Gemm",
     "GlobalAvgPool", "Graph", "MaxPool", "Movement", "Node", "Op", "Opaque", "Pool", "Real", "Reduce", "Region", "Reshape",
-    "Scheme", "Select", "Shape", "Share", "Tensor", "Transpose", "Window", "intersect", "region_size", "slices", "whole",
+    "Scheme", "Select", "Shape", "Share", "Tensor", "Transpose", "Upsample", "Window", "intersect", "region_size", "slices",
+    "whole",
 ]

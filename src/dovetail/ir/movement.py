@@ -136,7 +136,39 @@ class Transpose(Op):
         return f"order {','.join(map(str, self.perm))}"
 
 
-Movement = Reshape | Select | Transpose
+@dataclass(frozen=True, slots=True)
+class Upsample(Op):
+    """Every pixel repeated `rows` times downwards and `columns` times to the right: nearest-neighbour enlargement."""
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.columns) < 1:
+            raise ModelError(f"Upsample: by {self.rows}x{self.columns}; whole factors of at least 1 are possible")
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        (shape,) = inputs
+        if len(shape) != 4:
+            raise ModelError(f"Upsample: input of rank {len(shape)}; N,C,H,W is needed")
+        return (*shape[:2], shape[2] * self.rows, shape[3] * self.columns)
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return inputs[0].repeat(self.rows, axis=2).repeat(self.columns, axis=3)
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        return inputs[0][1] if axis is Axis.GROUPS else 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if self.extent(axis, inputs) < 1:
+            return Op.share(self, axis, start, stop, inputs)
+        return Share(self, (_cut(whole(inputs[0]), 1, start, stop),), (), _cut(whole(self.infer(inputs)), 1, start, stop))
+
+    def attributes(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+Movement = Reshape | Select | Transpose | Upsample
 """Operators that only move data: they keep their input's scheme, and stay in floats where their neighbours do."""
 
 Step = Callable[[NDArray[np.int32]], NDArray[np.int32]]

@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir.elementwise import Reshape
-from dovetail.ir.movement import Select, Step, Transpose, recognise
+from dovetail.ir.movement import Select, Step, Transpose, Upsample, recognise
 from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Shape
@@ -149,6 +149,67 @@ def _gather(reader: Reader, proto: Any, a: Attributes) -> None:
     add_moved(reader, proto, [_taken(np.where(given < 0, given + shape[axis], given), axis)], None)
 
 
+def _resize(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Enlargement by whole factors that repeats pixels, in whichever coordinates it is stated."""
+    where, shape = f"{reader.where}: node {proto.name}", reader.shape(proto.input[0], proto.name)
+    given = [reader.constant(i, proto.name, "size").array.astype(np.float64) if i else np.empty(0) for i in proto.input[1:]]
+    scales, sizes = ((*given, np.empty(0), np.empty(0), np.empty(0))[i] for i in (1, 2))
+    factors = sizes / np.asarray(shape) if sizes.size == len(shape) else scales
+    whole = len(shape) == 4 and factors.size == 4 and np.all(factors == np.rint(factors)) and tuple(factors[:2]) == (1, 1)
+    if not whole or factors.min() < 1 or a.get("mode", "nearest") != "nearest" \
+            or not all(_repeats(int(f), n, a) for f, n in zip(factors[2:], shape[2:], strict=True)):
+        raise UnsupportedError(f"{where}: Resize other than repeating pixels by whole factors")
+    reader.add(proto, Upsample(int(factors[2]), int(factors[3])), [proto.input[0]], {})
+
+
+def _repeats(factor: int, size: int, a: Attributes) -> bool:
+    """Whether the stated coordinates and rounding take pixel x // factor for pixel x."""
+    x = np.arange(size * factor, dtype=np.float64)
+    match a.get("coordinate_transformation_mode", "half_pixel"):
+        case "asymmetric":
+            source = x / factor
+        case "half_pixel" | "pytorch_half_pixel" | "half_pixel_symmetric":
+            source = (x + 0.5) / factor - 0.5
+        case _:
+            return factor == 1
+    match a.get("nearest_mode", "round_prefer_floor"):
+        case "floor":
+            nearest = np.floor(source)
+        case "ceil":
+            nearest = np.ceil(source)
+        case "round_prefer_ceil":
+            nearest = np.floor(source + 0.5)
+        case _:
+            nearest = np.ceil(source - 0.5)
+    return bool(np.array_equal(np.clip(nearest, 0, size - 1), x // factor))
+
+
+def _depth_to_space(reader: Reader, proto: Any, a: Attributes) -> None:
+    """Blocks of channels become blocks of pixels: a reshape, a transpose and a reshape."""
+    batch, channels, height, width = reader.shape(proto.input[0], proto.name)
+    block = int(a["blocksize"])
+    depth = channels // block**2
+    if a.get("mode", "DCR") == "DCR":
+        inner, perm = (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        inner, perm = (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    _rearranged(reader, proto, inner, perm, (batch, depth, height * block, width * block))
+
+
+def _space_to_depth(reader: Reader, proto: Any, a: Attributes) -> None:
+    batch, channels, height, width = reader.shape(proto.input[0], proto.name)
+    block = int(a["blocksize"])
+    inner = (batch, channels, height // block, block, width // block, block)
+    _rearranged(reader, proto, inner, (0, 3, 5, 1, 2, 4), (batch, channels * block**2, height // block, width // block))
+
+
+def _rearranged(reader: Reader, proto: Any, inner: Shape, perm: tuple[int, ...], shape: Shape) -> None:
+    opened, turned = (f"{proto.output[0]}_{what}" for what in ("opened", "turned"))
+    for source, output, op in ((proto.input[0], opened, Reshape(inner)), (opened, turned, Transpose(perm)),
+                               (turned, proto.output[0], Reshape(shape))):
+        reader.add(_part(proto, output, proto.name), op, [source], {})
+
+
 FLOATS = 1
 """ONNX's number for float32."""
 
@@ -161,5 +222,6 @@ def _cast(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 MOVERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
-    "Cast": _cast, "Gather": _gather, "Slice": _slice, "Split": _split, "Transpose": _transpose,
+    "Cast": _cast, "DepthToSpace": _depth_to_space, "Gather": _gather, "Resize": _resize, "Slice": _slice,
+    "SpaceToDepth": _space_to_depth, "Split": _split, "Transpose": _transpose,
 }

@@ -22,7 +22,7 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
-from dovetail.ir.movement import Select, Transpose
+from dovetail.ir.movement import Select, Transpose, Upsample
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Op
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
@@ -322,6 +322,14 @@ def _transpose(writer: _Writer, node: Node, output: str) -> None:
     writer.emit("Transpose", [_read(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
 
 
+def _upsample(writer: _Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Upsample)
+    factors = np.asarray([1, 1, node.op.rows, node.op.columns], dtype=np.float32)
+    scales = writer.constant(f"{node.name}{writer.sep}scales", factors)
+    writer.emit("Resize", [_read(writer, node.inputs[0]), "", scales], output, node.name, mode="nearest",
+                coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
 def _opaque(writer: _Writer, node: Node, output: str) -> None:
     """The foreign node again, with its own constants; only the output that is used gets a name."""
     assert isinstance(node.op, Opaque)
@@ -351,5 +359,5 @@ def _opaque(writer: _Writer, node: Node, output: str) -> None:
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
     Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Gemm: _gemm, GlobalAvgPool: _global_avg_pool,
     MaxPool: _max_pool, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
-    Select: _select, Transpose: _transpose,
+    Select: _select, Transpose: _transpose, Upsample: _upsample,
 }
