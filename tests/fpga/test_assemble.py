@@ -25,6 +25,7 @@ from dovetail.ir import (
     Op,
     Reshape,
     Scheme,
+    Select,
     Tensor,
     Window,
 )
@@ -124,6 +125,18 @@ def test_rounding_saturation_and_division_are_exact_for_every_value() -> None:
         graph = single(pool, (1, 2, 9, 11), Scheme(8, signed, (0,)), Scheme(8, signed, (0,)))
         jobs.append((graph, build_design(graph, f"pool{'us'[signed]}"), ramp(graph)))
     check_run(jobs)
+
+
+def test_chosen_channels_are_wires_unless_their_scale_changes() -> None:
+    source = Scheme(8, True, (-4,), zero=9)
+    jobs: list[Job] = []
+    for number, target in enumerate((source, Scheme(8, True, (-3,), zero=-2), Scheme(8, False, (-5,), None, (1.25,), 7))):
+        graph = single(Select((2, 0, 1, 2)), (1, 3, 4, 5), source, target)
+        jobs.append((graph, build_design(graph, f"chosen{number}"), ramp(graph)))
+    check_run(jobs)
+    wires = jobs[0][1]
+    assert wires.adders == 0
+    assert not any(word in text for text in wires.files.values() for word in ("_rounded", "_clamped"))
 
 
 def two_inputs_of_different_speed(s: Sketch, x: str) -> Graph:

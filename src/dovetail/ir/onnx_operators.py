@@ -186,6 +186,11 @@ def _div(reader: Reader, proto: Any, a: Attributes) -> None:
     _affine(reader, proto, Constant(divisor.name, 1.0 / divisor.array.astype(np.float64)), None)
 
 
+def _neg(reader: Reader, proto: Any, a: Attributes) -> None:
+    _imaged(reader, proto)
+    _affine(reader, proto, Constant("", np.asarray(-1.0)), None)
+
+
 def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     lo, hi = float(a.get("min", -inf)), float(a.get("max", inf))
@@ -343,7 +348,7 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Div": _div, "Dropout": _pass_through,
     "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
-    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Pad": _pad,
+    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Neg": _neg, "Pad": _pad,
     "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,
