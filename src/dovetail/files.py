@@ -25,10 +25,13 @@ def _share(path: str | Path, mode: int) -> None:
 
 
 def replace_bytes(path: str | Path, content: bytes) -> None:
-    """Write beside `path` under a temporary name, then rename into place."""
+    """Write beside `path` under a temporary name, then rename into place; a device or pipe is written to as it stands."""
     path = Path(path)
     temporary: str | None = None
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(content)  # renaming over /dev/stdout or /dev/null would take it from everybody
+            return
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)

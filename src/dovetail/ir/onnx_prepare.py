@@ -67,6 +67,10 @@ def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
     for version in versions:
         if not 1 <= version <= NEWEST:
             raise ModelError(f"{where}: opset {version}; 1 to {NEWEST} are known, export the model with one of them (17 is safe)")
+    for node in model.graph.node if min(versions) < 7 else ():
+        if {"broadcast", "axis"} <= {a.name for a in node.attribute}:  # the onnx package converts these wrongly
+            raise ModelError(f"{where}: node {_name(node)}: {node.op_type} broadcasts along an axis as before opset 7; "
+                             "export the model with a newer opset (17 is safe)")
     return ()
 
 

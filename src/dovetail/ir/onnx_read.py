@@ -20,6 +20,7 @@ from dovetail.ir.onnx_operators import READERS
 from dovetail.ir.onnx_precision import read_as_single
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
+from dovetail.ir.onnx_rows import lift, lifts, without_unread
 from dovetail.ir.passes import simplify
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
@@ -132,6 +133,9 @@ def _read_node(reader: Reader, node: Any) -> None:
         for inner in taken(reader, node):
             _read_node(reader, inner)
         return
+    if lifts(reader, node):
+        lift(reader, node, _read_node)
+        return
     inputs = [i for i in node.input if i]
     typed = (node.domain in ("", "ai.onnx") or is_qonnx(node)) and node.op_type in READERS
     moving = [reader.tensors[t] for i in inputs if (t := reader.tensor(i)) in reader.tensors]
@@ -214,6 +218,7 @@ def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, s
 def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     """Give every output tensor its public name, attach schemes, and check the whole."""
     found = _outputs(reader, model, inputs)
+    without_unread(reader, set(found.values()))
     rename = {tensor: name for name, tensor in found.items() if tensor not in inputs}
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))

@@ -37,6 +37,8 @@ class Reader:
     """For tensors that are another one's values in other places: that one, and the movements from it."""
     traces: bool = True
     """Whether movements in a row are put together; a file of our own has been through that and is read node by node."""
+    rows: dict[str, str] = field(default_factory=dict)
+    """Tensors of rank 3 that also exist as an image of one row, and that image; see onnx_rows."""
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     """Why the node that writes a value is kept as it is."""
@@ -125,8 +127,12 @@ class Reader:
 
     def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
         """Append a node; its constants are named after it."""
+        if isinstance(op, Reshape):  # the image of a row holds the same values in the same order
+            inputs = [self.rows.get(self.tensor(i), i) for i in inputs]
+        shapes = tuple(self.shape(i, proto.name) for i in inputs)
+        if not all(shapes) or (isinstance(op, Reshape) and not op.shape):
+            raise UnsupportedError(f"{self.where}: node {proto.name}: a scalar; typed operators have one row per frame")
         name = self.unique(proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}")
-        shapes = tuple(self.shape(i, name) for i in inputs)
         owned = []
         for role, (array, scheme) in params.items():
             constant = Constant(f"{name}_{role}", array, scheme)
@@ -137,8 +143,6 @@ class Reader:
             shape = op.infer(shapes)
         except ModelError as error:
             raise ModelError(f"{self.where}: node {name}: {error}") from None
-        if not all((*shapes, shape)):
-            raise UnsupportedError(f"{self.where}: node {name}: a scalar; typed operators have one row per frame")
         output = proto.output[0]
         element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Movement) else "float32"
         self.declare(Tensor(output, shape, None, element), f"node {name}")
