@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file
+from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.movement import Movement, Step
 from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET

@@ -19,9 +19,22 @@ from dovetail.ir.window import Window
 
 def simplify(graph: Graph) -> Graph:
     """The order matters: affine folding exposes Conv → Clip, activation folding then leaves one node each."""
-    for step in (fold_affine, fold_activations, spread_schemes, turn_weights, settle_parameters, keep_floats):
+    for step in (fold_affine, fold_activations, spread_schemes, turn_weights, settle_parameters, keep_floats, drop_still):
         graph = step(graph)
     return graph
+
+
+def drop_still(graph: Graph) -> Graph:
+    """X → Reshape to the shape it has → Y  -->  X → Y."""
+    still = {n.output: n.inputs[0] for n in graph.nodes if isinstance(n.op, Reshape) and n.output not in graph.outputs
+             and replace(graph.tensors[n.output], name="") == replace(graph.tensors[n.inputs[0]], name="")}
+
+    def source(tensor: str) -> str:
+        while tensor in still:
+            tensor = still[tensor]
+        return tensor
+
+    return graph.with_nodes(replace(n, inputs=tuple(map(source, n.inputs))) for n in graph.nodes if n.output not in still)
 
 
 def turn_weights(graph: Graph) -> Graph:
