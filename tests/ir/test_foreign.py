@@ -166,6 +166,22 @@ def test_a_pad_before_a_convolution_becomes_asymmetric_padding(tmp_path: Path, m
     np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
 
 
+def test_zeros_around_a_rectified_map_join_the_pooling_behind_them(tmp_path: Path) -> None:
+    """As Keras writes ResNet's first pooling; without the ReLU a zero could be the largest, and the Pad stays."""
+    make = helper.make_node
+    constants = {"w": weights(3, 2, 3, 3), "pads": np.asarray([0, 0, 1, 1, 0, 0, 1, 1], dtype=np.int64)}
+    x = np.random.default_rng(1).standard_normal((1, 2, 7, 7)).astype(np.float32)
+    for rectify, kinds in (("Relu", ["Conv", "MaxPool"]), ("Neg", ["Conv", "Pad", "MaxPool"])):
+        nodes = [make("Conv", ["image", "w"], ["c"], "conv"), make(rectify, ["c"], ["r"], "act"),
+                 make("Pad", ["r", "pads"], ["p"], "pad"),
+                 make("MaxPool", ["p"], ["y"], "pool", kernel_shape=[3, 3], strides=[2, 2])]
+        path = save(tmp_path / "m.onnx", nodes, [1, 2, 7, 7], ("y", [1, 3, 3, 3]), constants)
+        graph = read_onnx(path).graph
+        assert [n.op.kind for n in graph.nodes] == kinds
+        found = run_float(graph, {"image": x})["y"]
+        np.testing.assert_allclose(found, run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
 def test_a_pad_that_others_read_stays_a_node(tmp_path: Path) -> None:
     make = helper.make_node
     nodes = [make("Pad", ["image", "pads"], ["p"], "pad"), make("Relu", ["p"], ["r"], "relu"),

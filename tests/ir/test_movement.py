@@ -276,3 +276,20 @@ def test_blocks_of_channels_and_of_pixels_change_into_each_other(
     assert {n.op.kind for n in found.nodes} == {"Reshape", "Transpose"}
     x = np.random.default_rng(0).random(shape, dtype=np.float32)
     np.testing.assert_allclose(run_float(found, {"x": x})["y"], run_onnx(content, {"x": x})["y"])
+
+
+def test_a_channels_last_shuffle_is_one_too(tmp_path: Path) -> None:
+    """As Keras writes it: channels last, taken apart into rows, columns, groups and channels."""
+    nodes = [make("Transpose", ["x"], ["a"], "last", perm=[0, 2, 3, 1]), make("Relu", ["a"], ["b"], "relu"),
+             make("Reshape", ["b", "apart"], ["c"], "apart"), make("Transpose", ["c"], ["d"], "turn", perm=[0, 1, 2, 4, 3]),
+             make("Reshape", ["d", "back"], ["e"], "back"), make("Transpose", ["e"], ["y"], "first", perm=[0, 3, 1, 2])]
+    weights = {"apart": ints(1, 4, 3, 2, 3), "back": ints(1, 4, 3, 6)}
+    graph = read_same(save(tmp_path / "m.onnx", nodes, {"x": [1, 6, 4, 3]}, {"y": [1, 6, 4, 3]}, weights))
+    assert kinds(graph) == ["Clip", "ChannelShuffle"]
+
+
+def test_channels_of_a_map_too_large_to_trace_are_still_chosen(tmp_path: Path) -> None:
+    bounds = {"b": ints(1, 0), "e": ints(3, LAST), "a": ints(1, 2)}
+    path = save(tmp_path / "m.onnx", [make("Slice", ["x", *bounds], ["y"], "cut")], {"x": [1, 4, 2100, 2100]},
+                {"y": [1, 2, 2100, 2100]}, bounds)
+    assert [n.op for n in read_onnx(path).graph.nodes] == [Select((1, 2))]

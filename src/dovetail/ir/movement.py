@@ -177,18 +177,35 @@ LARGEST_TRACED = 1 << 24
 """Elements of a tensor whose way through several movements is followed."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """The step of taking `indices` along an axis; a scalar drops the axis."""
+
+    axis: int
+    indices: NDArray[np.int64]
+
+    def __call__(self, x: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.asarray(np.take(x, self.indices, axis=self.axis))
+
+
 def recognise(shape: Shape, steps: Sequence[Step]) -> Op | None:
     """The one operator that several movements of a tensor of `shape` are, if there is one: Reshape or Select.
 
     Positions are sent through all steps. Where they come out in order only the shape changed (a Reshape to `shape`
-    itself: nothing did); where each map came out whole, channels were chosen.
+    itself: nothing did); where each map came out whole, channels were chosen. Choosing channels once is plain.
     """
+    first = steps[0]
+    if len(steps) == 1 and isinstance(first, Taken) and first.axis == 1 == first.indices.ndim and len(shape) in (2, 4):
+        chosen = Select(tuple(int(i) for i in first.indices))
+        return Reshape(shape) if chosen.is_identity(shape[1]) else chosen
     if prod(shape) > LARGEST_TRACED:
         return None
     before = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     after = before
     for step in steps:
         after = step(after)
+        if after.size > LARGEST_TRACED:
+            return None
     if after.ndim == 0 or after.size == 0 or after.shape[0] != shape[0]:
         return None
     if after.size == before.size and np.array_equal(after.reshape(-1), before.reshape(-1)):

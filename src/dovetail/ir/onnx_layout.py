@@ -24,6 +24,8 @@ from dovetail.ir.tensor import Array
 Perm = tuple[int, ...]
 TO_LAST: Perm = (0, 2, 3, 1)
 TO_FIRST: Perm = (0, 3, 1, 2)
+CHANNELS_FIRST = ("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+"""Operators that read channels first: an input they read is no channels-last one."""
 SOFTMAX_ALONG_ONE_AXIS = 13
 """The opset since which Softmax works along its axis alone; before, on everything behind it."""
 
@@ -86,13 +88,16 @@ class _Sinker:
         self.stored = {i.name: i for i in graph.initializer}
         self.real = {i.name for i in graph.input} | set(self.stored)
         self.names = {name for n in graph.node for name in (*n.input, *n.output)} | self.real
-        if not any(n.op_type == "Transpose" and _perm_of(n) == TO_FIRST for n in graph.node):
+        turns = [n for n in graph.node if n.op_type == "Transpose"]
+        if not any(_perm_of(n) == TO_FIRST for n in turns):
             return
+        first = {i for n in graph.node if n.op_type in CHANNELS_FIRST for i in n.input}
+        first |= {n.input[0] for n in turns if n.input and _perm_of(n) != TO_FIRST}
         for value in graph.input:
-            if value.name not in self.stored and len(value.type.tensor_type.shape.dim) == 4:
-                first = self.fresh(f"{value.name}_channels_first")
-                self.nodes.append(helper.make_node("Transpose", [value.name], [first], first, perm=TO_FIRST))
-                self.pending[value.name] = (first, TO_LAST)
+            if value.name not in first and value.name not in self.stored and len(value.type.tensor_type.shape.dim) == 4:
+                base = self.fresh(f"{value.name}_channels_first")
+                self.nodes.append(helper.make_node("Transpose", [value.name], [base], base, perm=TO_FIRST))
+                self.pending[value.name] = (base, TO_LAST)
 
     def fresh(self, wanted: str) -> str:
         name, number = wanted, 2

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir.elementwise import Reshape
-from dovetail.ir.movement import Select, Step, Transpose, Upsample, recognise
+from dovetail.ir.movement import LARGEST_TRACED, Select, Step, Taken, Transpose, Upsample, recognise
 from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Shape
@@ -93,10 +94,6 @@ def _transpose(reader: Reader, proto: Any, a: Attributes) -> None:
     add_moved(reader, proto, [lambda x: x.transpose(perm)], alone)
 
 
-def _taken(indices: Any, axis: int) -> Step:
-    return lambda x: np.take(x, indices, axis=axis)
-
-
 def _split(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     axis, count = int(a.get("axis", 0)) % len(shape), len(proto.output)
@@ -108,7 +105,7 @@ def _split(reader: Reader, proto: Any, a: Attributes) -> None:
     if sum(sizes) != shape[axis] or min(sizes) < 1 or len(sizes) != count:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Split of {shape[axis]} into {sizes}")
     edges = np.cumsum([0, *sizes])
-    add_moved(reader, proto, [_taken(np.arange(edges[i], edges[i + 1]), axis) for i in range(count)], None)
+    add_moved(reader, proto, [Taken(axis, np.arange(edges[i], edges[i + 1])) for i in range(count)], None)
 
 
 def _slice(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -123,12 +120,13 @@ def _slice(reader: Reader, proto: Any, a: Attributes) -> None:
               in zip(axes, starts, ends, bounds.get("steps", [1] * len(starts)), strict=True)]
     if not all(len(r) for _, r in chosen):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Slice keeps nothing")
-    add_moved(reader, proto, [partial(_take_all, chosen)], None)
+    cuts = [Taken(axis, np.asarray(r)) for axis, r in chosen if r != range(shape[axis])]
+    add_moved(reader, proto, [cuts[0] if len(cuts) == 1 else partial(_take_all, cuts)], None)
 
 
-def _take_all(chosen: Sequence[tuple[int, range]], x: Any) -> Any:
-    for axis, indices in chosen:
-        x = np.take(x, np.asarray(indices), axis=axis)
+def _take_all(cuts: Sequence[Taken], x: Any) -> Any:
+    for cut in cuts:
+        x = cut(x)
     return x
 
 
@@ -146,7 +144,9 @@ def _gather(reader: Reader, proto: Any, a: Attributes) -> None:
     given = reader.constant(proto.input[1], proto.name, "indices").array.astype(np.int64)
     if given.ndim > 1 or np.any(given < -shape[axis]) or np.any(given >= shape[axis]):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: Gather by indices of shape {list(given.shape)}")
-    add_moved(reader, proto, [_taken(np.where(given < 0, given + shape[axis], given), axis)], None)
+    if prod(shape) // shape[axis] * given.size > max(LARGEST_TRACED, prod(shape)):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: Gather makes a large map larger")
+    add_moved(reader, proto, [Taken(axis, np.where(given < 0, given + shape[axis], given))], None)
 
 
 def _resize(reader: Reader, proto: Any, a: Attributes) -> None:

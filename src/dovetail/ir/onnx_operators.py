@@ -96,7 +96,10 @@ def _matmul(reader: Reader, proto: Any, a: Attributes) -> None:
 
 def _max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
-    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, f"{reader.where}: node {proto.name}")
+    around = reader.padding.get(proto.input[0])
+    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, f"{reader.where}: node {proto.name}", around)
+    if around is not None and any(p >= window.reach[i % 2] for i, p in enumerate(window.pads)):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: a window of zeros alone; shrink the padding before it")
     reader.add(proto, MaxPool(window), [proto.input[0]], {})
 
 
@@ -313,7 +316,10 @@ def _global_max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
-    """Zero rows and columns that only convolutions read become part of their windows, as asymmetric padding needs."""
+    """Zero rows and columns that only convolutions read become part of their windows, as asymmetric padding needs.
+
+    So do those that a maximum of values reads which are never below zero: there, a zero changes nothing.
+    """
     shape = reader.shape(proto.input[0], proto.name)
     given = a["pads"] if "pads" in a else reader.constant(proto.input[1], proto.name, "pads").array.reshape(-1)
     pads = [int(p) for p in given]
@@ -321,11 +327,18 @@ def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
         else np.asarray(a.get("value", 0.0))
     spatial = len(shape) == 4 and len(pads) == 8 and not any(pads[i] for i in (0, 1, 4, 5)) and min(pads) >= 0
     if not spatial or a.get("mode", "constant") != "constant" or float(value.reshape(-1)[0]) != 0.0 or len(proto.input) > 3 \
-            or reader.users.get(proto.output[0]) != frozenset({"Conv"}):
+            or not _absorbed(reader, proto):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: padding other than zeros around a convolution's input")
     top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
     reader.padding[proto.output[0]] = (top + pads[2], left + pads[3], bottom + pads[6], right + pads[7])
     reader.alias[proto.output[0]] = proto.input[0]
+
+
+def _absorbed(reader: Reader, proto: Any) -> bool:
+    """Whether whoever reads a padded value can take the padding into its window."""
+    users, source = reader.users.get(proto.output[0]), reader.producer(reader.tensor(proto.input[0]))
+    bounds = None if source is None else source.op.bounds
+    return users == frozenset({"Conv"}) or (users == frozenset({"MaxPool"}) and bounds is not None and bounds.lo >= 0)
 
 
 def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
