@@ -17,10 +17,12 @@ from dovetail.ir import (
     Concat,
     Constant,
     Conv,
+    Function,
     Gemm,
     GlobalAvgPool,
     Graph,
     MaxPool,
+    Mul,
     Node,
     Op,
     Reshape,
@@ -30,6 +32,7 @@ from dovetail.ir import (
 )
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
+from tests.formulas import function
 
 
 @dataclass
@@ -55,7 +58,7 @@ class Net:
         name = name or f"n{len(self.nodes)}"
         shapes = tuple(self.tensors[i].shape for i in inputs)
         output = f"{name}_out"
-        roles = ("weight", "bias")
+        roles = ("p0", "p1") if isinstance(op, Function) else ("weight", "bias")
         params = []
         for role, shape in zip(roles, op.param_shapes(shapes), strict=False):
             values = self.rng.standard_normal(shape) * (1.0 if role == "weight" else 0.3)
@@ -102,6 +105,11 @@ def convolutions(draw: st.DrawFn, channels: int, height: int, width: int) -> Con
     return Conv(filters, draw(windows(height, width)), groups, draw(clamps))
 
 
+KINDS = ["conv", "conv", "conv", "max", "avg", "residual", "concat", "clip", "select", "formula", "gate", "excite"]
+FORMULAS = ["SiLU", "HardSwish", "Tanh", "PReLU", "pointwise per channel"]
+"""Those that differ between channels last: one channel has nothing to differ from."""
+
+
 @st.composite
 def selections(draw: st.DrawFn, net: Net, x: str) -> str:
     """Some channels of `x` in some order; a convolution where a choice would change nothing or follow another one."""
@@ -120,7 +128,7 @@ def networks(draw: st.DrawFn, max_nodes: int = 6) -> Graph:
     x = net.input(shape)
     for _ in range(draw(st.integers(1, max_nodes))):
         _, channels, height, width = net.shape(x)
-        kind = draw(st.sampled_from(["conv", "conv", "conv", "max", "avg", "residual", "concat", "clip", "select"]))
+        kind = draw(st.sampled_from(KINDS))
         if kind == "conv":
             x = net.add(draw(convolutions(channels, height, width)), x)
         elif kind == "max":
@@ -137,6 +145,17 @@ def networks(draw: st.DrawFn, max_nodes: int = 6) -> Graph:
             x = net.add(Concat(1), left, right)
         elif kind == "select":
             x = draw(selections(net, x))
+        elif kind == "formula":
+            x = net.add(Conv(channels, Window((1, 1)), 1, draw(clamps)), x)
+            x = net.add(function(draw(st.sampled_from(FORMULAS if channels > 1 else FORMULAS[:3]))), x)
+            x = net.add(Conv(draw(st.integers(1, 3)), Window((1, 1)), 1), x)
+        elif kind == "gate":
+            branch = net.add(Conv(channels if draw(st.booleans()) else 1, Window((3, 3), pads=(1, 1, 1, 1)), 1), x)
+            x = net.add(Mul(draw(clamps)), *draw(st.permutations([x, branch])))
+        elif kind == "excite":
+            squeezed = net.add(Conv(channels, Window((1, 1)), 1, RELU), net.add(GlobalAvgPool(), x))
+            factors = net.add(function("HardSigmoid"), squeezed)
+            x = net.add(draw(st.sampled_from([Mul(), Add(RELU)])), *draw(st.permutations([x, factors])))
         else:
             x = net.add(Clip(draw(clamps.filter(lambda c: c is not None))), x)
     if draw(st.booleans()):

@@ -24,6 +24,7 @@ from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
 from dovetail.numerics.quantize import quantize_graph
+from dovetail.numerics.tables import tabulate
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.partition.solve import plan as solve
@@ -75,7 +76,7 @@ def decide_numbers(model: str | Path, calibration: str | Path | None = None, bit
                    shapes: Mapping[str, Shape] | None = None, progress: Progress = silent) -> Numbers:
     """Import a model and quantize it where it is still float; a QDQ model keeps its numbers."""
     imported = read_onnx(model, shapes)
-    graph = imported.graph
+    graph = tabulate(imported.graph)
     samples = load_samples(calibration, graph) if calibration else synthetic(graph)
     warnings = list(imported.notes)
     if not graph.quantized:
@@ -92,7 +93,7 @@ def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits
         numbers = decide_numbers(model, calibration, bits, shapes, progress)
         return numbers.graph, numbers.warnings
     imported = read_onnx(model, shapes)
-    return imported.graph, imported.notes
+    return tabulate(imported.graph), imported.notes
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,

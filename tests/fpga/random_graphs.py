@@ -19,7 +19,9 @@ from dovetail.ir import (
     Gemm,
     GlobalAvgPool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
     Op,
     Reduce,
@@ -30,6 +32,7 @@ from dovetail.ir import (
     Window,
 )
 
+POINTWISE_SEEDS = 100
 SIZES = ((1, 1), (1, 7), (3, 5), (6, 1), (8, 8), (17, 9), (4, 21))
 
 
@@ -144,6 +147,25 @@ class Sketch:
         finest = min(self.exponent(x) for x in xs)
         return self.append(Add(clamp), xs, self.scheme(finest + self.integer(-1, 3), clamp))
 
+    def lookup(self, x: str) -> str:
+        """A random table: smooth, noise, or constant; one for all channels or one for each."""
+        source = self.tensors[x].scheme
+        assert source is not None
+        op = Lookup("noise", source.signed, bool(self.rng.random() < 0.5))
+        (shape,) = op.param_shapes((self.tensors[x].shape,))
+        scheme = Scheme(8, bool(self.rng.random() < 0.6), (self.exponent(x),))
+        values = self.rng.integers(scheme.lo, scheme.hi + 1, shape)
+        kind = self.rng.random()
+        if kind < 0.5:
+            values = np.sort(values, axis=-1)
+        elif kind < 0.6:
+            values[:] = 17
+        return self.append(op, (x,), scheme, (Constant(f"t{len(self.constants)}", values.astype(scheme.dtype)),))
+
+    def mul(self, x: str, y: str) -> str:
+        clamp = self.clamp()
+        return self.append(Mul(clamp), (x, y), self.scheme(self.exponent(x) + self.exponent(y) + self.integer(-1, 9), clamp))
+
     def concat(self, *xs: str) -> str:
         return self.append(Concat(1), xs, Scheme(8, True, (max(self.exponent(x) for x in xs) + self.integer(-1, 1),)))
 
@@ -208,11 +230,16 @@ def random_layer(s: Sketch, x: str) -> str:
 
 
 def random_graph(seed: int) -> Graph:
-    """One of several shapes of network: a layer, a chain, a residual block, branches, a classifier, partial sums."""
+    """One of several shapes of network: a layer, a chain, a residual block, branches, a classifier, partial sums.
+
+    From `POINTWISE_SEEDS` on: tables and products.
+    """
     rng = np.random.default_rng(seed)
     s = Sketch(rng)
     height, width = SIZES[rng.integers(len(SIZES))]
     x = s.input((1, s.integer(1, 4), height, width), signed=bool(rng.random() < 0.6), exponent=s.integer(-8, -4))
+    if seed >= POINTWISE_SEEDS:
+        return (tables, gates)[seed % 2](s, x)
     return (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds, shuffled)[seed % 8](s, x)
 
 
@@ -270,6 +297,20 @@ def shuffled(s: Sketch, x: str) -> Graph:
     kept, worked = s.select(x, 0, 1, 2), s.conv(s.select(x, 5, 3, 4), 3, same_window(3))
     mixed = s.select(s.concat(kept, worked), 0, 3, 1, 4, 2, 5)
     return s.graph((mixed, s.gemm(s.select(s.gemm(mixed, 4), 3, 1, 1), 2)))
+
+
+def tables(s: Sketch, x: str) -> Graph:
+    """Tables of everything: of an input, of a clamped sum, of another table, of a flattened map."""
+    y = s.lookup(random_layer(s, s.lookup(x)))
+    return s.graph((y, s.gemm(s.lookup(s.lookup(y)), 3)))
+
+
+def gates(s: Sketch, x: str) -> Graph:
+    """Products with a branch, with oneself, with a table of oneself, and with one channel for all."""
+    channels = s.tensors[x].shape[1]
+    y = s.mul(x, s.conv(x, channels, same_window(3)))
+    z = s.mul(s.lookup(y), y)
+    return s.graph((s.mul(z, z), s.mul(s.conv(z, 1, same_window(3)), z)))
 
 
 def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:

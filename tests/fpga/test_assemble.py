@@ -32,7 +32,7 @@ from dovetail.ir import (
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, stored_ranges
 from dovetail.numerics.reference import run_integer
-from tests.fpga.random_graphs import Sketch, random_graph, random_inputs, same_window
+from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_graph, random_inputs, same_window
 from tests.scales import with_arbitrary_scales
 
 Job = tuple[Graph, Design, dict[str, Array]]
@@ -56,11 +56,11 @@ def check_run(jobs: Sequence[Job], stall_seed: int | None = None) -> list[Simula
 @pytest.fixture(scope="module")
 def random_jobs() -> list[Job]:
     jobs = []
-    for seed in range(26):
+    for seed in (*range(26), *range(POINTWISE_SEEDS, POINTWISE_SEEDS + 8)):
         graph = random_graph(seed)
         if all(unsupported(graph, node) is None for node in graph.nodes):
             jobs.append(job(graph, f"r{seed}", seed=seed))
-    assert len(jobs) >= 20
+    assert len(jobs) >= 28
     return jobs
 
 
@@ -82,7 +82,7 @@ def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
             for tensor in graph.outputs:
                 np.testing.assert_array_equal(oracle[tensor], expected[tensor], err_msg=f"{design.top} {tensor}")
             judged += 1
-    assert judged >= 20
+    assert judged >= 28
 
 
 def test_random_networks_of_arbitrary_scales_and_zero_points_equal_the_reference(random_jobs: list[Job]) -> None:

@@ -32,7 +32,7 @@ from dovetail.fpga.hardware import (
 )
 from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.verilog import fit, print_module
-from tests.fpga.random_graphs import random_graph
+from tests.fpga.random_graphs import POINTWISE_SEEDS, random_graph
 
 X = signal("x", -128, 127)
 U = signal("u", 0, 15)
@@ -106,7 +106,7 @@ endmodule
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[str]]]:
     """Top module and files of a few random designs, one of every kind of network."""
     found = []
-    for seed in range(10):
+    for seed in (*range(10), POINTWISE_SEEDS, POINTWISE_SEEDS + 1):
         graph = random_graph(seed)
         if any(unsupported(graph, node) for node in graph.nodes):
             continue

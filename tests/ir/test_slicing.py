@@ -19,7 +19,9 @@ from dovetail.ir import (
     Conv,
     Gemm,
     GlobalAvgPool,
+    Lookup,
     MaxPool,
+    Mul,
     Op,
     Reshape,
     Select,
@@ -105,6 +107,17 @@ def test_movements_join(data: st.DataObject, where: list[int], seed: int) -> Non
         check_joins(Select(indices), ((1, channels),), where, seed)
     for perm in ((0, 2, 3, 1), (0, 3, 2, 1), (0, 1, 3, 2)):
         check_joins(Transpose(perm), ((1, channels, height, 3),), where, seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 5), cuts, seeds)
+def test_products_and_tables_join_also_where_an_operand_is_stretched(channels: int, size: int, where: list[int], seed: int) -> None:
+    shape = (1, channels, size, 3)
+    for small in (shape, (1, channels, 1, 1), (1, 1, size, 3)):
+        check_joins(Mul(), (shape, small), where, seed)
+        check_joins(Add(), (small, shape, small), where, seed)
+    check_joins(Lookup("noise", True), (shape,), where, seed)
+    check_joins(Lookup("noise", True, by_channel=True), (shape,), where, seed)
 
 
 def test_input_channel_shares_carry_no_bias_and_no_activation() -> None:

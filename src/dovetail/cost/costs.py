@@ -9,7 +9,8 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.dhm import dhm_costs, dhm_reduction, dhm_why_not
+from dovetail.cost.dhm import dhm_costs, dhm_reduction
+from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.cost.processor import processor_costs, processor_why_not, reduction_costs
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node

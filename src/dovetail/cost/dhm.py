@@ -26,8 +26,11 @@ from dovetail.ir import (
     Gemm,
     GlobalAvgPool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pointwise,
     Pool,
     Reduce,
     Reshape,
@@ -40,6 +43,10 @@ from dovetail.platform.fitted import DhmModel, dhm_model
 
 ROUNDING_STAGES = 3
 """Clock edges from the accumulator to the output FIFO: bias, rounding, saturation."""
+TABLE_STAGES = 1
+"""Clock edges from a code to its entry, which is stored as it is."""
+TABLE_CODES = 256
+PRODUCT_STAGES = 1
 ACCUMULATOR_BITS = 32
 PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
@@ -73,66 +80,13 @@ class Engine:
     line_depth: int = 0
     line_bits: Floats | None = None
     """Words and width of the line memory."""
+    table_bits: Floats | float = 0.0
+    """Entries of all tables times the width of an entry."""
+    products: Floats | float = 0.0
+    """Multipliers of two activations."""
     skip_depth: int = 0
     skip_bits: int = 0
     """Words and width of the FIFO that delays the faster of several inputs."""
-
-
-def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
-    """Why the node has no engine; None if it has one."""
-    shapes = (*graph.input_shapes(node), graph.shape(node.output))
-    if any(shape[0] != 1 for shape in shapes):
-        return f"{device.name}: {node.name} works on a batch of {shapes[0][0]}; hardware takes one frame at a time"
-    if any(len(shape) not in (2, 4) for shape in shapes):
-        return f"{device.name}: {node.name} has tensors of {len(shapes[0])} dimensions; streams carry N,C,H,W or N,C"
-    reason = _operator_reason(graph, node)
-    return None if reason is None else f"{device.name}: {node.name} {reason}"
-
-
-def _operator_reason(graph: Graph, node: Node) -> str | None:
-    match node.op:
-        case Reshape(shape):
-            channels, height, width = stream_shape(graph, node.inputs[0])
-            same = shape in ((1, channels * height * width), (1, channels, height, width))
-            return None if same else f"reshapes to {'x'.join(map(str, shape))}; only flattening is wiring"
-        case AvgPool():
-            constant = constant_divisor(graph, node) is not None
-            return None if constant else "averages over a varying count (padding not counted); a constant divisor is needed"
-        case MaxPool(window):
-            _, height, width = stream_shape(graph, node.inputs[0])
-            empty = not _every_window_sees(Raster(window, height, width))
-            return "has a window in the padding alone, without a largest value; shrink the padding" if empty else None
-        case Add() | Concat() | Reduce() | Select():
-            return _join_reason(graph, node)
-        case Conv() | Gemm() | GlobalAvgPool() | Clip():
-            return None
-        case _:
-            return f"is a {node.op.kind}, which has no engine"
-
-
-def _join_reason(graph: Graph, node: Node) -> str | None:
-    streams = [stream_shape(graph, t) for t in node.inputs]
-    if isinstance(node.op, Concat) and node.op.axis != 1:
-        return f"concatenates along axis {node.op.axis}; streams join channels (axis 1) only"
-    if len({s[1:] for s in streams}) != 1:
-        return f"joins streams of {', '.join(f'{h}x{w}' for _, h, w in streams)} pixels; they must agree"
-    flat = len(graph.shape(node.output)) == 2 and streams[0][1] * streams[0][2] > 1
-    if flat and isinstance(node.op, Concat | Reduce | Select):
-        verb = "chooses from" if isinstance(node.op, Select) else "joins"
-        return f"{verb} flattened maps, whose features are not channels of one beat"
-    return None
-
-
-def _every_window_sees(raster: Raster) -> bool:
-    """Whether every window of a pooling covers at least one real pixel."""
-    (rows, columns), (high, wide) = raster.output_size, raster.window.kernel
-    for count, taps, inside in ((rows, high, raster.row_inside), (columns, wide, raster.column_inside)):
-        seen = np.zeros(count, dtype=np.bool_)
-        for tap in range(taps):
-            seen[slice(*inside(tap))] = True
-        if not seen.all():
-            return False
-    return True
 
 
 def constant_divisor(graph: Graph, node: Node) -> int | None:
@@ -177,7 +131,8 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     cost = model.coefficients
     logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
              + cost["logic_per_comparison_bit"] * engine.comparison_bits + cost["logic_per_output_bit"] * engine.rounded_bits
-             + cost["logic_per_mask_bit"] * engine.masked_bits + cost["logic_per_buffer_bit"] * fifo_bits_of(engine))
+             + cost["logic_per_mask_bit"] * engine.masked_bits + cost["logic_per_buffer_bit"] * fifo_bits_of(engine)
+             + cost["logic_per_table_bit"] * engine.table_bits)
     registers = (cost["register_per_engine"] + cost["register_per_adder_bit"] * engine.adder_bits + engine.comparison_bits
                  + cost["register_per_output_bit"] * engine.rounded_bits + engine.register_bits + engine.masked_bits)
     blocks = np.zeros(len(engine.steps))
@@ -190,7 +145,8 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
         # A block keeps the logic of the largest distributed memory, so that more channels never need less of anything.
         logic = logic + cost["logic_per_buffer_bit"] * np.minimum(bits, threshold)
         blocks = blocks + np.where(bits >= threshold, ram_blocks(depth, width, model.shapes), 0.0)
-    return {model.logic: logic, "register": registers, model.block: blocks, "dsp": np.zeros(len(blocks))}
+    return {model.logic: logic, "register": registers, model.block: blocks,
+            "dsp": cost["dsp_per_product"] * engine.products + np.zeros(len(blocks))}
 
 
 def fifo_bits_of(engine: Engine) -> Floats:
@@ -212,6 +168,8 @@ def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
         engine = _pool(graph, node, axis, starts, stops)
     elif isinstance(node.op, GlobalAvgPool):
         engine = _global_average(graph, node, axis, starts, stops)
+    elif isinstance(node.op, Pointwise):
+        return _table(graph, node, axis, starts, stops)
     else:
         engine = _joined(graph, node, axis, starts, stops)
     return _multiplied(graph, node, axis, engine)
@@ -325,13 +283,16 @@ def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
 
 
 def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """Add, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO. Select is wiring."""
+    """Add, Mul, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO. Select is wiring."""
     engine = _streamed(graph, node, axis, starts, stops)
     if isinstance(node.op, Select):
         return replace(engine, stages=engine.stages - ROUNDING_STAGES)
     engine = replace(engine, rounded_bits=engine.output_bits)
     if isinstance(node.op, Add):
         engine = replace(engine, adder_bits=engine.output_bits / 8 * 10 * (len(node.inputs) - 1), stages=engine.stages + 1)
+    if isinstance(node.op, Mul):
+        engine = replace(engine, products=engine.output_bits / 8, stages=engine.stages + PRODUCT_STAGES,
+                         register_bits=engine.register_bits + engine.output_bits)
     if isinstance(node.op, Reduce):
         engine = replace(engine, adder_bits=engine.output_bits / 8 * PARTIAL_SUM_BITS * len(node.inputs))
     if len(node.inputs) < 2:
@@ -343,6 +304,19 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
     if not waiting:
         return engine
     return replace(engine, skip_depth=max(depth for depth, _ in waiting), skip_bits=8 * sum(channels for _, channels in waiting))
+
+
+def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """A table per channel, as wide as its entries need; nothing is rounded."""
+    engine = _streamed(graph, node, axis, starts, stops)
+    width = 8
+    if isinstance(node.op, Lookup):
+        entries = graph.params(node)[0].array.astype(np.int64)
+        lo, hi = int(entries.min()), int(entries.max())
+        width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
+    return replace(engine, stages=engine.stages - ROUNDING_STAGES + TABLE_STAGES,
+                   table_bits=engine.output_bits / 8 * width * TABLE_CODES,
+                   register_bits=engine.register_bits + engine.output_bits)
 
 
 def stream_delays(graph: Graph, last: Node) -> dict[str, float]:

@@ -15,14 +15,19 @@ from dovetail.ir import (
     Add,
     AvgPool,
     Axis,
+    Broadcast,
     Clip,
     Concat,
     Conv,
+    Function,
     Gemm,
     GlobalAvgPool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
+    Pointwise,
     Pool,
     Reduce,
     Select,
@@ -53,6 +58,8 @@ class Work:
     macs: Floats
     weights: Floats
     plain: bool
+    reads_beside: Floats | float = 0.0
+    """Elements of operands that are stretched over the others' map."""
 
     @property
     def pixels(self) -> Floats:
@@ -61,7 +68,7 @@ class Work:
 
     @property
     def reads(self) -> Floats:
-        return self.rows_in * self.columns_in * self.read_channels * self.inputs
+        return self.rows_in * self.columns_in * self.read_channels * self.inputs + self.reads_beside
 
     @property
     def writes(self) -> Floats:
@@ -88,6 +95,8 @@ def map_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
     """The work of units [start, stop) of an axis; `axis` None is the whole node, with one entry."""
     work = _whole_product(graph, node) if isinstance(node.op, Conv | Gemm) else _whole_channelwise(graph, node)
+    if isinstance(node.op, Broadcast):
+        work = _stretched(graph, node, work, axis, starts, stops)
     if axis is None:
         return work
     count = (stops - starts).astype(np.float64)
@@ -101,10 +110,27 @@ def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
             return replace(work, filters=count, read_channels=count)
         case Axis.GROUPS:
             return replace(work, filters=work.filters * part, read_channels=work.read_channels * part,
-                           macs=work.macs * part, weights=work.weights * part)
+                           macs=work.macs * part, weights=work.weights * (1.0 if _one_for_all(node) else part))
         case Axis.ROWS:
             rows_in = _input_rows(graph, node, starts, stops)
             return replace(work, rows_in=rows_in, rows_out=count, macs=work.macs * part)
+
+
+def _one_for_all(node: Node) -> bool:
+    return isinstance(node.op, Pointwise) and not node.op.per_channel
+
+
+def _stretched(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
+    """Operands of the output's shape are read like those of any join; smaller ones beside them, cut where they can be."""
+    shape, shapes = graph.shape(node.output), graph.input_shapes(node)
+    channels, height, width = map_shape(shape)
+    dim = {Axis.GROUPS: 1, Axis.ROWS: 2}.get(axis) if axis is not None else None
+    beside = np.zeros(len(starts))
+    for small in (s for s in shapes if s != shape):
+        cut = (stops - starts) / shape[dim] if dim is not None and small[dim] == shape[dim] else 1.0
+        beside = beside + prod(small[1:]) * cut
+    return replace(work, rows_in=_one(height), columns_in=width, read_channels=_one(channels), reads_beside=beside,
+                   inputs=sum(s == shape for s in shapes))
 
 
 def _whole_product(graph: Graph, node: Node) -> Work:
@@ -128,7 +154,12 @@ def _whole_channelwise(graph: Graph, node: Node) -> Work:
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
     return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
-                _one(node.op.macs(graph.input_shapes(node))), _one(0), False)
+                _one(node.op.macs(graph.input_shapes(node))), _one(_table_size(graph, node)), False)
+
+
+def _table_size(graph: Graph, node: Node) -> int:
+    """Constants of a formula or a table, one row per channel or one for all."""
+    return sum(prod(s) for s in node.op.param_shapes(graph.input_shapes(node))) if isinstance(node.op, Pointwise) else 0
 
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
@@ -147,5 +178,5 @@ def _one(value: float) -> Floats:
     return np.full(1, float(value))
 
 
-CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Clip, Concat, Reduce, Select, Transpose, Upsample)
+CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Mul, Clip, Function, Lookup, Concat, Reduce, Select, Transpose, Upsample)
 """Operators without multiplications: their time is that of moving their elements."""

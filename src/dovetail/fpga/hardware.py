@@ -59,6 +59,22 @@ class Sum(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Product(Expr):
+    """`left * right`."""
+
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Expr):
+    """The entry of a module's table that the bits of a signal point to."""
+
+    table: str
+    index: Signal
+
+
+@dataclass(frozen=True, slots=True)
 class ShiftLeft(Expr):
     """`value * 2**amount`."""
 
@@ -148,6 +164,11 @@ def add(left: Expr, right: Expr) -> Expr:
 
 def subtract(left: Expr, right: Expr) -> Expr:
     return Sum(left.lo - right.hi, left.hi - right.lo, left, right, True)
+
+
+def multiply(left: Expr, right: Expr) -> Expr:
+    corners = [a * b for a in (left.lo, left.hi) for b in (right.lo, right.hi)]
+    return Product(min(corners), max(corners), left, right)
 
 
 def shift_left(value: Expr, amount: int) -> Expr:
@@ -254,6 +275,23 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Constants by the bits of an index: (bits, value) pairs; other indices never occur."""
+
+    name: str
+    index_bits: int
+    entries: tuple[tuple[int, int], ...]
+
+    @property
+    def lo(self) -> int:
+        return min(value for _, value in self.entries)
+
+    @property
+    def hi(self) -> int:
+        return max(value for _, value in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """Another module's instance; connections are (port, signal of this module)."""
 
@@ -274,6 +312,7 @@ class Module:
     assigns: list[tuple[Signal, Expr]] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     simulation_only: tuple[str, ...] = ()
     """Verilog lines only a simulator sees."""

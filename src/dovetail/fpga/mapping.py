@@ -23,6 +23,7 @@ from dovetail.fpga.engines.layers import (
     weighted,
     window_engine,
 )
+from dovetail.fpga.engines.pointwise import looked_up, multiplied
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.ir import (
     Add,
@@ -33,7 +34,9 @@ from dovetail.ir import (
     Gemm,
     GlobalAvgPool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
     Reduce,
     Reshape,
@@ -115,7 +118,7 @@ def flattened_maps(graph: Graph) -> dict[str, tuple[int, ...]]:
         source, target = graph.shape(node.inputs[0]), graph.shape(node.output)
         if isinstance(node.op, Reshape) and {len(source), len(target)} == {2, 4}:
             maps.setdefault(node.inputs[0] if len(source) == 2 else node.output, max(source, target, key=len)[1:])
-        elif len(target) == 2 and isinstance(node.op, Add | Clip | Reshape):
+        elif len(target) == 2 and isinstance(node.op, Add | Clip | Lookup | Mul | Reshape):
             alike.append((*node.inputs, node.output))
     for group in (*alike, *reversed(alike)):
         shown = next((maps[t] for t in group if t in maps), None)
@@ -151,8 +154,11 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
         case Select():
             flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
             return f"{node.name}: chooses from a flattened map, whose features are not channels of one beat" if flat else None
-        case Add() | Reduce() | Concat():
+        case Add() | Mul() | Reduce() | Concat():
             return _join_reason(graph, node, inputs)
+        case Lookup():
+            flat = node.op.by_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+            return f"{node.name}: a table per feature of a flattened map; look up before flattening" if flat else None
         case _:
             return f"{node.name}: no engine for {node.op.kind}"
 
@@ -170,6 +176,8 @@ def _max_pool_reason(op: MaxPool, name: str, form: Format) -> str | None:
 
 
 def _join_reason(graph: Graph, node: Node, inputs: list[Format]) -> str | None:
+    if isinstance(node.op, Mul | Add) and {1} < {f.beats for f in inputs}:
+        return f"{node.name}: one value per channel for a whole map; it waits for a whole frame, which streams cannot"
     if len({(f.height, f.width) for f in inputs}) != 1:
         return f"{node.name}: inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
     flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
@@ -177,6 +185,8 @@ def _join_reason(graph: Graph, node: Node, inputs: list[Format]) -> str | None:
         if node.op.axis != 1:
             return f"{node.name}: joins along axis {node.op.axis}; only channels (axis 1) lie side by side in a beat"
         return f"{node.name}: joins flattened maps, whose features are not channels of one beat" if flat else None
+    if isinstance(node.op, Mul) and 1 in {f.channels for f in inputs}:
+        return None
     if len({f.channels for f in inputs}) != 1:
         return f"{node.name}: inputs stream {[f.channels for f in inputs]} channels; they must agree"
     return f"{node.name}: bias per feature of a flattened map; reduce before flattening" if flat and node.params else None
@@ -212,6 +222,12 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str)
         case Select(indices):
             moved = scheme_of(graph, node.inputs[0]) == scheme_of(graph, node.output)
             return (join_engine(layer, chosen(layer, indices, zero, None if moved else _rescale(graph, node))),)
+        case Lookup():
+            table = graph.constants[node.params[0]].array.astype(np.int64)
+            return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.channels, table.shape[-1])), node.op.lo)),)
+        case Mul():
+            zeros = (zero, scheme_of(graph, node.inputs[1]).zero)
+            return (join_engine(layer, multiplied(layer, zeros, _rescale(graph, node))),)
         case Add() | Clip() | Concat() | Reduce():
             return (join_engine(layer, weighted(layer, *_join(graph, node, inputs))),)
         case _:

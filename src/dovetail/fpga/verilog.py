@@ -14,18 +14,22 @@ from dovetail.fpga.hardware import (
     Bits,
     Compare,
     Const,
+    Entry,
     Expr,
     Logic,
     Memory,
     Module,
     Not,
     Pack,
+    Product,
     Register,
     Select,
     ShiftLeft,
     ShiftRight,
     Signal,
     Sum,
+    Table,
+    bit_width,
 )
 
 
@@ -80,6 +84,13 @@ def fit(expr: Expr, width: int) -> str:
             return f"{{{text}, {expr.amount}'d0}}"
         case Sum():
             return f"{operand(expr.left, width)} {'-' if expr.minus else '+'} {operand(expr.right, width)}"
+        case Product():
+            sides = (fit(expr.left, width), fit(expr.right, width))
+            signed = expr.left.signed or expr.right.signed  # says no more than the extension does, but tools build less
+            return " * ".join(f"$signed({s})" if signed else s for s in sides)
+        case Entry():
+            assert width == expr.width, "a table's entry must be named before it is extended"
+            return f"{expr.table}({expr.index.name})"
         case Select():
             return f"{operand(expr.condition, 1)} ? {operand(expr.then, width)} : {operand(expr.otherwise, width)}"
         case Pack():
@@ -94,7 +105,7 @@ def fit(expr: Expr, width: int) -> str:
 def operand(expr: Expr, width: int) -> str:
     """An expression inside another one: in parentheses where it is compound."""
     text = fit(expr, width)
-    compound = isinstance(expr, Sum | Select | Compare | Logic | AnyBit) and not text.startswith("{")
+    compound = isinstance(expr, Sum | Product | Select | Compare | Logic | AnyBit) and not text.startswith("{")
     return f"({text})" if compound else text
 
 
@@ -162,6 +173,34 @@ def memory(m: Memory) -> list[str]:
             "end"]
 
 
+TABLE_LINE_BITS = 3
+"""Lower bits of an index whose entries stand on one line."""
+
+
+def table(t: Table) -> list[str]:
+    """A function of the index as a tree of choices, upper bits first.
+
+    Not as a case: tools make a memory of it, which costs more than these choices do, or fail at it (Yosys 0.23).
+    """
+    width = bit_width(t.lo, t.hi)
+    text = choice(dict(t.entries), 0, t.index_bits - 1, width, "  ")
+    assert text is not None
+    return [f"function {span(width)}{t.name} (input {span(t.index_bits)}code);", f"  {t.name} = {text};", "endfunction"]
+
+
+def choice(entries: dict[int, int], start: int, bit: int, width: int, indent: str) -> str | None:
+    """The entries of indices that begin as `start` does, by the bits from `bit` down; None where no index occurs."""
+    if bit < 0:
+        return literal(entries[start], width) if start in entries else None
+    inner = indent + "  "
+    then, otherwise = (choice(entries, first, bit - 1, width, inner) for first in (start | 1 << bit, start))
+    if then is None or otherwise is None or then == otherwise:
+        return otherwise if then is None else then
+    if bit < TABLE_LINE_BITS:
+        return f"(code[{bit}] ? {then} : {otherwise})"
+    return f"(code[{bit}] ?\n{inner}{then} :\n{inner}{otherwise})"
+
+
 def comment(text: str) -> str:
     """One comment line whatever a network's names contain; a tool's directive must not be its first word."""
     return "// " + "".join(letter if letter.isprintable() and letter != "\\" else "?" for letter in text)
@@ -176,6 +215,8 @@ def print_module(module: Module) -> str:
     lines += [f"module {module.name} (", *(f"  {p}," for p in ports[:-1]), f"  {ports[-1]}", ");"]
     outputs = {s.name for s in module.outputs}
     registered = [r.target for r in module.registers] + [m.read_value for m in module.memories]
+    for t in module.tables:
+        lines += table(t)
     lines += [f"reg {span(s.width)}{s.name};{note(s)}" for s in registered]
     lines += [f"wire {span(s.width)}{s.name};" for s, value in module.wires if value is None]
     for target, value in module.wires:

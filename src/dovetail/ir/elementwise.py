@@ -51,14 +51,58 @@ class Elementwise(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Add(Elementwise):
-    """Sum of tensors of one shape (the residual connection)."""
+class Broadcast(Elementwise):
+    """Tensors of one shape, some of them perhaps with one value per channel (N,C,1,1) or one map for all (N,1,H,W)."""
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if len({len(s) for s in inputs}) == 1:
+            shape = tuple(max(sizes) for sizes in zip(*inputs, strict=True))
+            if all(s in _spread_shapes(shape) for s in inputs):
+                return shape
+        raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal, or one value "
+                         "per channel, or one map for all channels")
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        return Elementwise.extent(self, axis, (self.infer(inputs),))
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if self.extent(axis, inputs) < 1:
+            return Op.share(self, axis, start, stop, inputs)
+        dim, out = 1 if axis is Axis.GROUPS else 2, self.infer(inputs)
+        reads = tuple(_aligned_cut(whole(s), axis, start, stop) if s[dim] == out[dim] else whole(s) for s in inputs)
+        return Share(self, reads, (), _aligned_cut(whole(out), axis, start, stop))
+
+
+def _spread_shapes(shape: Shape) -> tuple[Shape, ...]:
+    """Shapes that are stretched to `shape` along whole rows and columns, or along channels."""
+    if len(shape) != 4:
+        return (shape,)
+    batch, channels, height, width = shape
+    return (shape, (batch, channels, 1, 1), (batch, 1, height, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Broadcast):
+    """Sum of tensors (the residual connection)."""
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         total = inputs[0]
         for x in inputs[1:]:
             total = total + x
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class Mul(Broadcast):
+    """Product of two tensors (a gate: squeeze-excite, SiLU in two steps)."""
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if len(inputs) != 2:
+            raise ModelError(f"Mul: {len(inputs)} inputs; two are multiplied")
+        return Broadcast.infer(self, inputs)
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return inputs[0] * inputs[1]
 
 
 @dataclass(frozen=True, slots=True)

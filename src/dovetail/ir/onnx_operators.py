@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
+from dovetail.ir.elementwise import Add, Broadcast, Clip, Concat, Mul, Reshape
 from dovetail.ir.linear import Gemm
 from dovetail.ir.onnx_movement import MOVERS, add_reshaped
 from dovetail.ir.onnx_quantizers import bipolar, dequantize, quant, quantize
@@ -123,11 +123,17 @@ def _add(reader: Reader, proto: Any, a: Attributes) -> None:
     if len(fixed) not in (0, 1) or (fixed and len(proto.input) != 2):
         raise UnsupportedError(f"{reader.where}: node {proto.name}: adds {len(fixed)} constants; one is typed")
     if not fixed:
-        if len({reader.shape(i, proto.name) for i in proto.input}) > 1:
-            raise UnsupportedError(f"{reader.where}: node {proto.name}: addition that broadcasts")
-        reader.add(proto, Add(), list(proto.input), {})
+        _joined(reader, proto, Add())
         return
     _affine(reader, proto, None, reader.constants[fixed[0]])
+
+
+def _joined(reader: Reader, proto: Any, op: Broadcast) -> None:
+    try:
+        op.infer(tuple(reader.shape(i, proto.name) for i in proto.input))
+    except ModelError as reason:
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: {reason}") from None
+    reader.add(proto, op, list(proto.input), {})
 
 
 def _affine(reader: Reader, proto: Any, factor: Constant | None, offset: Constant | None) -> None:
@@ -164,8 +170,9 @@ def _per_channel(reader: Reader, proto: Any, constant: Constant | None, shape: S
 def _mul(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     fixed = [i for i in proto.input if i in reader.constants]
-    if len(fixed) != 1:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: multiplies two activations")
+    if not fixed:
+        _joined(reader, proto, Mul())
+        return
     _affine(reader, proto, reader.constants[fixed[0]], None)
 
 

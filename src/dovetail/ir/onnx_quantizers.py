@@ -42,6 +42,11 @@ def _scheme(reader: Reader, proto: Any, a: Attributes, zero: Array) -> Scheme:
                             zero=int(zero.reshape(-1)[0]))
 
 
+def stored_as(reader: Reader, proto: Any, dtype: np.dtype[Any]) -> Scheme:
+    """What a DequantizeLinear says about the integers it reads."""
+    return _scheme(reader, proto, {}, _zero(reader, proto, dtype))
+
+
 def quantize(reader: Reader, proto: Any, a: Attributes) -> None:
     if proto.input[0] in reader.constants:
         reader.add_foreign(proto)

@@ -13,10 +13,12 @@ from dovetail.ir import onnx_file
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx_branches import decided, taken
+from dovetail.ir.onnx_clusters import Cluster, Table, grouped
 from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_pointwise import read_cluster, read_table
 from dovetail.ir.onnx_precision import read_as_single
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
@@ -67,9 +69,10 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
         reader.constants[sparse.values.name] = Constant(sparse.values.name, onnx_file.dense_of(sparse, where))
     notes: list[str] = []
     inputs = _read_inputs(reader, model, shapes, notes)
-    for node in kept:
+    for item in grouped(model, kept):
+        node = item.nodes[-1] if isinstance(item, Cluster | Table) else item
         try:
-            _read_node(reader, node)
+            _read_item(reader, item)
         except MALFORMED as error:
             raise _malformed(where, f"node {node.name or node.op_type}", error) from None
     graph = _finish(reader, model, inputs)
@@ -120,6 +123,17 @@ QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear", "Transpose",
                "Split", "Slice", "Gather")
 """Operators that only pass values on, whatever their type."""
+
+
+def _read_item(reader: Reader, item: Any) -> None:
+    """A formula or a table as one operator, everything else node by node."""
+    if isinstance(item, Table):
+        read_table(reader, item)
+    elif not isinstance(item, Cluster):
+        _read_node(reader, item)
+    elif not read_cluster(reader, item):
+        for node in item.nodes:
+            _read_node(reader, node)
 
 
 def _read_node(reader: Reader, node: Any) -> None:

@@ -17,14 +17,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import onnx_file
+from dovetail.ir import onnx_file, onnx_inline
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip, Concat, Reshape
+from dovetail.ir.elementwise import Add, Clip, Concat, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
 from dovetail.ir.movement import Select, Transpose, Upsample
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Op
+from dovetail.ir.pointwise import Function, Lookup
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.tensor import Array, Scheme, Tensor
 from dovetail.ir.window import Pads, Window
@@ -87,7 +88,7 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
         inputs = _write(writer)
     outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
-    foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque)]
+    foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque | Function)]
     stored = [*(t.scheme for t in graph.tensors.values()), *(c.scheme for c in graph.constants.values())]
     wide = any(s is not None and s.bits == 16 for s in stored)
     opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
@@ -159,6 +160,9 @@ def _node(writer: _Writer, node: Node) -> None:
         return
     if scheme.bits == 32:
         _partial(writer, node)
+        return
+    if isinstance(node.op, Lookup):
+        _looked_up(writer, node, scheme)
         return
     public = node.output in writer.graph.outputs
     if writer.boundary is Boundary.FLOAT:
@@ -331,33 +335,43 @@ def _upsample(writer: _Writer, node: Node, output: str) -> None:
 
 
 def _opaque(writer: _Writer, node: Node, output: str) -> None:
-    """The foreign node again, with its own constants; only the output that is used gets a name."""
     assert isinstance(node.op, Opaque)
-    alone = onnx.load_model_from_string(node.op.content).graph
-    names = {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)} | {f"y{node.op.index}": output}
-    for weight in alone.initializer:
-        names[weight.name] = f"{node.name}{writer.sep}{weight.name}"
-        copy = TensorProto()
-        copy.CopyFrom(weight)
-        copy.name = names[weight.name]
-        writer.initializers[copy.name] = copy
-    for number, inner in enumerate(alone.node):
-        proto = onnx.NodeProto()
-        proto.CopyFrom(inner)
-        proto.name = node.name if len(alone.node) == 1 else f"{node.name}{writer.sep}{number}"
-        outputs = [names.setdefault(o, f"{output}{writer.sep}inner_{o}") if o else "" for o in proto.output]
-        inputs = [names[i] if i else "" for i in proto.input]
-        proto.ClearField("input")
-        proto.input.extend(inputs)
-        proto.ClearField("output")
-        proto.output.extend(outputs)
-        if proto.domain not in ("", "ai.onnx"):
-            writer.domains.add(proto.domain)
-        writer.nodes.append(proto)
+    onnx_inline.inline(writer, node, node.op.content, {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)},
+                       {f"y{node.op.index}": output})
+
+
+def _function(writer: _Writer, node: Node, output: str) -> None:
+    """The formula again; constants per channel in the shape that broadcasts."""
+    assert isinstance(node.op, Function)
+    along = (-1,) + (1,) * (len(writer.graph.shape(node.output)) - 2)
+    given = {"x0": _read(writer, node.inputs[0])}
+    given |= {f"p{i}": writer.constant(p, writer.graph.constants[p].array.reshape(along)) for i, p in enumerate(node.params)}
+    onnx_inline.inline(writer, node, node.op.content, given, {"y0": output})
+
+
+def _mul(writer: _Writer, node: Node, output: str) -> None:
+    writer.emit("Mul", [_read(writer, t) for t in node.inputs], output, node.name)
+
+
+def _stored(writer: _Writer, name: str) -> str:
+    """The stored integers of a tensor."""
+    maker = writer.graph.producer(name)
+    bare = writer.boundary is Boundary.INTEGER or (
+        maker is not None and isinstance(maker.op, Lookup) and name not in writer.graph.outputs)
+    return name if bare else f"{name}{writer.sep}q"
+
+
+def _looked_up(writer: _Writer, node: Node, scheme: Scheme) -> None:
+    """A table needs no Quantize: its entries are what is stored."""
+    stored = _stored(writer, node.output)
+    onnx_inline.lookup(writer, node, _stored(writer, node.inputs[0]), stored)
+    public = writer.boundary is Boundary.FLOAT and node.output in writer.graph.outputs
+    if public or writer.graph.consumers(node.output):
+        writer.dequantize(stored, node.output if public else f"{node.output}{writer.sep}dq", node.output, scheme)
 
 
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
-    Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Gemm: _gemm, GlobalAvgPool: _global_avg_pool,
-    MaxPool: _max_pool, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
+    Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
+    GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
     Select: _select, Transpose: _transpose, Upsample: _upsample,
 }

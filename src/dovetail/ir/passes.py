@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip, Reshape
+from dovetail.ir.elementwise import Add, Clip, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
 from dovetail.ir.movement import Transpose
@@ -135,7 +135,7 @@ def _sole_source(graph: Graph, node: Node) -> Node | None:
 
 def _clamped(op: Op, clamp: Clamp) -> Op | None:
     """The operator with a further activation, or None where it takes none."""
-    if not isinstance(op, Conv | Gemm | Add | Clip):
+    if not isinstance(op, Conv | Gemm | Add | Mul | Clip):
         return None
     if op.clamp is None:
         return replace(op, clamp=clamp)

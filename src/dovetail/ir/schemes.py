@@ -15,6 +15,7 @@ from dovetail.ir.movement import Movement
 from dovetail.ir.onnx_file import OPSET
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.opaque import Opaque
+from dovetail.ir.pointwise import Function, Pointwise
 from dovetail.ir.pooling import MaxPool
 from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
@@ -111,7 +112,7 @@ def keep_floats(graph: Graph) -> Graph:
     """Nodes that the model computes in floats while others compute in integers become foreign, and so stay exactly that."""
     if not graph.quantized:
         return graph
-    nodes = tuple(node if isinstance(node.op, Opaque) or _integer(graph, node) else _foreign(graph, node) for node in graph.nodes)
+    nodes = tuple(node if isinstance(node.op, Opaque) or _integer(graph, node) else foreign(graph, node) for node in graph.nodes)
     return graph.with_nodes(nodes)
 
 
@@ -119,16 +120,19 @@ def _integer(graph: Graph, node: Node) -> bool:
     """Whether a node computes integers, or only moves floats."""
     if isinstance(node.op, Movement) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
         return True
-    return _between_integers(graph, node) and all(c.scheme is not None for c in graph.params(node))
+    tables = isinstance(node.op, Pointwise)
+    return _between_integers(graph, node) and (tables or all(c.scheme is not None for c in graph.params(node)))
 
 
-def _foreign(graph: Graph, node: Node) -> Node:
+def foreign(graph: Graph, node: Node) -> Node:
+    """A typed node as a foreign one, for places where its values stay floats."""
     names = {t: f"x{i}" for i, t in enumerate(dict.fromkeys(node.inputs))}
     tensors = [Tensor(names[t], graph.shape(t)) for t in names] + [Tensor("y0", graph.shape(node.output))]
     constants = {c.name: Constant(c.name, c.real.astype(np.float32)) for c in graph.params(node)}
     alone = Graph("node", tuple(names.values()), ("y0",),
                   (Node(node.name, node.op, tuple(names[t] for t in node.inputs), node.params, "y0"),),
                   {t.name: t for t in tensors}, constants)
-    op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32", OPSET,
+    op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32",
+                node.op.opset if isinstance(node.op, Function) else OPSET,
                 node.op.macs(graph.input_shapes(node)))
     return Node(node.name, op, tuple(names), (), node.output)

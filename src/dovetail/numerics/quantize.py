@@ -12,9 +12,10 @@ from math import ceil, log2
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Movement, Node, Opaque, Real, Scheme
+from dovetail.ir import Add, Array, Concat, Constant, Conv, Function, Gemm, Graph, MaxPool, Movement, Node, Opaque, Real, Scheme
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.reference import run_float
+from dovetail.numerics.tables import tabulate
 
 CANDIDATES = 4
 """Exponents tried per tensor: the one that covers the largest value, and three finer ones that saturate."""
@@ -52,8 +53,10 @@ def quantize_graph(graph: Graph, samples: Samples, bits: int = 8, progress: Prog
     for node in graph.nodes:
         if isinstance(node.op, Conv | Gemm):
             constants |= _integer_params(graph, node, schemes[node.inputs[0]], bits, means[node.name])
+        else:
+            constants |= {name: graph.constants[name] for name in node.params}
     tensors = {name: replace(t, scheme=schemes.get(name)) for name, t in graph.tensors.items()}
-    return replace(graph, tensors=tensors, constants=constants)
+    return tabulate(replace(graph, tensors=tensors, constants=constants))
 
 
 def _chunks(graph: Graph, samples: Samples) -> Iterator[dict[str, Array]]:
@@ -99,15 +102,15 @@ def _kept(graph: Graph, chunk: Mapping[str, Array], chosen: frozenset[str]) -> I
 def integer_tensors(graph: Graph) -> frozenset[str]:
     """Tensors that become integers: what typed operators compute, and what they read from foreign ones or from outside.
 
-    Between foreign operators, and behind the last typed one, values stay floats; what only moves them follows its neighbours.
+    Between foreign operators, and behind the last typed one, values stay floats; movements and formulas follow their neighbours.
     """
     needed: set[str] = set()
     for node in reversed(graph.nodes):
-        follows = isinstance(node.op, Movement) and node.output not in needed
+        follows = isinstance(node.op, Movement | Function) and node.output not in needed
         if not isinstance(node.op, Opaque) and not follows:
             needed |= {node.output, *node.inputs}
     for node in graph.nodes:
-        if isinstance(node.op, Movement) and node.inputs[0] in needed:
+        if isinstance(node.op, Movement | Function) and node.inputs[0] in needed:
             needed.add(node.output)
     return frozenset(name for name in needed if graph.tensors[name].element == "float32")
 

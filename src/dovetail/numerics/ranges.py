@@ -7,10 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from dovetail.ir import AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Movement, Node, Opaque
+from dovetail.ir import (
+    AvgPool,
+    Clip,
+    Concat,
+    Conv,
+    Function,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    Lookup,
+    MaxPool,
+    Movement,
+    Mul,
+    Node,
+    Opaque,
+)
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
 
@@ -42,9 +58,12 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
     found |= known or {}
     for node in graph.nodes:
         scheme = graph.tensors[node.output].scheme
-        if scheme is None or isinstance(node.op, Opaque):
+        if scheme is None or isinstance(node.op, Opaque | Function):
             continue
-        if scheme.bits < 32:
+        if isinstance(node.op, Lookup):
+            entries = graph.params(node)[0].array
+            found[node.output] = Range(int(entries.min()), int(entries.max()))
+        elif scheme.bits < 32:
             found[node.output] = Range(*integer_bounds(node.op.bounds, scheme))
         else:
             bound = partial_sum_bound(graph, node, found)
@@ -60,6 +79,8 @@ def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int
         weight, *bias = (c.array.astype(np.float64) for c in graph.params(node))
         sums = np.abs(weight).reshape(weight.shape[0], -1).sum(axis=1) * reach[0]
         return int((sums + (np.abs(bias[0]) if bias else 0.0)).max())
+    if isinstance(node.op, Mul):
+        return prod(reach)
     bound = sum(r * max(factor) for r, factor in zip(reach, how.factors, strict=True))
     if isinstance(node.op, AvgPool):
         bound *= node.op.window.kernel[0] * node.op.window.kernel[1]
@@ -75,17 +96,17 @@ def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
     """Whether any order of float32 additions computes the node exactly: every partial sum below 2**24, no underflow.
 
     Foreign and float nodes count as exact: ONNX Runtime itself defines what they compute. Values that only move, within one
-    scheme, survive any scale: their rounding errors are far below half a step.
+    scheme, survive any scale: their rounding errors are far below half a step. Tables are read, not computed.
     """
     scheme = graph.tensors[node.output].scheme
-    if isinstance(node.op, Opaque) or scheme is None:
+    if isinstance(node.op, Opaque | Function | Lookup) or scheme is None:
         return True
     schemes = [stored_scheme(graph, t) for t in node.inputs]
     if isinstance(node.op, MOVING) and set(schemes) == {scheme} and scheme.bits <= 16:
         return True
     if not all(s.fixed_point for s in (*schemes, scheme)):
         return False
-    weighted = isinstance(node.op, Conv | Gemm)
+    weighted = isinstance(node.op, Conv | Gemm | Mul)
     units = accumulator_scheme(graph, node).exponents if weighted else [e for s in schemes for e in s.exponents]
     if min(units) < FLOAT32_EXPONENTS[0] or max(units) > FLOAT32_EXPONENTS[1]:
         return False

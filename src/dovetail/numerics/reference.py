@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Graph, MaxPool, Node, Opaque, Real, Tensor
+from dovetail.ir import Array, Function, Graph, Lookup, MaxPool, Node, Opaque, Real, Tensor
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
@@ -44,7 +44,7 @@ def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> 
     values: dict[str, Real] = {name: np.asarray(inputs[name], dtype=_working(graph.tensors[name])) for name in graph.inputs}
     for node in graph.nodes:
         xs = [values[t] for t in node.inputs]
-        if isinstance(node.op, Opaque):
+        if isinstance(node.op, Opaque | Function):
             values[node.output] = run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
             continue
         params = [c.array.astype(np.float64) for c in graph.params(node)]
@@ -62,11 +62,13 @@ def _working(tensor: Tensor) -> np.dtype[np.generic]:
 
 
 def run_foreign(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
-    """A foreign node on real values, in the types it was exported with."""
-    from dovetail.numerics.opaque import run_opaque  # here, so that networks without foreign nodes need no ONNX Runtime
+    """A foreign node or a formula on real values, in the types it was exported with."""
+    from dovetail.numerics.opaque import run_function, run_opaque  # here, so that other networks need no ONNX Runtime
+    typed = [np.asarray(x).astype(np.dtype(graph.tensors[t].element)) for x, t in zip(inputs, node.inputs, strict=True)]
+    if isinstance(node.op, Function):
+        return run_function(node.op, typed[0], [c.array for c in graph.params(node)])
     assert isinstance(node.op, Opaque)
-    return run_opaque(node.op, [np.asarray(x).astype(np.dtype(graph.tensors[t].element))
-                                for x, t in zip(inputs, node.inputs, strict=True)])
+    return run_opaque(node.op, typed)
 
 
 def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
@@ -84,11 +86,13 @@ def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -
 def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     """One quantized node on stored integers; foreign nodes compute in floats between dequantized and quantized values."""
     scheme = graph.tensors[node.output].scheme
-    if isinstance(node.op, Opaque):
+    if isinstance(node.op, Opaque | Function):
         result = run_foreign(graph, node, [_real(graph.tensors[t], x) for t, x in zip(node.inputs, inputs, strict=True)])
         return result if scheme is None else quantize(result.astype(np.float64), scheme).astype(scheme.dtype)
     if scheme is None:
         return node.op.accumulate([np.asarray(x) for x in inputs], ())
+    if isinstance(node.op, Lookup):
+        return node.op.look_up(inputs[0], graph.params(node)[0].array).astype(scheme.dtype)
     how = requantizer(graph, node)
     total = accumulate(graph, node, inputs, how)
     if scheme.bits == 32:

@@ -94,6 +94,8 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "logic_per_comparison_bit": Limits(0.0, 10.0, "logic cells per bit of a maximum"),
     "logic_per_mask_bit": Limits(0.0, 10.0, "logic cells per tap bit that padding blanks"),
     "logic_per_buffer_bit": Limits(0.0, 1.0, "logic cells per bit of a buffer in distributed memory"),
+    "logic_per_table_bit": Limits(0.0, 1.0, "logic cells per bit of a table of constants"),
+    "dsp_per_product": Limits(0.0, 8.0, "multiplier blocks per product of two activations"),
     "logic_per_engine": Limits(0.0, 1e5, "logic cells"),
     "register_per_adder_bit": Limits(0.0, 10.0, "registers per bit"),
     "register_per_output_bit": Limits(0.0, 100.0, "registers per bit of a rounded output"),

@@ -1,4 +1,4 @@
-"""MobileNetV1 (Howard et al. 2017) and MobileNetV2 (Sandler et al. 2018, torchvision's form), any width."""
+"""MobileNetV1 (Howard et al. 2017), V2 (Sandler et al. 2018) and V3 (Howard et al. 2019) in torchvision's form, any width."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ V1_PAIRS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1
 """Channels and stride of V1's depthwise-pointwise pairs."""
 V2_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """Expansion, channels, repeats and first stride of V2's stages."""
+V3_LARGE = (
+    (3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1), (5, 72, 40, True, False, 2),
+    (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1), (3, 240, 80, False, True, 2), (3, 200, 80, False, True, 1),
+    (3, 184, 80, False, True, 1), (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
+    (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
+)
+"""Kernel, expanded channels, channels, squeeze-excite, hard swish, stride (Howard et al. 2019, Table 1)."""
+V3_SMALL = (
+    (3, 16, 16, True, False, 2), (3, 72, 24, False, False, 2), (3, 88, 24, False, False, 1), (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1), (5, 240, 40, True, True, 1), (5, 120, 48, True, True, 1), (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2), (5, 576, 96, True, True, 1), (5, 576, 96, True, True, 1),
+)
+"""As above, Table 2."""
+V3_EPSILON = 1e-3
 
 
 def mobilenet_v1(net: Net, classes: int) -> str:
@@ -45,3 +59,28 @@ def mobilenet_v2(net: Net, classes: int) -> str:
             index += 1
     x = net.unit(x, f"features.{index}", divisible(1280 * max(1.0, net.width)), act=Activation.RELU6)
     return net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "classifier", classes)
+
+
+def mobilenet_v3_large(net: Net, classes: int) -> str:
+    return _mobilenet_v3(net, classes, V3_LARGE, 1280)
+
+
+def mobilenet_v3_small(net: Net, classes: int) -> str:
+    return _mobilenet_v3(net, classes, V3_SMALL, 1024)
+
+
+def _mobilenet_v3(net: Net, classes: int, blocks: tuple[tuple[int, int, int, bool, bool, int], ...], features: int) -> str:
+    """Hard swish in the deeper half, squeeze-excite in some blocks, pooling before the last expansion."""
+    swish = Activation.HARD_SWISH
+    x = net.unit(net.image(), "features.0", net.channels(16), 3, stride=2, act=swish, epsilon=V3_EPSILON)
+    for i, (kernel, expanded, channels, excited, swished, stride) in enumerate(blocks, 1):
+        name, depth, wide, out = f"features.{i}", net.shape(x)[1], net.channels(expanded), net.channels(channels)
+        act = swish if swished else Activation.RELU
+        y = x if wide == depth else net.unit(x, f"{name}.expand", wide, act=act, epsilon=V3_EPSILON)
+        y = net.unit(y, f"{name}.depthwise", wide, kernel, stride=stride, groups=wide, act=act, epsilon=V3_EPSILON)
+        y = net.squeeze_excite(y, f"{name}.se", divisible(wide // 4)) if excited else y
+        y = net.unit(y, f"{name}.project", out, act=Activation.NONE, epsilon=V3_EPSILON)
+        x = net.add(y, x, f"{name}.add") if stride == 1 and depth == out else y
+    x = net.unit(x, f"features.{len(blocks) + 1}", 6 * net.shape(x)[1], act=swish, epsilon=V3_EPSILON)
+    x = net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "classifier.0", net.channels(features), gain=2.0)
+    return net.gemm(net.activate(x, "classifier.1", swish), "classifier.3", classes)

@@ -10,10 +10,11 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil, erf, exp, pi, prod, sqrt
+from statistics import NormalDist
 from typing import Literal
 
 from dovetail.ir.onnx_builder import Initializer, Law, Normal, OnnxBuilder, Response, Uniform
@@ -31,6 +32,7 @@ class Activation(StrEnum):
     NONE = "none"
     RELU = "relu"
     RELU6 = "relu6"
+    HARD_SWISH = "hardswish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class Moments:
         edge = deviation * exp(-(self.mean**2) / self.variance / 2) / sqrt(2 * pi)
         mean = self.mean * above + edge
         return Moments(mean, self.power * above + self.mean * edge - mean**2)
+
+
+    def through(self, function: Callable[[float], float]) -> Moments:
+        """After any function, taking the value as normal: over its quantiles."""
+        values = [function(x) for x in NormalDist(self.mean, sqrt(self.variance)).quantiles(n=200)]
+        mean = sum(values) / len(values)
+        return Moments(mean, sum(v**2 for v in values) / len(values) - mean**2)
+
+
+def hard_sigmoid(x: float) -> float:
+    return min(max(x / 6 + 0.5, 0.0), 1.0)
 
 
 SAME: Literal["same"] = "same"
@@ -135,6 +148,8 @@ class Net:
     def activate(self, x: str, name: str, kind: Activation = Activation.RELU) -> str:
         if kind is Activation.NONE:
             return x
+        if kind is Activation.HARD_SWISH:
+            return self.emit("HardSwish", [x], name, self.shape(x), self.moments[x].through(lambda v: v * hard_sigmoid(v)))
         moments = self.moments[x].rectified()
         if kind is Activation.RELU:
             return self.emit("Relu", [x], name, self.shape(x), moments)
@@ -148,6 +163,16 @@ class Net:
         x = self.conv(x, f"{name}.conv", channels, kernel, stride=stride, pad=pad, groups=groups, bias=not self.batch_norm,
                       gain=1.0 if act is Activation.NONE else 2.0)
         return self.activate(self.norm(x, f"{name}.bn", epsilon), f"{name}.{act}", act)
+
+    def squeeze_excite(self, x: str, name: str, channels: int) -> str:
+        """One factor per channel from the means of all (Hu et al. 2018), in the hard form of MobileNetV3."""
+        y = self.conv(self.global_pool(x, f"{name}.avgpool"), f"{name}.fc1", channels, gain=2.0)
+        y = self.conv(self.activate(y, f"{name}.relu"), f"{name}.fc2", self.shape(x)[1])
+        seen = self.moments[y].through(hard_sigmoid)
+        gate = self.emit("HardSigmoid", [y], f"{name}.gate", self.shape(y), seen, alpha=1 / 6, beta=0.5)
+        m = self.moments[x]
+        scaled = Moments(m.mean * seen.mean, m.power * seen.power - (m.mean * seen.mean) ** 2)
+        return self.emit("Mul", [gate, x], f"{name}.scale", self.shape(x), scaled)
 
     # pooling
 
