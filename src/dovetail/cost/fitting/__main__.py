@@ -1,0 +1,41 @@
+"""`python -m dovetail.cost.fitting --data DIR -o MODELS`: fit every shipped model again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dovetail.cost.fitting.link import COLUMNS, FILE, fit_link, link_text
+from dovetail.cost.fitting.quantity import fit_quantity
+from dovetail.cost.fitting.recipes import FILES, LEVEL_COLUMNS, RECIPES
+from dovetail.cost.fitting.rows import read_rows
+from dovetail.cost.fitting.text import quantity_text, summary
+from dovetail.files import replace_text
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit the models whose names contain one of the given words (all without any), and write their files."""
+    parser = argparse.ArgumentParser(prog="python -m dovetail.cost.fitting", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the published CSV files")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the model sets (platform/models)")
+    parser.add_argument("names", nargs="*", help="only models whose name contains one of these")
+    options = parser.parse_args(arguments)
+    for folder in ("measured", "links"):
+        (options.output / folder).mkdir(parents=True, exist_ok=True)
+    for recipe in RECIPES:
+        if not options.names or any(word in recipe.name for word in options.names):
+            columns = read_rows(options.data / FILES[recipe.device], (*LEVEL_COLUMNS, *recipe.columns))
+            model = fit_quantity(recipe, columns, lambda stage: print(f"  {stage}", file=sys.stderr, flush=True))
+            replace_text(options.output / "measured" / f"{model.name}.toml", quantity_text(model))
+            print(summary(model), flush=True)
+    if not options.names or any(word in "pcie-latency" for word in options.names):
+        link = fit_link(read_rows(options.data / FILE, COLUMNS))
+        replace_text(options.output / "links" / f"{link.name}.toml", link_text(link))
+        errors = ", ".join(f"{form} {e.mean:.2%} (p90 {e.p90:.2%})" for form, e in link.errors.items())
+        print(f"{link.name}: {link.rows} rows, {errors}")
+
+
+if __name__ == "__main__":
+    main()

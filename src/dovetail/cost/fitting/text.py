@@ -1,0 +1,71 @@
+"""Fitted models as the text of their files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from dovetail.cost.estimate import Floats
+from dovetail.cost.fitting.recipes import FILES
+from dovetail.platform.quantity import BASE_VARIABLES, LEVELS, VERSION, Errors, Form, Posynomial, QuantityModel, pack_seen
+
+HEAD = """\
+# Written by python -m dovetail.cost.fitting; do not edit by hand.
+# physics    = sum over terms of exp(log_coefficient) * product of variable ** exponent
+# posynomial = the same form, one per kernel size, with real exponents
+# evaluation = physics * exp(correction), interpolated between levels in their logarithms, |correction| <= bound
+# errors are |predicted - measured| / measured of 5-fold cross-validation; low, high: 5th, 95th percentile of measured / predicted
+"""
+
+
+HEAD_LINK = """\
+# Written by python -m dovetail.cost.fitting; do not edit by hand.
+# posynomial: line_start_s + size_bytes * line_s_per_byte
+# evaluation: max(floor_s, start_s + size_bytes * s_per_byte)
+# errors as in the quantity models: rows left out, a fifth at a time
+"""
+
+
+def quantity_text(model: QuantityModel) -> str:
+    """The text of a quantity model's file; `parse_quantity` reads it back."""
+    lines = [
+        HEAD, f"version = {VERSION}", *(f'{key} = "{getattr(model, key)}"' for key in
+                                        ("name", "device", "quantity", "unit", "description", "source", "treatment")),
+        f"rows = {model.rows}", "", "# measured values; the box is from the first to the last; sides in pixels", "[levels]",
+        *(f"{name} = {_row(values, 'g')}" for name, values in zip(LEVELS, model.levels, strict=True)),
+        "", f"# exponents of {', '.join(BASE_VARIABLES)}", "[physics]", *posynomial_lines(model.physics)]
+    if model.posynomials:
+        lines += ["", "[posynomial]", f"variables = {list(model.variables)}".replace("'", '"'),
+                  f"errors = {error_table(model.errors[Form.POSYNOMIAL])}"]
+        for kernel, posynomial in model.posynomials.items():
+            lines += ["", "[[posynomial.kernel]]", f"kernel = {kernel}", *posynomial_lines(posynomial)]
+    lines += ["", "[evaluation]", f"errors = {error_table(model.errors[Form.EVALUATION])}", f"bound = {model.bound:.6g}",
+              "# bit mask of the combinations that were measured, in the order of the table", f'seen = "{pack_seen(model.seen)}"',
+              "# [side][channels][kernel][filters]", "correction = ["]
+    for side in model.correction:
+        lines.append("  [")
+        for channels in side:
+            lines += ["    [", *(f"      {_row(kernel, '.3f')}," for kernel in channels), "    ],"]
+        lines.append("  ],")
+    return "\n".join([*lines, "]"]) + "\n"
+
+
+def _row(values: Floats, form: str) -> str:
+    return f"[{', '.join(format(float(v) + 0.0, form) for v in values)}]"
+
+
+def error_table(errors: Errors) -> str:
+    """Errors as an inline table."""
+    return "{ " + ", ".join(f"{key} = {value:.5f}" for key, value in asdict(errors).items()) + " }"
+
+
+def posynomial_lines(posynomial: Posynomial) -> list[str]:
+    """Coefficients and exponents."""
+    return [f"log_coefficients = {_row(posynomial.log_coefficients, '.7g')}", "exponents = [",
+            *(f"  {_row(row, '.6g')}," for row in posynomial.exponents), "]"]
+
+
+def summary(model: QuantityModel) -> str:
+    """One line of errors for the terminal."""
+    parts = [f"{form} {errors.mean:.2%} (p90 {errors.p90:.2%})" for form, errors in model.errors.items()]
+    return f"{model.name}: {model.rows:,} rows of {FILES[model.device]}, {', '.join(parts)}"
+

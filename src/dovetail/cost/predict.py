@@ -1,0 +1,128 @@
+"""Predictions of fitted quantities: value, 90 % interval and whether the point lies in the measured box.
+
+Everything is vectorised: one call predicts any number of layers (bench/models.py counts them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.estimate import Flags, Floats
+from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel
+
+WIDENING = 2.0
+"""How much wider, in logarithms, an interval becomes outside of the box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Square convolutions to predict, one entry per layer; LEVELS of the models, stride 1 and no padding as measured."""
+
+    side: Floats
+    channels: Floats
+    kernel: Floats
+    filters: Floats
+
+    def logs(self, variables: tuple[str, ...]) -> Floats:
+        """Natural logarithms of the named variables, one row per layer."""
+        return np.log(np.stack([self._variable(v) for v in variables], axis=1))
+
+    def _variable(self, name: str) -> Floats:
+        if name == "output_side":
+            return np.maximum(self.side - self.kernel + 1, 1.0)
+        if name == "filter_tiles":
+            return np.ceil(self.filters / FILTER_TILE)
+        value: Floats = getattr(self, name)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Values with their 90 % interval; `inside` is false where the model extrapolates."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    inside: Flags
+
+
+def predict(model: QuantityModel, layers: Layers, form: Form = Form.EVALUATION) -> Prediction:
+    """The quantity in the model's unit, for every layer."""
+    value = posynomial_values(model, layers) if form is Form.POSYNOMIAL else evaluation_values(model, layers)
+    inside = inside_box(model, layers)
+    errors = model.errors[form]
+    widening = np.where(inside, 1.0, WIDENING)
+    return Prediction(value, value * errors.low**widening, value * errors.high**widening, inside)
+
+
+def physics_values(model: QuantityModel, layers: Layers) -> Floats:
+    """The part of a model that may be followed outside of the box."""
+    return model.physics.at(layers.logs(BASE_VARIABLES))
+
+
+def posynomial_values(model: QuantityModel, layers: Layers) -> Floats:
+    """The posynomial of the layer's kernel size; of the nearest measured one, scaled by physics, for other sizes."""
+    known = np.array(sorted(model.posynomials), dtype=np.float64)
+    nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
+    values = np.empty(len(nearest))
+    logs = layers.logs(model.variables)
+    for kernel in np.unique(nearest):
+        of_kernel = nearest == kernel
+        values[of_kernel] = model.posynomials[int(kernel)].at(logs[of_kernel])
+    other = nearest != layers.kernel
+    if other.any():
+        # The same output size with the measured kernel: what changes is the work per output value.
+        side = layers.side - layers.kernel + nearest
+        measured = Layers(side, layers.channels, nearest, layers.filters)
+        ratio = physics_values(model, layers) / physics_values(model, measured)
+        values = np.where(other, values * ratio, values)
+    return values
+
+
+def evaluation_values(model: QuantityModel, layers: Layers) -> Floats:
+    """Physics times the tabled correction, interpolated between measured levels.
+
+    Outside of the box the correction stays that of the box's nearest point, so that physics alone gives the shape;
+    it never exceeds the model's bound.
+    """
+    correction = np.clip(interpolated(model, layers), -model.bound, model.bound)
+    return physics_values(model, layers) * np.exp(correction)
+
+
+def interpolated(model: QuantityModel, layers: Layers) -> Floats:
+    """The correction at every layer: multilinear in the logarithms of LEVELS, constant beyond the first and last."""
+    base = np.zeros(len(layers.side), dtype=np.int64)
+    offsets, weights = np.zeros(1, dtype=np.int64), np.ones((len(base), 1))
+    for name, levels in zip(LEVELS, model.levels, strict=True):
+        value = np.clip(getattr(layers, name), levels[0], levels[-1])
+        below = np.minimum(np.searchsorted(levels, value, side="right") - 1, max(len(levels) - 2, 0))
+        above = np.minimum(below + 1, len(levels) - 1)
+        span = np.log(np.where(above > below, levels[above] / levels[below], np.e))
+        part = (np.log(value / levels[below]) / span)[:, None]
+        base = base * len(levels) + below
+        offsets = np.concatenate([offsets * len(levels), offsets * len(levels) + min(1, len(levels) - 1)])
+        weights = np.concatenate([weights * (1 - part), weights * part], axis=1)
+    return np.asarray((model.correction.ravel()[base[:, None] + offsets] * weights).sum(axis=1), dtype=np.float64)
+
+
+def inside_box(model: QuantityModel, layers: Layers) -> Flags:
+    """Whether each layer lies between the smallest and largest measured values."""
+    inside = np.ones(len(layers.side), dtype=np.bool_)
+    for name, (low, high) in model.box.items():
+        value: Floats = getattr(layers, name)
+        inside &= (value >= low) & (value <= high)
+    return inside
+
+
+def seen_in_fit(model: QuantityModel, layers: Layers) -> Flags:
+    """Whether the model was fitted on a row of exactly this layer."""
+    exact = np.ones(len(layers.side), dtype=np.bool_)
+    index = []
+    for name, levels in zip(LEVELS, model.levels, strict=True):
+        value: Floats = getattr(layers, name)
+        at = np.clip(np.searchsorted(levels, value), 0, len(levels) - 1)
+        exact &= levels[at] == value
+        index.append(at)
+    return exact & model.seen[tuple(index)]

@@ -1,0 +1,74 @@
+"""Measured transfers over a link: time against size in each direction, as a readable file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+
+from dovetail.platform.quantity import VERSION, Errors, Floats, Form, read_errors
+from dovetail.platform.schema import Limits, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Seconds of a transfer in one direction.
+
+    Posynomial: line_start_s + size * line_s_per_byte. Evaluation: max(floor_s, start_s + size * s_per_byte); small
+    transfers all take the floor.
+    """
+
+    line_start_s: float
+    line_s_per_byte: float
+    floor_s: float
+    start_s: float
+    s_per_byte: float
+
+    def seconds(self, size_bytes: Floats, form: Form) -> Floats:
+        """Time of each transfer."""
+        if form is Form.POSYNOMIAL:
+            return self.line_start_s + size_bytes * self.line_s_per_byte
+        return np.maximum(self.floor_s, self.start_s + size_bytes * self.s_per_byte)
+
+
+TRANSFER_KEYS = ("line_start_s", "line_s_per_byte", "floor_s", "start_s", "s_per_byte")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """Transfer times per direction (the rows do not say which is which) with their cross-validated errors."""
+
+    name: str
+    device: str
+    source: str
+    rows: int
+    box_bytes: tuple[float, float]
+    directions: Mapping[str, Transfer]
+    errors: Mapping[Form, Errors]
+
+
+@lru_cache(maxsize=4)
+def link_model(name: str) -> LinkModel:
+    """A shipped link model by name."""
+    file = resources.files("dovetail.platform") / "models" / "links" / f"{name}.toml"
+    return parse_link_model(Table(file.name, tomllib.loads(file.read_text(encoding="utf-8"))))
+
+
+def parse_link_model(table: Table) -> LinkModel:
+    """A checked link model from the entries of its file."""
+    forms = tuple(form.value for form in Form)
+    table.check_keys(("version", "name", "device", "source", "rows", "box_bytes", "direction", *forms))
+    if table.values["version"] != VERSION:
+        table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
+    low, high = table.values["box_bytes"]
+    found: dict[str, Transfer] = {}
+    for entry in table.tables("direction"):
+        entry.check_keys(("name", *TRANSFER_KEYS))
+        found[entry.text("name")] = Transfer(*(entry.plain_number(k, Limits(0.0, 1.0, "s")) for k in TRANSFER_KEYS))
+    return LinkModel(table.text("name"), table.text("device"), table.text("source"),
+                     int(table.plain_number("rows", Limits(1, 1e9, "rows"))), (float(low), float(high)), found,
+                     {form: read_errors(table.table(form.value)) for form in Form})

@@ -1,0 +1,184 @@
+"""Models of one measured quantity of one device, as readable files: platform/models/SET/DEVICE-QUANTITY.toml.
+
+A file holds three forms of the same quantity. `physics` is a sum of monomials whose terms mean something and that
+may be followed outside of the measured box. `posynomials` are tighter, one per measured kernel size, for
+optimisers that need that form. `correction` is a table of log(measured / physics) over the measured levels, for
+evaluation. Each of the last two carries the errors of its own cross-validation.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.platform.schema import Limits, Table
+
+Floats = NDArray[np.float64]
+
+VERSION = 1
+"""Of the file format."""
+
+LEVELS = ("side", "channels", "kernel", "filters")
+"""What was varied: side of the square input in pixels, its channels, side of the square kernel, filters."""
+
+BASE_VARIABLES = (*LEVELS, "output_side", "filter_tiles")
+"""What terms may depend on: also the output's side (stride 1, no padding) and filters in tiles of 128, rounded up."""
+
+FILTER_TILE = 128
+
+_EXPONENT = Limits(-1e3, 1e3, "")
+_LOG = Limits(-1e3, 1e3, "(natural logarithm)")
+_FRACTION = Limits(0.0, 1e3, "(fraction)")
+
+
+class Form(StrEnum):
+    """Which of a file's models predicts."""
+
+    POSYNOMIAL = "posynomial"
+    EVALUATION = "evaluation"
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """|predicted - measured| / measured on rows the fit had not seen, and the interval that covers nine of ten.
+
+    `low` and `high` are the 5th and 95th percentile of measured / predicted.
+    """
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Posynomial:
+    """exp(log_coefficients + exponents @ log(variables)), summed over terms; one row of exponents per term."""
+
+    log_coefficients: Floats
+    exponents: Floats
+
+    def at(self, logs: Floats) -> Floats:
+        """Values at points given as natural logarithms of the variables, one point per row."""
+        return np.asarray(np.exp(logs @ self.exponents.T + self.log_coefficients).sum(axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantityModel:
+    """A fitted quantity. `variables` name the columns of the posynomials' exponents; physics has all BASE_VARIABLES.
+
+    `levels` are the measured values per LEVELS, `correction` has one axis for each; `seen` marks measured combinations.
+    `bound` limits the correction's absolute value. `errors` are those of the forms present.
+    """
+
+    name: str
+    device: str
+    quantity: str
+    unit: str
+    description: str
+    source: str
+    treatment: str
+    rows: int
+    physics: Posynomial
+    variables: tuple[str, ...]
+    posynomials: Mapping[int, Posynomial]
+    levels: tuple[Floats, ...]
+    correction: Floats = field(repr=False)
+    seen: NDArray[np.bool_] = field(repr=False)
+    bound: float
+    errors: Mapping[Form, Errors]
+
+    @property
+    def box(self) -> dict[str, tuple[float, float]]:
+        """Smallest and largest measured value of every level."""
+        return {name: (float(values[0]), float(values[-1])) for name, values in zip(LEVELS, self.levels, strict=True)}
+
+
+def quantity_names(set_name: str) -> tuple[str, ...]:
+    """Names of the shipped quantity models of a set."""
+    folder = resources.files("dovetail.platform") / "models" / set_name
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+@lru_cache(maxsize=64)
+def quantity_model(set_name: str, name: str) -> QuantityModel:
+    """A shipped quantity model by set and name."""
+    file = resources.files("dovetail.platform") / "models" / set_name / f"{name}.toml"
+    return parse_quantity(Table(f"{set_name}/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
+
+
+def parse_quantity(table: Table) -> QuantityModel:
+    """A checked model from the entries of its file."""
+    table.check_keys(("version", "name", "device", "quantity", "unit", "description", "source", "treatment", "rows", "levels",
+                      "physics", "evaluation"), ("posynomial",))
+    if table.values["version"] != VERSION:
+        table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
+    axes = table.table("levels")
+    axes.check_keys(LEVELS)
+    levels = tuple(_numbers(axes, key) for key in LEVELS)
+    shape = tuple(len(v) for v in levels)
+    evaluation, posynomial = table.table("evaluation"), table.table("posynomial")
+    evaluation.check_keys(("bound", "correction", "seen", "errors"))
+    errors = {Form.EVALUATION: read_errors(evaluation)}
+    variables: tuple[str, ...] = ()
+    kernels: dict[int, Posynomial] = {}
+    if posynomial.values:
+        posynomial.check_keys(("variables", "errors", "kernel"))
+        errors[Form.POSYNOMIAL] = read_errors(posynomial)
+        variables = tuple(posynomial.values["variables"])
+        for entry in posynomial.tables("kernel"):
+            entry.check_keys(("kernel", "log_coefficients", "exponents"))
+            kernels[int(entry.plain_number("kernel", Limits(1, 1e3, "pixels")))] = read_posynomial(entry, len(variables))
+    return QuantityModel(
+        table.text("name"), table.text("device"), table.text("quantity"), table.text("unit"), table.text("description"),
+        table.text("source"), table.text("treatment"), int(table.plain_number("rows", Limits(1, 1e9, "rows"))),
+        read_posynomial(table.table("physics"), len(BASE_VARIABLES)), variables, kernels, levels,
+        _array(evaluation, "correction", shape), unpack_seen(evaluation.text("seen"), shape),
+        evaluation.plain_number("bound", _LOG), errors)
+
+
+def pack_seen(seen: NDArray[np.bool_]) -> str:
+    """Which combinations were measured, as hexadecimal digits of a bit mask in the order of the table."""
+    return np.packbits(seen.ravel()).tobytes().hex()
+
+
+def unpack_seen(text: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8), count=int(np.prod(shape)))
+    return bits.astype(np.bool_).reshape(shape)
+
+
+def _numbers(table: Table, key: str) -> Floats:
+    values = table.values[key]
+    if not isinstance(values, list) or not values or not all(isinstance(v, int | float) for v in values):
+        table.fail(f"key {key} is {values!r}; a list of numbers is needed")
+    return np.array(values, dtype=np.float64)
+
+
+def _array(table: Table, key: str, shape: tuple[int, ...]) -> Floats:
+    found = np.array(table.values[key], dtype=np.float64)
+    if found.shape != shape:
+        table.fail(f"key {key} has shape {found.shape}; levels ask for {shape}")
+    return found
+
+
+def read_posynomial(table: Table, variables: int) -> Posynomial:
+    """A sum of monomials in so many variables from `log_coefficients` and `exponents`."""
+    logs = _numbers(table, "log_coefficients")
+    return Posynomial(logs, _array(table, "exponents", (len(logs), variables)))
+
+
+def read_errors(table: Table) -> Errors:
+    """The cross-validated errors under the key `errors`."""
+    entry = table.table("errors")
+    keys = ("mean", "p50", "p90", "p95", "low", "high")
+    entry.check_keys(keys)
+    return Errors(*(entry.plain_number(key, _FRACTION) for key in keys))
