@@ -72,8 +72,9 @@ def main() -> None:
         for name, size in NETWORKS.items():
             for form, activation in FORMS:
                 row = compare(name, size, form, activation, Path(folder))
-                print(f"{row['network']:18} {row['form']:16} {row['nodes']:4} nodes, {row['foreign']} foreign: {row['different']} of "
-                      f"{row['elements']:,} outputs differ, by at most {row['largest_difference']}", flush=True)
+                print(f"{row['network']:18} {row['form']:16} {row['nodes']:4} nodes, {row['foreign']} foreign: "
+                      f"{row['different']} of {row['elements']:,} outputs differ, by at most {row['largest_difference']}",
+                      flush=True)
                 rows.append(row)
     total, different = sum(r["elements"] for r in rows), sum(r["different"] for r in rows)  # type: ignore[misc]
     print(f"in all {different} of {total:,}")

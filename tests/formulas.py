@@ -59,7 +59,8 @@ def gelu_tanh(f: Formula) -> None:
 
 SLOPES = np.array([0.1, -0.3, 0.7], dtype=np.float32)
 ALONE = {"Sigmoid": {}, "Tanh": {}, "HardSwish": {}, "HardSigmoid": {"alpha": 0.2}, "LeakyRelu": {"alpha": 0.1}, "Elu": {},
-         "Selu": {}, "Softplus": {}, "Softsign": {}, "Exp": {}, "Abs": {}, "Sin": {}, "Erf": {}, "ThresholdedRelu": {}, "Celu": {}}
+         "Selu": {}, "Softplus": {}, "Softsign": {}, "Exp": {}, "Abs": {}, "Sin": {}, "Erf": {}, "ThresholdedRelu": {},
+         "Celu": {}}
 
 PATTERNS = {
     "SiLU": lambda f: f.apply("Mul", "x", f.apply("Sigmoid", "x"), output="y"),

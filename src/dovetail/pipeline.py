@@ -67,7 +67,7 @@ class Options:
     budget: str = "shared"
     max_latency_s: float | None = None
     max_energy_j: float | None = None
-    time_limit_s: float = 10.0
+    time_limit_s: float = 4.0
     thrift: float = 0.05
     """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
 

@@ -91,4 +91,4 @@ def test_a_layers_digits_are_counted_once_and_two_layers_are_never_confused() ->
     same = np.full((2, 3), 85, dtype=np.float32)
     first, second = Constant("w", same), Constant("w", same * 0)
     assert digits_of(first) is digits_of(first)
-    assert digits_of(first).counts.sum() > digits_of(second).counts.sum() == 0
+    assert digits_of(first).per_filter.sum() > digits_of(second).per_filter.sum() == 0

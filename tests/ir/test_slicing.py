@@ -111,7 +111,8 @@ def test_movements_join(data: st.DataObject, where: list[int], seed: int) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5), cuts, seeds)
-def test_products_and_tables_join_also_where_an_operand_is_stretched(channels: int, size: int, where: list[int], seed: int) -> None:
+def test_products_and_tables_join_also_where_an_operand_is_stretched(
+        channels: int, size: int, where: list[int], seed: int) -> None:
     shape = (1, channels, size, 3)
     for small in (shape, (1, channels, 1, 1), (1, 1, size, 3)):
         check_joins(Mul(), (shape, small), where, seed)

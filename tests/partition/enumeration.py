@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from dovetail.partition.columns import options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Split
-from dovetail.partition.problem import TOLERANCE, Problem, columns
-from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.work import Place, input_places, output_place, work_of
 
 
 @dataclass
@@ -21,29 +22,29 @@ class Enumeration:
 
     def __post_init__(self) -> None:
         self.nodes = self.problem.graph.nodes
-        self.choices = [[c.split for c in columns(self.problem, n)] for n in self.nodes]
-        self.after = [[output_layout(self.problem, n, s) for s in found]
+        self.choices = [list(options(self.problem, n).splits) for n in self.nodes]
+        self.after = [[output_place(self.problem, n, s) for s in found]
                       for n, found in zip(self.nodes, self.choices, strict=True)]
         self.memo: dict[tuple[object, ...], tuple[float, float, tuple[float, ...]]] = {}
-        self._descend(0, input_layouts(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets))
+        self._descend(0, input_places(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets))
 
-    def _price(self, k: int, column: int, layouts: dict[str, Layout]) -> tuple[float, float, tuple[float, ...]]:
+    def _price(self, k: int, column: int, places: dict[str, Place]) -> tuple[float, float, tuple[float, ...]]:
         node, split = self.nodes[k], self.choices[k][column]
-        key = (k, column, *(layouts[t] for t in node.inputs))
+        key = (k, column, *(places[t] for t in node.inputs))
         if key not in self.memo:
-            self.memo[key] = self._judge(k, split, layouts)
+            self.memo[key] = self._judge(k, split, places)
         return self.memo[key]
 
-    def _judge(self, k: int, split: Split, layouts: dict[str, Layout]) -> tuple[float, float, tuple[float, ...]]:
+    def _judge(self, k: int, split: Split, places: dict[str, Place]) -> tuple[float, float, tuple[float, ...]]:
         problem, node = self.problem, self.nodes[k]
-        cost = cost_node(problem, node, split, work_of(problem, node, split, layouts))
+        cost = cost_node(problem, node, split, work_of(problem, node, split, places))
         home = (0.0, 0.0)
         if node.output in problem.graph.outputs:
-            home = delivery(problem, node.output, output_layout(problem, node, split))
+            home = delivery(problem, node.output, output_place(problem, node, split))
         used = tuple(cost.resources.get(d, {}).get(r, 0.0) for d, r, _ in problem.budgets)
         return cost.latency_s + home[0], cost.energy_j + home[1], used
 
-    def _descend(self, k: int, layouts: dict[str, Layout], latency: float, energy: float, used: tuple[float, ...]) -> None:
+    def _descend(self, k: int, places: dict[str, Place], latency: float, energy: float, used: tuple[float, ...]) -> None:
         problem = self.problem
         if any(u > limit * (1 + TOLERANCE) for u, (_, _, limit) in zip(used, problem.budgets, strict=True)):
             return
@@ -56,6 +57,6 @@ class Enumeration:
             self.best = min(self.best, problem.score(latency, energy))
             return
         for c in range(len(self.choices[k])):
-            seconds, joules, needs = self._price(k, c, layouts)
+            seconds, joules, needs = self._price(k, c, places)
             total = tuple(map(sum, zip(used, needs, strict=True))) if problem.shared_budget else needs
-            self._descend(k + 1, {**layouts, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total)
+            self._descend(k + 1, {**places, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total)

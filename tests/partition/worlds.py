@@ -45,6 +45,9 @@ class Synthetic:
         return ShareCosts(alone, fused, alone * 0.9, alone * 1.1, alone * power, resources,
                           np.zeros(len(starts), dtype=np.bool_), f"synthetic {device.name}")
 
+    def by_shape(self, device: Device) -> bool:
+        return False
+
     def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
         whole = self.costs_of(graph, node, None, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), device)
         return None if whole is not None else f"{node.op.kind} has no engine"

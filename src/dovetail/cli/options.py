@@ -52,7 +52,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
     sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
                      help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
-    sub.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds to search (default: %(default)s)")
+    sub.add_argument("--time-limit", type=float, default=4.0, metavar="S", help="seconds to search (default: %(default)s)")
 
 
 def add_numbers(sub: argparse.ArgumentParser) -> None:

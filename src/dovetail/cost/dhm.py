@@ -6,21 +6,21 @@ question, not ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from dovetail.cost.adders import adders_of, digits_of, input_bits, multiplier_adders
+from dovetail.cost.adders import Once, adders_of, digits_of, input_bits, multiplier_adders
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.work import map_shape, work_of
 from dovetail.ir import (
     Add,
-    AvgPool,
     Axis,
-    Clip,
     Concat,
     Conv,
     Gemm,
@@ -283,7 +283,7 @@ def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
 
 
 def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """Add, Mul, Concat, Clip, Reduce: one rounding per output; several inputs wait for the slowest in a FIFO. Select is wiring."""
+    """Add, Mul, Concat, Clip, Reduce: one rounding per output; of several inputs the fast wait in a FIFO. Select is wiring."""
     engine = _streamed(graph, node, axis, starts, stops)
     if isinstance(node.op, Select):
         return replace(engine, stages=engine.stages - ROUNDING_STAGES)
@@ -297,7 +297,7 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
         engine = replace(engine, adder_bits=engine.output_bits / 8 * PARTIAL_SUM_BITS * len(node.inputs))
     if len(node.inputs) < 2:
         return engine
-    lag = stream_delays(graph, node)
+    lag = stream_delays(graph)
     delays = [lag[t] for t in node.inputs]
     slowest = max(delays)
     waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
@@ -319,12 +319,16 @@ def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Int
                    register_bits=engine.register_bits + engine.output_bits)
 
 
-def stream_delays(graph: Graph, last: Node) -> dict[str, float]:
-    """Beats by which each tensor before `last` lags the graph inputs if everything before it streams."""
+def stream_delays(graph: Graph) -> Mapping[str, float]:
+    """Beats by which each tensor lags the graph inputs if everything before it streams; remembered, as every join asks."""
+    return _delays_once(Once(graph))
+
+
+@lru_cache(maxsize=8)
+def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
+    graph = key.value
     lag = dict.fromkeys(graph.inputs, 0.0)
     for node in graph.nodes:
-        if node is last:
-            break
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
         fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES

@@ -15,6 +15,6 @@ from dovetail.ir.window import Window
 __all__ = [
     "RELU", "Add", "Array", "AvgPool", "Axis", "Broadcast", "Clamp", "Clip", "Concat", "Constant", "Conv", "Elementwise",
     "Function", "Gemm", "GlobalAvgPool", "Graph", "Lookup", "MaxPool", "Movement", "Mul", "Node", "Op", "Opaque", "Pointwise",
-    "Pool", "Real", "Reduce", "Region", "Reshape", "Scheme", "Select", "Shape", "Share", "Tensor", "Transpose", "Upsample", "Window", "intersect", "region_size", "slices",
-    "whole",
+    "Pool", "Real", "Reduce", "Region", "Reshape", "Scheme", "Select", "Shape", "Share", "Tensor", "Transpose",
+    "Upsample", "Window", "intersect", "region_size", "slices", "whole",
 ]

@@ -102,7 +102,7 @@ class Graph:
     def params(self, node: Node) -> tuple[Constant, ...]:
         return tuple(self.constants[c] for c in node.params)
 
-    @property
+    @cached_property
     def quantized(self) -> bool:
         """Whether the graph has been quantized: integer schemes wherever integers are possible (see `Opaque`)."""
         return any(t.scheme is not None for t in self.tensors.values())

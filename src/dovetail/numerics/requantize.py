@@ -45,7 +45,7 @@ class Requantizer:
 
 
 def accumulator_scales(graph: Graph, node: Node) -> tuple[float, ...]:
-    """What one step of a node's sum (or product) means: one per output channel of a weighted sum, else one, or one per channel."""
+    """What one step of a node's sum (or product) means: one per filter of a weighted sum, else one, or one per channel."""
     first = stored_scheme(graph, node.inputs[0])
     if isinstance(node.op, Mul):
         return (first.scale * stored_scheme(graph, node.inputs[1]).scale,)

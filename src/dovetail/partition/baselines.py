@@ -9,11 +9,13 @@ import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
+from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
+from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem, divide, even_cuts, price_pieces
-from dovetail.partition.tables import options, tabulate
-from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
+from dovetail.partition.tables import tabulate
+from dovetail.partition.work import Place, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
@@ -35,7 +37,7 @@ class _Partial:
     """A plan for the first nodes."""
 
     splits: Mapping[str, Split]
-    layouts: Mapping[str, Layout]
+    places: Mapping[str, Place]
     latency_s: float
     energy_j: float
     used: Mapping[tuple[str, str], float]
@@ -44,15 +46,15 @@ class _Partial:
 def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Partial | None:
     """The plan with one more node, None if a budget is exceeded or the device cannot."""
     try:
-        cost = cost_node(problem, node, split, work_of(problem, node, split, plan.layouts))
+        cost = cost_node(problem, node, split, work_of(problem, node, split, plan.places))
     except UnsupportedError:
         return None
     used = _with_usage(problem, plan.used, cost)
     if used is None:
         return None
-    layout = output_layout(problem, node, split)
-    home = delivery(problem, node.output, layout) if node.output in problem.graph.outputs else (0.0, 0.0)
-    return _Partial({**plan.splits, node.name: split}, {**plan.layouts, node.output: layout},
+    place = output_place(problem, node, split)
+    home = delivery(problem, node.output, place) if node.output in problem.graph.outputs else (0.0, 0.0)
+    return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
                     plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used)
 
 
@@ -69,7 +71,7 @@ def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: N
 
 def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
     """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
-    plans = [_Partial({}, input_layouts(problem), 0.0, 0.0, {})]
+    plans = [_Partial({}, input_places(problem), 0.0, 0.0, {})]
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in choices(node) if (new := _extended(problem, plan, node, split)) is not None]
         plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j))[:width]
@@ -78,13 +80,13 @@ def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
 
 def greedy(problem: Problem) -> Assignment | None:
     """Node by node the column that is best given the past, within the budget left."""
-    layouts = {t: (layout,) for t, layout in input_layouts(problem).items()}
+    known = inputs_held(problem)
     limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for node in problem.graph.nodes:
         own = options(problem, node)
-        table = tabulate(problem, own, layouts)
+        table = tabulate(problem, own, known)
         fits = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
         if not fits.any():
             return None
@@ -92,13 +94,14 @@ def greedy(problem: Problem) -> Assignment | None:
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
         best = int(np.where(fits, scores, np.inf).argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
-        splits[node.name], layouts[node.output] = own.splits[best], (own.layouts[own.layout_of[best]],)
+        one = own.keep(np.array([best]))
+        splits[node.name], known[node.output] = one.splits[0], one.held
     return splits
 
 
 def balanced(problem: Problem) -> Assignment | None:
     """Every divisible node divided evenly among the devices that can take it, fewer devices where the budget ends."""
-    plan: _Partial | None = _Partial({}, input_layouts(problem), 0.0, 0.0, {})
+    plan: _Partial | None = _Partial({}, input_places(problem), 0.0, 0.0, {})
     for node in problem.graph.nodes:
         assert plan is not None, "the loop ends when a node finds no place"
         options = [problem.fixed[node.name]] if node.name in problem.fixed else _even_splits(problem, node)
@@ -116,7 +119,8 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     found: list[Split] = []
     for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
         extent = node.op.extent(axis, shapes)
-        for count in range(min(len(capable), extent), 1, -1):
+        most = min(len(capable), extent)
+        for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
             devices = sorted(by_need[:count], key=problem.devices.index)
             found.append(divide(axis, even_cuts(extent, count), extent, devices))
         break

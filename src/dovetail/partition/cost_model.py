@@ -17,6 +17,10 @@ class CostModel(Protocol):
         """Costs of shares [start, stop) of `axis` (None: the whole node, one share (0, 1)); None if the device cannot."""
         ...
 
+    def by_shape(self, device: Device) -> bool:
+        """Whether nodes of the same operator and shapes cost the same on a device, whatever their weights."""
+        ...
+
     def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
         """The reason a device cannot run a node, as half a sentence; None if it can."""
         ...

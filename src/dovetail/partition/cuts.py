@@ -80,7 +80,7 @@ class Network:
         return weights[0] * table.latency_s + weights[1] * table.energy_j
 
     def assignment(self, path: tuple[int, ...]) -> Assignment:
-        return {t.node.name: t.splits[c] for t, c in zip(self.tables, path, strict=True)}
+        return {t.node.name: t.options.pattern.splits[t.options.columns[c]] for t, c in zip(self.tables, path, strict=True)}
 
 
 def network(problem: Problem, tables: tuple[Table, ...]) -> Network:
@@ -114,9 +114,9 @@ def follow(net: Network, costs: list[Floats], to_go: list[Floats]) -> tuple[int,
     at: dict[str, int] = {}
     path: list[int] = []
     for k, (table, stage) in enumerate(zip(net.tables, net.stages, strict=True)):
-        onward = to_go[k + 1][tuple(table.layout_of if t == table.node.output else at[t] for t in stage.after)]
+        onward = to_go[k + 1][tuple(table.place_of if t == table.node.output else at[t] for t in stage.after)]
         column = int((costs[k][tuple(at[t] for t in table.inputs)] + onward).argmin())
-        at[table.node.output] = int(table.layout_of[column])
+        at[table.node.output] = int(table.place_of[column])
         path.append(column)
     return tuple(path)
 
@@ -127,7 +127,7 @@ def total(net: Network, path: tuple[int, ...], arrays: list[Floats]) -> float:
     value = 0.0
     for table, column, array in zip(net.tables, path, arrays, strict=True):
         value += float(array[(*(at[t] for t in table.inputs), column)] if array.ndim > 1 or not table.inputs else array[column])
-        at[table.node.output] = int(table.layout_of[column])
+        at[table.node.output] = int(table.place_of[column])
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail import cost
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.ir import Axis, Graph, Node
-from dovetail.platform.device import Device, Platform
+from dovetail.platform.device import Device, Kind, Platform
 
 
 class DeviceCosts:
@@ -14,6 +14,9 @@ class DeviceCosts:
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
         return cost.costs_of(graph, node, axis, starts, stops, device)
+
+    def by_shape(self, device: Device) -> bool:
+        return device.kind is not Kind.FPGA
 
     def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
         return cost.why_not(graph, node, device)

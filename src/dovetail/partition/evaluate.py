@@ -30,7 +30,7 @@ from dovetail.errors import UsageError
 from dovetail.ir import Node
 from dovetail.partition.plan import Assignment, Mode, NodeCost, Split
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.work import Layout, Move, Work, check_split, deliveries, input_layouts, occupy, output_layout, work_of
+from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ class Evaluation:
 
 def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
     """Judge an assignment of all nodes; UsageError if a split is illegal, `violations` if a limit is missed."""
-    layouts = input_layouts(problem)
+    places = input_places(problem)
     costs: list[NodeCost] = []
     for node in problem.graph.nodes:
         if node.name not in assignment:
             raise UsageError(f"assignment: node {node.name} is missing; every node of the graph needs a split")
         split = assignment[node.name]
         check_split(problem, node, split)
-        costs.append(cost_node(problem, node, split, work_of(problem, node, split, layouts)))
-        layouts[node.output] = output_layout(problem, node, split)
-    return _judged(problem, costs, layouts)
+        costs.append(cost_node(problem, node, split, work_of(problem, node, split, places)))
+        places[node.output] = output_place(problem, node, split)
+    return _judged(problem, costs, places)
 
 
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
@@ -73,16 +73,16 @@ def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, nam
     changed, graph = {**assignment, name: split}, problem.graph
     touched = {name, *(c.name for c in graph.consumers(graph.node(name).output))}
     near = {t for n in graph.nodes if n.name in touched for t in n.inputs} | set(graph.outputs)
-    layouts = input_layouts(problem) | {t: output_layout(problem, p, changed[p.name])
+    places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
-    costs = [cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], layouts)) if n.name in touched else old
+    costs = [cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], places)) if n.name in touched else old
              for n, old in zip(graph.nodes, judged.nodes, strict=True)]
-    return _judged(problem, costs, layouts)
+    return _judged(problem, costs, places)
 
 
-def _judged(problem: Problem, costs: list[NodeCost], layouts: Mapping[str, Layout]) -> Evaluation:
-    """The sums over all nodes, and the limits they miss; `layouts` must hold the graph's outputs."""
-    home = [delivery(problem, t, layouts[t]) for t in problem.graph.outputs]
+def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]) -> Evaluation:
+    """The sums over all nodes, and the limits they miss; `places` must hold the graph's outputs."""
+    home = [delivery(problem, t, places[t]) for t in problem.graph.outputs]
     delivery_s, delivery_j = sum(s for s, _ in home), sum(j for _, j in home)
     latency = sum(c.latency_s for c in costs) + delivery_s
     energy = sum(c.energy_j for c in costs) + delivery_j
@@ -115,10 +115,12 @@ def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCos
 def _overlapped(split: Split, work: Work) -> tuple[float, int | None]:
     """Concurrent latency of a node and the piece it waits for longest."""
     free: dict[str, float] = {}
-    done = [0.0] * len(work.pieces)
+    first, arrived = [0.0] * len(work.pieces), [0.0] * len(work.pieces)
     for m in work.arrivals:
-        done[m.piece] = max(done[m.piece], occupy(free, m, 0.0))
-    done = [at + work.compute_s(i) for i, at in enumerate(done)]
+        stop = occupy(free, m, 0.0)
+        first[m.piece] = max(first[m.piece], stop - m.seconds - m.before_s + m.lead_s)
+        arrived[m.piece] = max(arrived[m.piece], stop)
+    done = [work.done_s(i, *times) for i, times in enumerate(zip(first, arrived, strict=True))]
     if work.reduce is None:
         return max(done), done.index(max(done))
     arrived = [at for at, p in zip(done, split.pieces, strict=True) if p.device == split.reducer]
@@ -131,9 +133,9 @@ def _added(work: Work) -> float:
     return transfers + sum(work.compute_s(i) for i in range(len(work.pieces))) + (work.reduce.alone_s if work.reduce else 0.0)
 
 
-def delivery(problem: Problem, tensor: str, layout: Layout) -> tuple[float, float]:
+def delivery(problem: Problem, tensor: str, place: Place) -> tuple[float, float]:
     """Seconds and joules (idle power included) to bring one graph output home."""
-    moves = deliveries(problem, tensor, layout)
+    moves = deliveries(problem, tensor, place)
     seconds = _together(moves) if problem.mode is Mode.CONCURRENT else sum(m.seconds for m in moves)
     return seconds, sum(m.joules for m in moves) + problem.idle_power_w * seconds
 

@@ -16,8 +16,16 @@ from dovetail.partition.plan import Assignment, Goal
 
 PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
-WIDENINGS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, inf)
+WIDENINGS = (*(1e-4 * 2.0**i for i in range(14)), inf)
 """Cut-offs above the bound tried in turn: most gaps are tiny, and a tight cut-off keeps few labels."""
+SHARP = 6.4e-3
+"""Widest cut-off at which labels are compared exactly: beyond it they are too many in all but small networks."""
+FEW_NODES = 24
+"""Networks so small that labels are always compared exactly."""
+FEW_LABELS = 2_000
+"""Searches so narrow that they only look for a good plan."""
+BLUR = 2e-3
+"""What a wider search may lose in all, as a fraction of the bound."""
 MAX_LINES = 40
 """Weighted solves spent on one energy-delay product."""
 
@@ -65,7 +73,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     if best - bound <= PROVEN * abs(bound):
         return _Weighted(path, value, min(bound, best), prices)
     active = frozenset(name for name, p in prices.items() if p > 0)
-    while max_labels > 0:
+    while max_labels > 0 and best - bound > PROVEN * abs(bound):
         found = _search(net, weights, priced, active, best, deadline, max_labels)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
@@ -84,13 +92,16 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
     search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]))
     found = Found(None, inf, priced.bound, True)
+    least = priced.bound
     for widening in WIDENINGS:
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
-        last, found = found, search.run(cutoff, max_labels, deadline)
-        found = replace(found, bound=max(found.bound, last.bound))
-        if not found.complete or found.value <= cutoff or cutoff >= best or time.thread_time() > deadline:
+        narrow = max_labels <= FEW_LABELS
+        sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow
+        found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else BLUR * abs(priced.bound) / len(net.tables))
+        least = max(least, found.bound)
+        if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
             break
-    return found
+    return replace(found, bound=least)
 
 
 def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:

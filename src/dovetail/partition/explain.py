@@ -10,7 +10,7 @@ from dovetail.partition.evaluate import Evaluation, cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
-from dovetail.partition.work import Layout, input_layouts, output_layout, work_of
+from dovetail.partition.work import Place, input_places, output_place, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class _Local:
 
 def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str) -> dict[str, str]:
     """Node name to sentence, for an assignment and its judgement; `left_out` says why a better place may be unused."""
-    layouts = input_layouts(problem)
+    places = input_places(problem)
     for node in problem.graph.nodes:
-        layouts[node.output] = output_layout(problem, node, assignment[node.name])
-    return {n.name: _why(problem, assignment, layouts, n, judged, left_out) for n in problem.graph.nodes}
+        places[node.output] = output_place(problem, node, assignment[node.name])
+    return {n.name: _why(problem, assignment, places, n, judged, left_out) for n in problem.graph.nodes}
 
 
-def _local(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, split: Split) -> _Local:
-    moved = {**layouts, node.output: output_layout(problem, node, split)}
-    own = cost_node(problem, node, split, work_of(problem, node, split, layouts))
+def _local(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, split: Split) -> _Local:
+    moved = {**places, node.output: output_place(problem, node, split)}
+    own = cost_node(problem, node, split, work_of(problem, node, split, places))
     others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], moved))
               for c in problem.graph.consumers(node.output)]
     home = delivery(problem, node.output, moved[node.output]) if node.output in problem.graph.outputs else (0.0, 0.0)
@@ -40,15 +40,15 @@ def _local(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layou
                   own.energy_j + sum(c.energy_j for c in others) + home[1])
 
 
-def _why(problem: Problem, assignment: Assignment, layouts: Mapping[str, Layout], node: Node, judged: Evaluation,
+def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, judged: Evaluation,
          left_out: str) -> str:
     split = assignment[node.name]
-    here = _local(problem, assignment, layouts, node, split)
-    start = _here(problem, node, split, here.own, work_of(problem, node, split, layouts).fused)
+    here = _local(problem, assignment, places, node, split)
+    start = _here(problem, node, split, here.own, work_of(problem, node, split, places).fused)
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
     obstacles = {d: obstacle(problem, node, d) for d in problem.devices}
-    rivals = [(d, _local(problem, assignment, layouts, node, whole_on(d))) for d in problem.devices
+    rivals = [(d, _local(problem, assignment, places, node, whole_on(d))) for d in problem.devices
               if split != whole_on(d) and obstacles[d] is None]
     blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
     if not rivals:

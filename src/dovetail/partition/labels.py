@@ -3,14 +3,14 @@
 A label is a partial plan: where the live tensors lie, its cost, what it uses of each limit. It is dropped if it cannot
 be completed within a limit, if its cost plus a bound on completing it exceeds the cut-off, or if another label in the
 same state costs and uses no more. What survives to the end is optimal; if the number of labels is limited, the least
-bound among those given up is kept, so the answer's bound stays true.
+bound among those given up is kept, so the answer's bound stays true. Where exact labels are too many, costs are compared
+in steps of a small `blur`: each node then costs at most one step, which is taken off the bound.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,9 @@ class Search:
         """Budget amounts depend on the column only; completions want them over inputs too."""
         return np.broadcast_to(amounts, self.costs[k].shape)
 
-    def run(self, cutoff: float, max_labels: int, deadline: float) -> Found:
+    def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
+        lost = blur * len(self.net.tables)
         count = len(self.amounts)
         labels = _Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, count)), np.array([self.priced.bound]),
                          np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
@@ -77,23 +78,23 @@ class Search:
         given_up = np.inf
         for k in range(len(self.net.tables)):
             room = min(max_labels, HURRIED) if time.thread_time() > deadline else max_labels
-            labels = self._undominated(k, self._expand(k, labels, cutoff))
+            labels = self._undominated(k, self._expand(k, labels, cutoff), blur)
             if len(labels.cost) > room:
                 order = np.argsort(labels.bound, kind="stable")
                 given_up = min(given_up, float(labels.bound[order[room]]))
                 labels = labels.take(np.sort(order[:room]))
             history.append(labels)
             if not len(labels.cost):
-                return Found(None, np.inf, min(cutoff, given_up), not np.isfinite(given_up))
+                return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up))
         best = int(labels.cost.argmin())
         value, path = float(labels.cost[best]), []
         for stage in reversed(history):
             path.append(int(stage.column[best]))
             best = int(stage.parent[best])
-        return Found(tuple(path[::-1]), value, min(value, cutoff, given_up), given_up >= min(value, cutoff))
+        return Found(tuple(path[::-1]), value, min(min(value, cutoff) - lost, given_up), given_up >= min(value, cutoff) - lost)
 
     def _expand(self, k: int, labels: _Labels, cutoff: float) -> _Labels:
-        width = len(self.net.tables[k].splits)
+        width = len(self.net.tables[k].options)
         step = max(1, CHUNK // width)
         parts = [self._expand_some(k, labels, np.arange(i, min(i + step, len(labels.cost))), cutoff)
                  for i in range(0, len(labels.cost), step)]
@@ -107,7 +108,7 @@ class Search:
         at = {t: labels.state[rows, i] for i, t in enumerate(stage.live)}
         entry = tuple(at[t] for t in table.inputs)
         cost = labels.cost[rows, None] + (self.costs[k][entry] if entry else self.costs[k])
-        onward = tuple(table.layout_of[None, :] if t == table.node.output else at[t][:, None] for t in stage.after)
+        onward = tuple(table.place_of[None, :] if t == table.node.output else at[t][:, None] for t in stage.after)
         shape = cost.shape
         bound = cost + np.broadcast_to(self.priced.to_go[k + 1][onward], shape) - self.priced.prices.sum()
         # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
@@ -120,33 +121,34 @@ class Search:
             used.append(now)
         row, column = np.nonzero(fits & (bound <= cutoff + SLACK * abs(cutoff)))
         kept = np.stack([u[row, column] for u in used], axis=1) if used else np.zeros((len(row), 0))
-        state = [table.layout_of[column] if t == table.node.output else at[t][row] for t in stage.after]
+        state = [table.place_of[column] if t == table.node.output else at[t][row] for t in stage.after]
         return _Labels(np.stack(state, axis=1) if state else np.zeros((len(row), 0), dtype=np.int64), cost[row, column], kept,
                        bound[row, column], rows[row], column)
 
-    def _undominated(self, k: int, labels: _Labels) -> _Labels:
+    def _undominated(self, k: int, labels: _Labels, blur: float) -> _Labels:
         if len(labels.cost) < 2:
             return labels
         sizes = self.priced.to_go[k + 1].shape
         key = np.ravel_multi_index(tuple(labels.state.T), sizes) if sizes else np.zeros(len(labels.cost), dtype=np.int64)
-        order = np.lexsort((*labels.used.T[::-1], labels.cost, key))
+        cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
+        order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
         labels, key = labels.take(order), key[order]
-        edges = np.flatnonzero(np.r_[True, key[1:] != key[:-1], True])
-        keep = np.zeros(len(key), dtype=np.bool_)
-        for a, b in pairwise(edges.tolist()):
-            keep[a:b] = _front(labels.used[a:b])
+        starts = np.r_[True, key[1:] != key[:-1]]
+        if labels.used.shape[1] == 0:
+            return labels.take(starts)
+        if labels.used.shape[1] == 1:
+            # Lowering each state by more than any use lets one running minimum serve all states.
+            used = labels.used[:, 0] - (labels.used.max() + 1) * np.cumsum(starts)
+            least = np.minimum.accumulate(used)
+            return labels.take(np.r_[True, used[1:] < least[:-1]])
+        keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])
+        for i in np.flatnonzero(np.diff(edges) > 1).tolist():
+            keep[edges[i]:edges[i + 1]] = _front(labels.used[edges[i]:edges[i + 1]])
         return labels.take(keep)
 
 
 def _front(used: Floats) -> NDArray[np.bool_]:
     """Which rows, given in order of cost, no earlier row undercuts in every column."""
-    if used.shape[1] == 0:
-        first: NDArray[np.bool_] = np.arange(len(used)) == 0
-        return first
-    if used.shape[1] == 1:
-        least = np.minimum.accumulate(used[:, 0])
-        falls: NDArray[np.bool_] = np.concatenate([[True], used[1:, 0] < least[:-1]])
-        return falls
     alive = np.ones(len(used), dtype=np.bool_)
     pivots = 0
     for i in range(len(used)):

@@ -14,14 +14,15 @@ from math import inf, prod
 import numpy as np
 
 from dovetail.cost.estimate import Floats
+from dovetail.partition.candidates import WHOLE_RANK
+from dovetail.partition.columns import Held, Options, inputs_held
 from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
 from dovetail.partition.plan import Goal
-from dovetail.partition.problem import WHOLE_RANK, Problem
-from dovetail.partition.tables import Options, Table, tabulate, variable_inputs
-from dovetail.partition.work import Layout, input_layouts
+from dovetail.partition.problem import Problem
+from dovetail.partition.tables import Table, tabulate, variable_inputs
 
 STAGE_LIMIT = 1_500_000
-"""Entries of the largest array one node may need."""
+"""Entries of the largest arrays one node may need, over all devices."""
 MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
 
@@ -45,36 +46,36 @@ class Tree:
 def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
     """Tables in which each node pays only for the input produced last."""
     index = {n.output: k for k, n in enumerate(problem.graph.nodes)}
-    known: dict[str, tuple[Layout, ...]] = {t: (layout,) for t, layout in input_layouts(problem).items()}
+    known: dict[str, Held] = inputs_held(problem)
     tables: list[Table] = []
     parent: list[int | None] = []
     for own in choices:
         main = max(variable_inputs(problem, own.node), key=lambda t: index[t], default=None)
         tables.append(tabulate(problem, own, known, () if main is None else (main,)))
         parent.append(None if main is None else index[main])
-        known[own.node.output] = own.layouts
+        known[own.node.output] = own.held
     return Tree(tuple(tables), tuple(parent))
 
 
 def _below(tree: Tree, costs: list[Floats]) -> list[Floats]:
-    """For every layout of every node's output, the least cost of everything hanging below it."""
-    below = [np.zeros(len(t.layouts)) for t in tree.tables]
+    """For every place of every node's output, the least cost of everything hanging below it."""
+    below = [np.zeros(len(t.first)) for t in tree.tables]
     for k in range(len(tree.tables) - 1, -1, -1):
         mine = tree.parent[k]
         if mine is not None:
-            below[mine] += (costs[k] + below[k][tree.tables[k].layout_of]).min(axis=-1)
+            below[mine] += (costs[k] + below[k][tree.tables[k].place_of]).min(axis=-1)
     return below
 
 
 def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
     """For every column of every node, the least sum of `costs` over all nodes if that column is used."""
     below = _below(tree, costs)
-    roots = {k: float((costs[k] + below[k][t.layout_of]).min()) for k, t in enumerate(tree.tables) if tree.parent[k] is None}
+    roots = {k: float((costs[k] + below[k][t.place_of]).min()) for k, t in enumerate(tree.tables) if tree.parent[k] is None}
     everything = sum(roots.values())
     found: list[Floats] = []
     above: list[Floats] = []
     for k, table in enumerate(tree.tables):
-        mine, reach = tree.parent[k], costs[k] + below[k][table.layout_of]
+        mine, reach = tree.parent[k], costs[k] + below[k][table.place_of]
         if mine is None:
             found.append(reach + everything - roots[k])
         else:
@@ -90,8 +91,8 @@ def cheapest(tree: Tree, costs: list[Floats]) -> tuple[int, ...]:
     chosen: list[int] = []
     for k, table in enumerate(tree.tables):
         mine = tree.parent[k]
-        row = costs[k] if mine is None else costs[k][tree.tables[mine].layout_of[chosen[mine]]]
-        chosen.append(int((row + below[k][table.layout_of]).argmin()))
+        row = costs[k] if mine is None else costs[k][tree.tables[mine].place_of[chosen[mine]]]
+        chosen.append(int((row + below[k][table.place_of]).argmin()))
     return tuple(chosen)
 
 
@@ -159,16 +160,17 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
 
 def _entry(tree: Tree, path: tuple[int, ...], k: int) -> tuple[int, ...]:
     mine = tree.parent[k]
-    return (path[k],) if mine is None else (int(tree.tables[mine].layout_of[path[mine]]), path[k])
+    return (path[k],) if mine is None else (int(tree.tables[mine].place_of[path[mine]]), path[k])
 
 
 def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> list[Options] | None:
     """Leave out low-ranked columns until no array outgrows the limit; None where even the highest-ranked are too many."""
+    limit //= len(problem.devices)
     kept, index = list(choices), {n.output: k for k, n in enumerate(problem.graph.nodes)}
     for k, stage in enumerate(stages(problem)):
         while not _affordable(problem, kept, k, stage, index, limit):
             around = [k, *(index[t] for t in stage.live)]
-            thinner = [(len(kept[i].layouts), -i) for i in around if kept[i].rank.min() < kept[i].rank.max()]
+            thinner = [(len(kept[i].places), -i) for i in around if kept[i].rank.min() < kept[i].rank.max()]
             if not thinner:
                 return None
             i = -max(thinner)[1]
@@ -177,5 +179,5 @@ def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> 
 
 
 def _affordable(problem: Problem, kept: list[Options], k: int, stage: Stage, index: Mapping[str, int], limit: int) -> bool:
-    table = prod(len(kept[index[t]].layouts) for t in variable_inputs(problem, kept[k].node)) * len(kept[k].splits)
-    return max(table, prod(len(kept[index[t]].layouts) for t in stage.live) * len(kept[k].layouts)) <= limit
+    table = prod(len(kept[index[t]].places) for t in variable_inputs(problem, kept[k].node)) * len(kept[k])
+    return max(table, prod(len(kept[index[t]].places) for t in stage.live) * len(kept[k].places)) <= limit

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Node
+from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, completions
 from dovetail.partition.problem import Problem, price_pieces
-from dovetail.partition.tables import Options
 
 
 def quantity(value: float) -> str:
@@ -30,7 +30,7 @@ def obstacle(problem: Problem, node: Node, device: str) -> str | None:
 def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError | None:
     """The error for a node that no device can run, if there is one."""
     for own in choices:
-        if not own.splits:
+        if not len(own):
             reasons = "; ".join(f"{d}: {obstacle(problem, own.node, d) or 'fits only in part'}" for d in problem.devices)
             return InfeasibleError(f"node {own.node.name}: no device can run it ({reasons}); "
                                    "use a platform with a capable or larger device")

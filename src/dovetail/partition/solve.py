@@ -10,6 +10,8 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
+from dovetail.partition.candidates import FEW_DEVICES, partners
+from dovetail.partition.columns import Options, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
@@ -18,11 +20,11 @@ from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain
 from dovetail.partition.narrow import rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
-from dovetail.partition.problem import FEW_DEVICES, Problem, partners
+from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
-from dovetail.partition.tables import Options, options, prune, tabulate
+from dovetail.partition.tables import prune, tabulate
 from dovetail.partition.thrift import spare
-from dovetail.partition.work import Layout, check_split, input_layouts
+from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
 OPTIMAL_GAP = 1e-9
@@ -32,8 +34,10 @@ ROUNDING = 1e-12
 
 CORE = 16
 """Columns per node, besides whole placements, that the first search looks at."""
-FIRST_LABELS = 5_000
+FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
+FIRST_SHARE = 0.5
+"""Part of the time left that the first search may take."""
 FIRST_LINES = 10
 """Weighted sums the first search tries for an energy-delay product."""
 MAX_LABELS = 100_000
@@ -52,7 +56,8 @@ def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tup
     plans = _values(known)
     tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
-    first = _over(problem, ranking.core(choices, CORE), plans, deadline)
+    now = time.thread_time()
+    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now))
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
@@ -60,7 +65,7 @@ def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tup
         ranking = rank(problem, tree, best, deadline)
     goal = inf if best is None else problem.score(*best)
     left = ranking.strike(choices, goal)
-    if not all(c.splits for c in left):
+    if not all(len(c) for c in left):
         return Answer(tuple(found), goal), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
@@ -68,7 +73,7 @@ def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tup
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, kept)
     answer = solve_network(net, plans, deadline, MAX_LABELS)
-    if answer.proven_infeasible and all(len(a.splits) == len(b.splits) for a, b in zip(left, kept, strict=True)):
+    if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net)
     bound = max(answer.lower_bound, min(goal, ranking.bound))
     return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept),)
@@ -98,18 +103,18 @@ def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, flo
 
 
 def _network(problem: Problem, choices: list[Options]) -> Network:
-    known: dict[str, tuple[Layout, ...]] = {t: (layout,) for t, layout in input_layouts(problem).items()}
-    known |= {c.node.output: c.layouts for c in choices}
+    known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
 
 
 def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     """Over which candidates the bound holds."""
-    fewer = sum(len(a.splits) > len(b.splits) for a, b in zip(left, kept, strict=True))
+    fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
     coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
-    groups, grid = partners(problem)
+    groups = partners(problem)
     pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
-    return f"bound: holds over all whole placements and splits at up to {grid} cut positions per axis and {pair}{coarse}"
+    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 "
+            f"and their mirrors per {pair}{coarse}")
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
@@ -137,7 +142,7 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
-         time_limit_s: float = 10.0, fixed: Assignment | None = None, costs: CostModel | None = None,
+         time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
          thrift: float = 0.0) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 

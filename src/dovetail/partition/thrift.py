@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.ir import Node
+from dovetail.partition.columns import options
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.tables import options
 
 RATE = 5.0
 """Each part of the objective given up must buy back at least this many parts of the budgets."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
-from dovetail.partition.plan import Split
+from dovetail.partition.plan import Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, piece_regions, price, price_reduce
 
 Layout = tuple[tuple[str, Region], ...]
@@ -20,8 +20,23 @@ Layout = tuple[tuple[str, Region], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies. `stream_s`: how long before its node ends a streaming device begins to put it out.
+
+    Only a whole node on a streaming device lets its output go while it is made; all else is there when its node ends.
+    """
+
+    parts: Layout
+    stream_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer: to a piece (its index) before it computes, or from a piece to the reducer after it."""
+    """One transfer: to a piece (its index) before it computes, or from a piece to the reducer after it.
+
+    `seconds` is what it takes once its node starts; it may have begun `before_s` earlier, while its tensor was being
+    made. The first packet is there `lead_s` after it starts.
+    """
 
     source: str
     target: str
@@ -30,20 +45,34 @@ class Move:
     seconds: float
     joules: float
     lanes: tuple[str, ...]
+    before_s: float = 0.0
+    lead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A node's transfers in, pieces (with whether each streams behind its producers), partial sums and final sum."""
+    """A node's transfers in, its pieces, partial sums and final sum.
+
+    `fused` says which pieces stream behind their producers on the same device, `flowing` which start with the first
+    packet of what they fetch.
+    """
 
     arrivals: tuple[Move, ...]
     pieces: tuple[PieceCost, ...]
     fused: tuple[bool, ...]
+    flowing: tuple[bool, ...]
     partials: tuple[Move, ...]
     reduce: PieceCost | None
 
     def compute_s(self, piece: int) -> float:
         return self.pieces[piece].fused_s if self.fused[piece] else self.pieces[piece].alone_s
+
+    def done_s(self, piece: int, first_s: float, arrived_s: float) -> float:
+        """When a piece is done whose input's first packet and whole are there at given times."""
+        if not self.flowing[piece]:
+            return arrived_s + self.compute_s(piece)
+        cost = self.pieces[piece]
+        return max(first_s + cost.alone_s, arrived_s + min(cost.fused_s, cost.alone_s))
 
 
 def check_split(problem: Problem, node: Node, split: Split) -> None:
@@ -81,9 +110,9 @@ def _check_cover(where: str, split: Split, extent: int) -> None:
         raise UsageError(f"{where}: pieces end at {at}; {split.axis} has {extent} units and all must be covered")
 
 
-def input_layouts(problem: Problem) -> dict[str, Layout]:
+def input_places(problem: Problem) -> dict[str, Place]:
     """Frames arrive on the host."""
-    return {t: ((problem.platform.host, whole(problem.graph.shape(t))),) for t in problem.graph.inputs}
+    return {t: Place(((problem.platform.host, whole(problem.graph.shape(t))),)) for t in problem.graph.inputs}
 
 
 def output_layout(problem: Problem, node: Node, split: Split) -> Layout:
@@ -93,42 +122,79 @@ def output_layout(problem: Problem, node: Node, split: Split) -> Layout:
     return tuple((p.device, piece_regions(problem, node, split.axis, p.start, p.stop)[1]) for p in split.pieces)
 
 
-def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int) -> Move:
+def streamed(problem: Problem, split: Split) -> bool:
+    """Whether a split's output can leave while it is made."""
+    return problem.mode is Mode.CONCURRENT and split.axis is None and problem.streams(split.devices[0])
+
+
+def output_place(problem: Problem, node: Node, split: Split) -> Place:
+    """The layout a node leaves, and how long it is in the making."""
+    layout = output_layout(problem, node, split)
+    if not streamed(problem, split):
+        return Place(layout)
+    cost = price(problem, node, None, split.pieces[0])
+    return Place(layout, max(0.0, cost.alone_s - cost.fused_s))
+
+
+def follows(problem: Problem, node: Node) -> bool:
+    """Whether a node reads one tensor alone, made by the node that runs just before it: their transfers may overlap."""
+    if len(set(node.inputs)) != 1:
+        return False
+    at = problem.order[node.name]
+    return at > 0 and problem.graph.nodes[at - 1].output == node.inputs[0]
+
+
+def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int, stream_s: float = 0.0) -> Move:
+    """A transfer of what its source holds, or began to put out `stream_s` before the transfer's node starts."""
+    seconds, joules = _moved(problem, source, target, size_bytes)
+    lead, _ = _moved(problem, source, target, min(size_bytes, problem.packet_bytes))
+    lanes = problem.lanes(source, target)
+    before = min(stream_s, seconds - lead) if stream_s > 0 and source != target and problem.duplex(source, target) else 0.0
+    return Move(source, target, piece, size_bytes, seconds - before, joules, lanes, before, lead)
+
+
+def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
     key = (source, target, size_bytes)
     if key not in problem.moved:
         seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
         problem.moved[key] = float(seconds[0]), float(joules[0])
-    return Move(source, target, piece, size_bytes, *problem.moved[key], problem.lanes(source, target))
+    return problem.moved[key]
 
 
-def work_of(problem: Problem, node: Node, split: Split, layouts: Mapping[str, Layout]) -> Work:
-    """Transfers, computations and sum of one node; layouts are those of its inputs. The split must be legal."""
+def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
+    """Transfers, computations and sum of one node; places are those of its inputs. The split must be legal."""
     graph = problem.graph
     produced = all(graph.producer(t) is not None for t in node.inputs)
+    alone = len(set(node.inputs)) == 1
+    stream = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
     arrivals: list[Move] = []
-    fused = [False] * len(split.pieces)
+    fused, flowing = [False] * len(split.pieces), [False] * len(split.pieces)
     ordered = sorted(enumerate(split.pieces), key=lambda piece: problem.devices.index(piece[1].device))
     for i, p in ordered:
         reads, _ = piece_regions(problem, node, split.axis, p.start, p.stop)
         wanted = dict.fromkeys(zip(node.inputs, reads, strict=True))
-        flows = produced and all((p.device, region) in layouts[tensor] for tensor, region in wanted)
-        sizes = _foreign_bytes(graph, wanted, layouts, p.device, problem.streams(p.device) and not flows)
-        found = [move(problem, source, p.device, i, sizes[source]) for source in problem.devices if source in sizes]
+        flows = produced and all((p.device, region) in places[tensor].parts for tensor, region in wanted)
+        sizes = _foreign_bytes(graph, wanted, places, p.device, problem.streams(p.device) and not flows)
+        # A streamed tensor has one source, and only the first transfer on its way out can go along with it.
+        found = [move(problem, source, p.device, i, sizes[source], 0.0 if arrivals else stream)
+                 for source in problem.devices if source in sizes]
         arrivals += found
         fused[i] = produced and not found
+        flowing[i] = (problem.mode is Mode.CONCURRENT and problem.streams(p.device) and alone and bool(found)
+                      and p.device not in sizes)
     pieces = tuple(price(problem, node, split.axis, p) for p in split.pieces)
     if split.reducer is None:
-        return Work(tuple(arrivals), pieces, tuple(fused), (), None)
+        return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), (), None)
     size = graph.tensors[node.output].size * PARTIAL_BYTES
     partials = tuple(move(problem, p.device, split.reducer, i, size)
                      for i, p in ordered if p.device != split.reducer)
     reduce = price_reduce(problem, node, len(pieces), split.reducer)
     if reduce is None:
         raise UsageError(f"node {node.name}: {split.reducer} cannot add partial sums; name another reducer")
-    return Work(tuple(arrivals), pieces, tuple(fused), partials, reduce)
+    return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), partials, reduce)
 
 
-def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], layouts: Mapping[str, Layout],
+def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], places: Mapping[str, Place],
                    device: str, own_too: bool = False) -> dict[str, int]:
     """Bytes a piece must fetch from each other device; a tensor read twice in the same place is fetched once.
 
@@ -136,18 +202,19 @@ def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], layou
     """
     sizes: dict[str, int] = {}
     for tensor, region in reads:
-        for source, held in layouts[tensor]:
+        for source, held in places[tensor].parts:
             both = intersect(region, held) if source != device or own_too else None
             if both is not None:
                 sizes[source] = sizes.get(source, 0) + region_size(both) * graph.tensors[tensor].element_bytes
     return sizes
 
 
-def deliveries(problem: Problem, tensor: str, layout: Layout) -> tuple[Move, ...]:
-    """Transfers that bring a graph output home to the host."""
-    sizes = _foreign_bytes(problem.graph, {(tensor, whole(problem.graph.shape(tensor))): None}, {tensor: layout},
-                           problem.platform.host)
-    return tuple(move(problem, s, problem.platform.host, 0, sizes[s]) for s in problem.devices if s in sizes)
+def deliveries(problem: Problem, tensor: str, place: Place) -> tuple[Move, ...]:
+    """Transfers that bring a graph output home to the host; the last node's output may leave while it is made."""
+    host = problem.platform.host
+    sizes = _foreign_bytes(problem.graph, {(tensor, whole(problem.graph.shape(tensor))): None}, {tensor: place}, host)
+    stream = place.stream_s if problem.graph.nodes[-1].output == tensor else 0.0
+    return tuple(move(problem, s, host, 0, sizes[s], stream) for s in problem.devices if s in sizes)
 
 
 def occupy(free: dict[str, float], step: Move, ready_s: float) -> float:

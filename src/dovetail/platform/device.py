@@ -69,6 +69,7 @@ class Platform:
     host: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
+    known_routes: dict[tuple[str, str], tuple[Link, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def device(self, name: str) -> Device:
         for device in self.devices:
@@ -83,6 +84,11 @@ class Platform:
         """The links from one device to another, fewest hops first, then least latency; empty for the same device."""
         if source == target:
             return ()
+        if (source, target) not in self.known_routes:
+            self.known_routes[source, target] = self._find_route(source, target)
+        return self.known_routes[source, target]
+
+    def _find_route(self, source: str, target: str) -> tuple[Link, ...]:
         paths: list[tuple[str, tuple[Link, ...]]] = [(source, ())]
         seen = {source}
         while paths:

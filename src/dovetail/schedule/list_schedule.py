@@ -18,7 +18,7 @@ from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Assignment, Plan, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.work import Layout, Move, Work, check_split, deliveries, input_layouts, output_layout, work_of
+from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Platform
 from dovetail.schedule.timeline import Buffer, Task, Timeline
 
@@ -49,32 +49,32 @@ class _Scheduler:
     tasks: list[Task] = field(default_factory=list)
     held: dict[tuple[str, str], _Held] = field(default_factory=dict)
     copies: list[Buffer] = field(default_factory=list)
-    layouts: dict[str, Layout] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
 
     def run(self, assignment: Mapping[str, Split]) -> Timeline:
         graph = self.problem.graph
-        self.layouts = input_layouts(self.problem)
-        for tensor, layout in self.layouts.items():
-            self._hold(tensor, layout, {device: (0.0, 0.0) for device, _ in layout})
+        self.places = input_places(self.problem)
+        for tensor, place in self.places.items():
+            self._hold(tensor, place, {device: (0.0, 0.0) for device, _ in place.parts})
         for node in graph.nodes:
             split = assignment[node.name]
             check_split(self.problem, node, split)
-            self._node(node, split, work_of(self.problem, node, split, self.layouts))
-            if node.output in graph.outputs:
-                self._deliver(node.output)
+            self._node(node, split, work_of(self.problem, node, split, self.places))
+        for tensor in graph.outputs:
+            self._deliver(tensor)
         home = [Buffer(t, d, h.size_bytes, h.start_s, h.last_use_s) for (t, d), h in self.held.items()]
         return Timeline(tuple(self.tasks), tuple(sorted((*home, *self.copies), key=lambda b: (b.start_s, b.tensor, b.device))))
 
-    def _hold(self, tensor: str, layout: Layout, times: Mapping[str, tuple[float, float]]) -> None:
+    def _hold(self, tensor: str, place: Place, times: Mapping[str, tuple[float, float]]) -> None:
         width = self.problem.graph.tensors[tensor].element_bytes
-        for device, region in layout:
+        for device, region in place.parts:
             start, ready = times[device]
             self.held[tensor, device] = _Held(region_size(region) * width, start, ready, ready)
 
     def _move(self, name: str, node: str, move: Move, ready_s: float) -> float:
-        """Place a transfer on its lanes, one task per lane; returns when it is done."""
-        start = max([ready_s, *(self.free.get(lane, 0.0) for lane in move.lanes)])
-        stop = start + move.seconds
+        """Place a transfer on its lanes, one task per lane, as early as what it moves is made; returns when it is done."""
+        start = max([ready_s - move.before_s, *(self.free.get(lane, 0.0) for lane in move.lanes)])
+        stop = start + move.before_s + move.seconds
         for lane in move.lanes:
             self.free[lane] = stop
             self.tasks.append(Task(name, lane, "transfer", node, start, stop, move.size_bytes))
@@ -98,21 +98,25 @@ class _Scheduler:
         times: dict[str, tuple[float, float]] = {}
         for i, piece in enumerate(split.pieces):
             got = arrived.get(i, [])
-            start, stop = self._compute(node, split, work, i, max([0.0, *(at for _, at in got)]))
+            start, stop = self._compute(node, split, work, i, got)
             times[piece.device] = (start, stop)
             self._use(node, piece.device, stop)
             names = " and ".join(dict.fromkeys(node.inputs))
-            self.copies += [Buffer(names, piece.device, m.size_bytes, at - m.seconds, stop) for m, at in got]
+            self.copies += [Buffer(names, piece.device, m.size_bytes, at - m.before_s - m.seconds, stop) for m, at in got]
         if work.reduce is not None and split.reducer is not None:
             times = {split.reducer: self._reduce(node, split, work, split.reducer, times)}
-        self.layouts[node.output] = output_layout(self.problem, node, split)
-        self._hold(node.output, self.layouts[node.output], times)
+        self.places[node.output] = output_place(self.problem, node, split)
+        self._hold(node.output, self.places[node.output], times)
 
-    def _compute(self, node: Node, split: Split, work: Work, i: int, arrived_s: float) -> tuple[float, float]:
+    def _compute(self, node: Node, split: Split, work: Work, i: int, got: list[tuple[Move, float]]) -> tuple[float, float]:
+        """Run a piece after its transfers: processors one piece at a time, a streaming device each in hardware of its own."""
         piece, cost = split.pieces[i], work.pieces[i]
-        begin = max(arrived_s, self._ready(node, piece.device), self.free.get(piece.device, 0.0))
-        stop = begin + work.compute_s(i)
-        start = begin
+        ready = max([0.0, self._ready(node, piece.device)])
+        if not self.problem.streams(piece.device):
+            ready = max(ready, self.free.get(piece.device, 0.0))
+        begin = max([ready, *(at for _, at in got)])
+        stop = work.done_s(i, max([ready, *(at - m.before_s - m.seconds + m.lead_s for m, at in got)]), begin)
+        start = stop - cost.alone_s if work.flowing[i] else begin
         if work.fused[i] and cost.fused_s < cost.alone_s:
             began = [self.held[t, piece.device].start_s for t in node.inputs if (t, piece.device) in self.held]
             first = max(began, default=begin)
@@ -142,8 +146,8 @@ class _Scheduler:
     def _deliver(self, tensor: str) -> None:
         """Bring a graph output home as soon as it is there; it stays until the end of its transfer."""
         host = self.problem.platform.host
-        for m in deliveries(self.problem, tensor, self.layouts[tensor]):
+        for m in deliveries(self.problem, tensor, self.places[tensor]):
             held = self.held[tensor, m.source]
             stop = self._move(f"{tensor}: {m.source} to {host}", tensor, m, held.ready_s)
             held.last_use_s = max(held.last_use_s, stop)
-            self.copies.append(Buffer(tensor, host, m.size_bytes, stop - m.seconds, stop))
+            self.copies.append(Buffer(tensor, host, m.size_bytes, stop - m.before_s - m.seconds, stop))
