@@ -43,17 +43,20 @@ def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> 
         return frame_by_frame(graph, inputs, lambda one: run_float(graph, one, keep))
     values: dict[str, Real] = {name: np.asarray(inputs[name], dtype=_working(graph.tensors[name])) for name in graph.inputs}
     for node in graph.nodes:
-        xs = [values[t] for t in node.inputs]
-        if isinstance(node.op, Opaque | Function):
-            values[node.output] = run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
-            continue
-        params = [c.array.astype(np.float64) for c in graph.params(node)]
-        divisor = node.op.divisor(tuple(x.shape for x in xs))
-        result = node.op.accumulate(xs, params)
-        result = result if isinstance(divisor, int) and divisor == 1 else result / divisor
-        clamp = node.op.bounds
-        values[node.output] = result if clamp is None else np.clip(result, clamp.lo, clamp.hi)
+        values[node.output] = run_float_node(graph, node, [values[t] for t in node.inputs])
     return values if keep else {name: values[name] for name in graph.outputs}
+
+
+def run_float_node(graph: Graph, node: Node, xs: Sequence[Array]) -> Array:
+    """One node of a float graph, in float64 where floats are computed."""
+    if isinstance(node.op, Opaque | Function):
+        return run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
+    params = [c.array.astype(np.float64) for c in graph.params(node)]
+    divisor = node.op.divisor(tuple(x.shape for x in xs))
+    result = node.op.accumulate(xs, params)
+    result = result if isinstance(divisor, int) and divisor == 1 else result / divisor
+    clamp = node.op.bounds
+    return result if clamp is None else np.clip(result, clamp.lo, clamp.hi)
 
 
 def _working(tensor: Tensor) -> np.dtype[np.generic]:
