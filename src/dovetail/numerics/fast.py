@@ -15,6 +15,7 @@ from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.kernels import run_stored_node
 from dovetail.numerics.observe import chunks, walk
 from dovetail.numerics.ranges import float32_exact, stored_ranges
+from dovetail.numerics.reference import own_frames
 
 Values = Callable[[Mapping[str, Array]], Iterator[tuple[str, Array]]]
 
@@ -44,15 +45,10 @@ def run_quantized(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int
     for rows, chunk in chunks(graph, inputs):
         for name, x in values(chunk):
             if name in parts:
-                parts[name].append(own_rows(x, rows))
+                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
         if done is not None:
             done(rows.stop)
     return {name: np.concatenate(found) for name, found in parts.items()}
-
-
-def own_rows(x: Array, rows: range) -> Array:
-    """The values of the chunk's own frames: a fixed batch may have been filled up with repeated ones."""
-    return x[:len(rows)] if x.ndim and len(x) > len(rows) else np.atleast_1d(x)
 
 
 def _stored(graph: Graph, name: str, x: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.ir import Array, Conv, Gemm, Graph, Node, Real
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.kernels import frames_at_once, weighted_sum
-from dovetail.numerics.reference import fixes_batch, run_float_node
+from dovetail.numerics.reference import batches, fixes_batch, own_frames, run_float_node
 
 Progress = Callable[[str, int, int], None]
 Compute = Callable[[Node, list[Array]], Array]
@@ -90,16 +90,11 @@ def _single(x: Array) -> Array:
 
 
 def chunks(graph: Graph, values: Mapping[str, Array]) -> Iterator[tuple[range, dict[str, Array]]]:
-    """Rows of the samples that fit into memory together; a fixed batch is filled up with its last row."""
-    count = len(next(iter(values.values())))
+    """Frames that fit into memory together, with their numbers; a fixed batch is filled up (`reference.batches`)."""
     if fixes_batch(graph):
-        lead = {name: graph.shape(name)[0] if graph.shape(name) else 1 for name in graph.inputs}
-        step = lead[graph.inputs[0]]
-        for start in range(0, count, step):
-            turn = start // step
-            rows = {n: np.minimum(np.arange(turn * b, (turn + 1) * b), len(values[n]) - 1) for n, b in lead.items()}
-            yield range(start, min(start + step, count)), {n: np.asarray(values[n])[rows[n]] for n in graph.inputs}
+        yield from batches(graph, values)
         return
+    count = len(next(iter(values.values())))
     step = frames_at_once(sum(t.size for t in graph.tensors.values()))
     for start in range(0, count, step):
         yield range(start, min(start + step, count)), {n: values[n][start:start + step] for n in graph.inputs}
@@ -147,10 +142,10 @@ def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, Can
             if name in read:
                 sums[name] = sums.get(name, 0.0) + x.mean(axis=0, dtype=np.float64) * len(rows)
             if name in outputs and own:
-                outputs[name].append(x if x.ndim == 0 or len(x) < len(rows) else x[own])
+                outputs[name].append(own_frames(x, own, len(chunk[graph.inputs[0]])))
         progress("scales", rows.stop, samples.count)
     return Rounding(errors, {name: total[None] / samples.count for name, total in sums.items()},
-                    {name: np.concatenate([np.atleast_1d(p) for p in parts]) for name, parts in outputs.items() if parts})
+                    {name: np.concatenate(parts) for name, parts in outputs.items() if parts})
 
 
 def divided(x: Array, factor: Real) -> Array:

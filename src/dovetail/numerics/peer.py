@@ -19,26 +19,21 @@ from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.oracle import session
+from dovetail.numerics.reference import batches, own_frames
 
 
 class _Reader:
     """Samples as ONNX Runtime asks for them, one batch after another."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        self.batches: Iterator[dict[str, Array]] = (chunk for _, chunk in batches(graph, values))
+        self.batches: Iterator[dict[str, Array]] = (_typed(graph, chunk) for _, chunk in batches(graph, values))
 
     def get_next(self) -> dict[str, Array] | None:
         return next(self.batches, None)
 
 
-def batches(graph: Graph, values: Mapping[str, Array]) -> Iterator[tuple[range, dict[str, Array]]]:
-    """The network's own batch at a time, filled up with the last frame; `range` names the frames that are not repeated."""
-    lead = {name: graph.shape(name)[0] for name in graph.inputs}
-    step, count = lead[graph.inputs[0]], len(values[graph.inputs[0]])
-    for turn, start in enumerate(range(0, count, step)):
-        rows = {n: np.minimum(np.arange(turn * b, (turn + 1) * b), len(values[n]) - 1) for n, b in lead.items()}
-        chunk = {n: np.asarray(values[n])[rows[n]].astype(graph.tensors[n].dtype) for n in lead}
-        yield range(start, min(start + step, count)), chunk
+def _typed(graph: Graph, chunk: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: x.astype(graph.tensors[name].dtype) for name, x in chunk.items()}
 
 
 def static_int8(graph: Graph, samples: Samples) -> bytes:
@@ -78,8 +73,8 @@ def run_peer(content: bytes, graph: Graph, inputs: Mapping[str, Array],
     runner = session(content)
     parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
     for rows, chunk in batches(graph, inputs):
-        for name, x in zip(graph.outputs, runner.run(list(graph.outputs), chunk), strict=True):
-            parts[name].append(np.atleast_1d(x)[:len(rows)])
+        for name, x in zip(graph.outputs, runner.run(list(graph.outputs), _typed(graph, chunk)), strict=True):
+            parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
         if done is not None:
             done(rows.stop)
     return {name: np.concatenate(found) for name, found in parts.items()}

@@ -16,10 +16,11 @@ import numpy as np
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
 from dovetail.numerics.calibration import Samples
-from dovetail.numerics.fast import own_rows, quantized_values, run_quantized
+from dovetail.numerics.fast import quantized_values, run_quantized
 from dovetail.numerics.noise import outputs_snr_db, powers, snr_db
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.peer import run_peer, static_int8
+from dovetail.numerics.reference import own_frames
 
 Progress = Callable[[str, int, int], None]
 UNDEFINED = "top-1 agreement is not defined: the network has no single output of class scores"
@@ -61,7 +62,7 @@ def run_single(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], 
     for rows, chunk in chunks(graph, inputs):
         for name, x in float_values(graph, chunk):
             if name in parts:
-                parts[name].append(own_rows(x, rows))
+                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
         if done is not None:
             done(rows.stop)
     return {name: np.concatenate(found) for name, found in parts.items()}
@@ -73,7 +74,7 @@ def layer_noise(source: Graph, graph: Graph, samples: Samples, progress: Progres
     for rows, chunk in chunks(graph, samples.values):
         for (name, real), (_, found) in zip(float_values(source, chunk), integer(chunk), strict=True):
             if graph.tensors[name].scheme is not None:
-                signal, noise = powers(own_rows(real, rows), own_rows(found, rows))
+                signal, noise = powers(*(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])) for x in (real, found)))
                 before = sums.get(name, (0.0, 0.0))
                 sums[name] = (before[0] + signal, before[1] + noise)
         progress("compare", rows.stop, samples.count)
