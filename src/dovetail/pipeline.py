@@ -23,7 +23,8 @@ from dovetail.ir.onnx_read import Imported, read_onnx
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
-from dovetail.numerics.quantize import quantize_graph
+from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.tables import tabulate
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
@@ -52,6 +53,8 @@ class Numbers:
     """A quantized graph with the samples that decided it."""
 
     graph: Graph
+    source: Graph
+    """The float graph whose tensors the integers stand for: the imported one, its channels perhaps equalised."""
     samples: Samples
     imported: Imported
     warnings: tuple[str, ...]
@@ -73,24 +76,30 @@ class Options:
 
 
 def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
-                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent) -> Numbers:
+                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
+                   equalise: Equalise = Equalise.AUTO) -> Numbers:
     """Import a model and quantize it where it is still float; a QDQ model keeps its numbers."""
     imported = read_onnx(model, shapes)
-    graph = tabulate(imported.graph)
+    graph = source = tabulate(imported.graph)
     samples = load_samples(calibration, graph) if calibration else synthetic(graph)
     warnings = list(imported.notes)
     if not graph.quantized:
         if samples.note:
             warnings.append(samples.note)
-        graph = quantize_graph(graph, samples, bits, lambda stage, done, total: progress(f"calibrate {stage}", done, total))
-    return Numbers(graph, samples, imported, tuple(warnings))
+        found = quantize_network(graph, samples, bits, lambda stage, done, total: progress(f"calibrate {stage}", done, total),
+                                 equalise)
+        graph, source = found.graph, found.source
+        if found.note:
+            warnings.append(found.note)
+    return Numbers(graph, source, samples, imported, tuple(warnings))
 
 
 def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
-                  shapes: Mapping[str, Shape] | None = None, progress: Progress = silent) -> tuple[Graph, tuple[str, ...]]:
+                  shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
+                  equalise: Equalise = Equalise.AUTO) -> tuple[Graph, tuple[str, ...]]:
     """The graph a plan alone needs, with notes: without calibration a float model is planned as the int8 it will become."""
     if calibration is not None:
-        numbers = decide_numbers(model, calibration, bits, shapes, progress)
+        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
         return numbers.graph, numbers.warnings
     imported = read_onnx(model, shapes)
     return tabulate(imported.graph), imported.notes
@@ -113,14 +122,14 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
-            progress: Progress = silent) -> Build:
+            progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
     `assignment` pins nodes to splits of your own. `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
     board = load_platform(platform) if isinstance(platform, str) else platform
-    numbers = decide_numbers(model, calibration, bits, shapes, progress)
+    numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
         assignment = {n.name: whole_on(board.host) for n in numbers.graph.nodes}
     progress("plan", 0, 1)
@@ -274,23 +283,20 @@ def _commands(build: Build) -> Sequence[str]:
 
 def evaluate_model(model: str | Path, data: str | Path, calibration: str | Path | None = None, bits: int = 8,
                    build: Build | None = None, shapes: Mapping[str, Shape] | None = None,
-                   progress: Progress = silent) -> dict[str, Any]:
-    """Accuracy on labelled data: float (None for a model that is quantized already), integers, and a build's devices."""
-    numbers = decide_numbers(model, calibration, bits, shapes, progress)
+                   progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> dict[str, Any]:
+    """Accuracy on labelled data, agreement with the float network and output noise: integers, ONNX Runtime's int8, a build.
+
+    None where there is nothing to compare: no float network in a model that came quantized, no classes among the outputs.
+    """
+    numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     graph = numbers.graph if build is None else build.graph
-    images, labels = accuracy.load_labelled(data, graph)
-    source = numbers.imported.graph
-    integers = accuracy.integer_scores(graph, images, progress)
+    inputs, labels = accuracy.load_data(data, graph)
     calibrated = numbers.samples.source if build is None else build.manifest["quantization"]["calibration"]
-    found: dict[str, Any] = {
-        "images": len(labels), "calibration": calibrated,
-        "float": None if source.quantized else accuracy.right(accuracy.float_scores(source, images, progress), labels),
-        "int8": accuracy.right(integers, labels), "build": None, "build_equals_int8": None,
-    }
+    outputs, missing = accuracy.outputs(numbers.imported.graph, graph, numbers.samples, inputs, progress)
     if build is not None:
-        scores = accuracy.build_scores(build, images, progress)
-        found |= {"build": accuracy.right(scores, labels), "build_equals_int8": bool(np.array_equal(scores, integers))}
-    return found
+        outputs["build"] = accuracy.build_outputs(build, inputs, progress)
+    return {"images": len(next(iter(inputs.values()))), "calibration": calibrated,
+            **accuracy.judged(graph, outputs, labels), "peer_note": missing}
 
 
 def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:

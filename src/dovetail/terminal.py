@@ -130,15 +130,41 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
 
 
-def accuracy_line(found: Mapping[str, Any]) -> str:
-    """Fractions of right answers, and whether the build computes what the reference computes."""
-    parts = [f"{name} {found[key]:.4f}" for name, key in (("float", "float"), ("integers", "int8"), ("build", "build"))
-             if found[key] is not None]
-    line = f"accuracy on {found['images']:,} images: {', '.join(parts)} (calibration: {found['calibration']})"
-    if found["build_equals_int8"] is None:
-        return line
-    verb = "equals the integer reference on every output bit" if found["build_equals_int8"] else "DIFFERS from the reference"
-    return f"{line}\nthe build {verb}"
+WAYS = {"float": "float", "int8": "integers", "onnxruntime_int8": "ONNX Runtime int8", "build": "build"}
+
+
+def accuracy_table(found: Mapping[str, Any]) -> str:
+    """Right answers, agreement with float and output noise of everybody who computed, and whether the build is exact."""
+    def cell(values: Mapping[str, float | None] | None, way: str, form: str) -> str:
+        value = (values or {}).get(way)
+        return "" if value is None else format(value, form)
+
+    ways = [w for w in WAYS if w == "int8" or found.get(w) is not None or w in found["snr_db"]]
+    rows = [[WAYS[w], cell(found, w, ".4f"), cell(found["agreement"], w, ".4f"), cell(found["snr_db"], w, ".1f")] for w in ways]
+    lines = [f"{found['images']:,} images, calibration: {found['calibration']}",
+             table(["computed by", "right", "agrees with float", "output SNR dB"], rows, right=(1, 2, 3)),
+             *(note for note in (found["agreement_note"], found["peer_note"]) if note)]
+    if found["build_equals_int8"] is not None:
+        verb = "equals the integer reference on every output bit" if found["build_equals_int8"] else "DIFFERS from the reference"
+        lines.append(f"the build {verb}")
+    return "\n".join(lines)
+
+
+WORST_LAYERS = 20
+
+
+def quality_table(found: Mapping[str, Any]) -> str:
+    """The noisiest tensors first, then the outputs beside ONNX Runtime's int8."""
+    rows = [[x["tensor"], x["operator"], "exact" if x["snr_db"] is None else f"{x['snr_db']:.1f}", x["scheme"]]
+            for x in found["layers"][:WORST_LAYERS]]
+    lines = [table(["tensor", "operator", "SNR dB", "scheme"], rows, right=(2,))]
+    if len(found["layers"]) > WORST_LAYERS:
+        lines.append(f"and {len(found['layers']) - WORST_LAYERS} tensors with less noise; --json - lists all")
+    lines += ["", f"outputs on {found['samples']} samples ({found['calibration']})"]
+    for way, ratio in found["snr_db"].items():
+        agreed = "" if found["agreement"] is None else f", top-1 as float on {found['agreement'][way]:.4f}"
+        lines.append(f"  {WAYS[way]:<18} {'exact' if ratio is None else f'{ratio:.1f} dB'}{agreed}")
+    return "\n".join([*lines, *(note for note in (found["agreement_note"], found["peer_note"]) if note)])
 
 
 def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:

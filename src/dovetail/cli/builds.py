@@ -9,6 +9,7 @@ from pathlib import Path
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
+from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
@@ -51,7 +52,8 @@ def _compile(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         build = pipeline.compile(options.model, options.platform, options.output, options=planning(options),
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
-                                 frames=options.frames, verify=not options.no_verify, progress=progress)
+                                 frames=options.frames, verify=not options.no_verify, progress=progress,
+                                 equalise=Equalise(options.equalise))
     warn(build.manifest["warnings"])
     print(terminal.plan_table(build.graph, build.plan))
     print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "

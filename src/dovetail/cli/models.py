@@ -8,6 +8,7 @@ from pathlib import Path
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
+from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
@@ -32,7 +33,10 @@ def add_commands(commands: Commands) -> None:
                             "dovetail quantize model.onnx --bits 8 --calibration images.npz -o int8.onnx")
     add_model(quantize)
     add_numbers(quantize)
-    quantize.add_argument("-o", "--output", type=Path, required=True, help="the QDQ model to write")
+    quantize.add_argument("-o", "--output", type=Path, help="the QDQ model to write")
+    quantize.add_argument("--report", action="store_true",
+                          help="the noise integers add to every tensor, and the answers beside ONNX Runtime's static int8")
+    add_json(quantize)
 
     evaluate = commands.add("evaluate", _evaluate, "accuracy on labelled data: float model, its integers, and a build's devices",
                             "dovetail evaluate model.onnx --data test.npz --calibration train.npz --build build/model")
@@ -70,15 +74,30 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _quantize(options: argparse.Namespace) -> int:
-    from dovetail import pipeline
+    from dovetail import pipeline, terminal
     from dovetail.files import replace_bytes
     from dovetail.ir.onnx_write import to_onnx
+    from dovetail.numerics import quality
+    if options.output is None and not options.report:
+        raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
+    if options.json is not None and not options.report:
+        raise UsageError("quantize: --json holds the report; add --report")
     with progress_bar() as progress:
-        numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress)
+        numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
+                                          Equalise(options.equalise))
+        if options.report and numbers.imported.graph.quantized:
+            raise UsageError(f"{options.model}: came quantized, so there is no float network to compare with; "
+                             "give the float model for --report")
+        found = quality.report(numbers.imported.graph, numbers.source, numbers.graph, numbers.samples, progress) \
+            if options.report else None
     warn(numbers.warnings)
-    replace_bytes(options.output, to_onnx(numbers.graph))
-    print(f"{options.output}: {options.bits}-bit QDQ model, "
-          f"scales from {numbers.samples.count} samples ({numbers.samples.source})")
+    if options.output is not None:
+        replace_bytes(options.output, to_onnx(numbers.graph))
+    if found is not None:
+        emit(options.json, found, lambda: terminal.quality_table(found))
+    if options.output is not None and options.json != "-":
+        print(f"{options.output}: {options.bits}-bit QDQ model, "
+              f"scales from {numbers.samples.count} samples ({numbers.samples.source})")
     return 0
 
 
@@ -88,6 +107,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     build = None if options.build is None else load_build(options.build)
     with progress_bar() as progress:
         found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
-                                        shapes(options), progress)
-    emit(options.json, found, lambda: terminal.accuracy_line(found))
+                                        shapes(options), progress, Equalise(options.equalise))
+    emit(options.json, found, lambda: terminal.accuracy_table(found))
     return 1 if found["build_equals_int8"] is False else 0

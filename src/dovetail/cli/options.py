@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.errors import UsageError
+from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.solve import SOLVERS
 
@@ -59,6 +60,8 @@ def add_numbers(sub: argparse.ArgumentParser) -> None:
     """How the model's integers are chosen."""
     sub.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
     sub.add_argument("--bits", type=int, default=8, help="2 to 8 (default: %(default)s)")
+    sub.add_argument("--equalise", choices=[e.value for e in Equalise], default=Equalise.AUTO.value,
+                     help="scale channels towards each other first: where it helps, always, never (default: %(default)s)")
 
 
 def add_json(sub: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import InfeasibleError
+from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
@@ -47,7 +48,8 @@ def _plan(options: argparse.Namespace) -> int:
     from dovetail.platform.load import load_platform
     board = load_platform(options.platform)
     with progress_bar() as progress:
-        graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress)
+        graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
+                                               Equalise(options.equalise))
         progress("plan", 0, 1)
         try:
             plan, _ = pipeline.make_plan(graph, board, planning(options))

@@ -18,13 +18,14 @@ from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import Boundary, to_onnx
 
 
-def session(content: bytes, threads: int = 1) -> Any:
-    """A deterministic ONNX Runtime session on the CPU."""
+def session(content: bytes, threads: int = 1, arena: bool = True) -> Any:
+    """A deterministic ONNX Runtime session on the CPU; without `arena` it gives memory back after each run."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.enable_cpu_mem_arena = arena
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own family, rooted in Exception only

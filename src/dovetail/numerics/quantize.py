@@ -5,23 +5,32 @@ Decides every number of the integer graph, before and independently of any parti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, inf, log2
 
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Add, Array, Concat, Constant, Conv, Function, Gemm, Graph, MaxPool, Movement, Node, Opaque, Real, Scheme
+from dovetail.numerics import observe
 from dovetail.numerics.calibration import Samples
-from dovetail.numerics.reference import run_float
+from dovetail.numerics.equalize import Equalise, Equalised
+from dovetail.numerics.equalize import equalise as equalised
+from dovetail.numerics.fast import run_quantized
+from dovetail.numerics.kernels import weighted_sum
+from dovetail.numerics.noise import decibels, outputs_snr_db
+from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
 
 CANDIDATES = 4
 """Exponents tried per tensor: the one that covers the largest value, and three finer ones that saturate."""
 MAX_ADD_GAP = 15
 """Largest difference of exponents an addition aligns (docs/numerics.md)."""
-CHUNK_ELEMENTS = 1 << 24
+KEPT_SAMPLES = 32
+"""Samples, evenly spread, on which equalisation is judged."""
+BLOCK_ELEMENTS = 1 << 22
+"""Weights looked at together; the largest matrices have a hundred million."""
 LARGEST_BIAS = float(1 << 22)
 """A bias finer than this many steps says nothing: the weights beside it are far below one step of the output."""
 LARGEST = 2.0**40
@@ -40,63 +49,101 @@ class _Statistics:
     """Sum of squared rounding and saturation errors by exponent."""
 
 
-def quantize_graph(graph: Graph, samples: Samples, bits: int = 8, progress: Progress | None = None) -> Graph:
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """An integer graph, the float graph it was made from, and how close its outputs come to it."""
+
+    graph: Graph
+    source: Graph
+    """The float graph after equalisation, where that was kept."""
+    snr_db: float | None
+    """Of the outputs on calibration samples; None where there was nothing to choose."""
+    note: str
+
+
+def quantize_graph(graph: Graph, samples: Samples, bits: int = 8, progress: Progress | None = None,
+                   equalise: Equalise = Equalise.AUTO) -> Graph:
     """The integer graph of a float graph: schemes on every tensor, integer weights and biases."""
+    return quantize_network(graph, samples, bits, progress, equalise).graph
+
+
+def quantize_network(graph: Graph, samples: Samples, bits: int = 8, progress: Progress | None = None,
+                     equalise: Equalise = Equalise.AUTO) -> Quantized:
+    """`quantize_graph` with what it decided on the way."""
     if not 2 <= bits <= 8:
         raise UnsupportedError(f"quantize: {bits} bits; 2 to 8 are supported")
     if graph.quantized:
-        return graph
-    statistics = _observe(graph, samples, bits, progress or (lambda stage, done, total: None))
+        return Quantized(graph, graph, None, "")
+    progress = progress or (lambda stage, done, total: None)
+    seen = observe.ranges(graph, samples, integer_tensors(graph), progress)
+    _check_magnitudes(seen)
+    plain = Equalised(graph, {})
+    scaled = None if equalise is Equalise.OFF else equalised(
+        graph, {name: x.channels for name, x in seen.items()}, {name: x.lo < 0 for name, x in seen.items()}, bits)
+    variants = [v for v in (plain if equalise is not Equalise.ON or scaled is None else None, scaled) if v is not None]
+    kept = _kept_rows(graph, samples.count) if len(variants) > 1 else []
+    found = observe.rounding(graph, samples, [_candidates(v, seen, bits) for v in variants], kept, progress)
+    results = []
+    for number, (variant, errors) in enumerate(zip(variants, found.errors, strict=True)):
+        statistics = {name: _Statistics(x.lo, x.hi, errors[name]) for name, x in seen.items()}
+        integers = _integers(variant, statistics, found.means, bits)
+        ratio = None
+        if kept:
+            progress("equalisation", number, len(variants))
+            outputs = run_quantized(integers, {n: x[kept] for n, x in samples.values.items()})
+            ratio = outputs_snr_db(found.outputs, outputs)
+        results.append(Quantized(integers, variant.graph, ratio, ""))
+    return _better(results, scaled)
+
+
+def _better(results: Sequence[Quantized], scaled: Equalised | None) -> Quantized:
+    best = max(results, key=lambda r: -inf if r.snr_db is None else r.snr_db)
+    if len(results) < 2 or scaled is None:
+        return best
+    plain, other = (r.snr_db for r in results)
+    what = f"equalising the channels of {len(scaled.factors)} tensors changes the outputs' signal-to-noise ratio from " \
+           f"{decibels(plain)} to {decibels(other)} on the calibration samples"
+    return replace(best, note=f"{what}: {'kept' if best is results[1] else 'left out'}")
+
+
+def _check_magnitudes(seen: Mapping[str, observe.Extremes]) -> None:
+    for name, x in seen.items():
+        if not x.magnitude < LARGEST:
+            raise ModelError(f"tensor {name}: reaches {x.magnitude:g} on the calibration samples; values must stay "
+                             f"below {LARGEST:g}, normalise the inputs or check the weights")
+
+
+def _candidates(variant: Equalised, seen: Mapping[str, observe.Extremes], bits: int) -> dict[str, observe.Candidates]:
+    found = {}
+    for name, x in seen.items():
+        factor = variant.factors.get(name)
+        magnitude = x.magnitude if factor is None else float((x.channels / factor).max())
+        first = covering_exponent(magnitude * (1 - 1e-6), bits, x.lo < 0)  # an equalised bound is on the grid but for rounding
+        scheme = Scheme(bits, x.lo < 0, (first,))
+        found[name] = observe.Candidates(tuple(range(first, first - CANDIDATES, -1)), scheme.lo, scheme.hi, factor)
+    return found
+
+
+def _kept_rows(graph: Graph, count: int) -> list[int]:
+    """The samples on which equalisation is judged; few where foreign nodes take them one by one."""
+    most = KEPT_SAMPLES // 8 if fixes_batch(graph) else KEPT_SAMPLES
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(count, most))})
+
+
+def _integers(variant: Equalised, statistics: Mapping[str, _Statistics], means: Mapping[str, Real], bits: int) -> Graph:
+    """Schemes, integer weights and corrected biases of one variant; `means` are what its weighted sums read on average."""
+    graph = variant.graph
     schemes = _activation_schemes(graph, statistics, bits)
     constants: dict[str, Constant] = {}
-    means = _weight_error_means(graph, samples, bits)
     for node in graph.nodes:
         if isinstance(node.op, Conv | Gemm):
-            constants |= _integer_params(graph, node, schemes[node.inputs[0]], bits, means[node.name])
+            name = node.inputs[0]
+            mean = means[name] if name not in variant.factors else observe.divided(means[name], variant.factors[name])
+            constants |= _integer_params(graph, node, schemes[name], bits, mean)
         else:
             constants |= {name: graph.constants[name] for name in node.params}
     tensors = {name: replace(t, scheme=schemes.get(name)) for name, t in graph.tensors.items()}
     return tabulate(replace(graph, tensors=tensors, constants=constants))
-
-
-def _chunks(graph: Graph, samples: Samples) -> Iterator[dict[str, Array]]:
-    per_sample = sum(t.size for t in graph.tensors.values())
-    step = max(1, CHUNK_ELEMENTS // per_sample)
-    for start in range(0, samples.count, step):
-        yield {name: x[start:start + step] for name, x in samples.values.items()}
-
-
-def _observe(graph: Graph, samples: Samples, bits: int, progress: Progress) -> dict[str, _Statistics]:
-    """Two passes over the samples: ranges first, then the error of each candidate exponent."""
-    chosen = integer_tensors(graph)
-    lo = dict.fromkeys(chosen, np.inf)
-    hi = dict.fromkeys(chosen, -np.inf)
-    done = 0
-    for chunk in _chunks(graph, samples):
-        for name, x in _kept(graph, chunk, chosen):
-            lo[name], hi[name] = min(lo[name], float(x.min())), max(hi[name], float(x.max()))
-        done += len(next(iter(chunk.values())))
-        progress("ranges", done, samples.count)
-    errors: dict[str, dict[int, float]] = {}
-    for name in chosen:
-        if not max(-lo[name], hi[name]) < LARGEST:
-            raise ModelError(f"tensor {name}: reaches {max(-lo[name], hi[name]):g} on the calibration samples; values must stay "
-                             f"below {LARGEST:g}, normalise the inputs or check the weights")
-        first = covering_exponent(max(-lo[name], hi[name]), bits, lo[name] < 0)
-        errors[name] = dict.fromkeys(range(first, first - CANDIDATES, -1), 0.0)
-    done = 0
-    for chunk in _chunks(graph, samples):
-        for name, x in _kept(graph, chunk, chosen):
-            signed = lo[name] < 0
-            for exponent in errors[name]:
-                errors[name][exponent] += _squared_error(x, Scheme(bits, signed, (exponent,)))
-        done += len(next(iter(chunk.values())))
-        progress("scales", done, samples.count)
-    return {name: _Statistics(lo[name], hi[name], errors[name]) for name in chosen}
-
-
-def _kept(graph: Graph, chunk: Mapping[str, Array], chosen: frozenset[str]) -> Iterator[tuple[str, Real]]:
-    return ((name, x) for name, x in run_float(graph, chunk, keep=True).items() if name in chosen)
 
 
 def integer_tensors(graph: Graph) -> frozenset[str]:
@@ -121,12 +168,6 @@ def covering_exponent(magnitude: float, bits: int, signed: bool) -> int:
         return -bits
     exponent = ceil(log2(magnitude / ((1 << (bits - 1 if signed else bits)) - 1)))
     return max(-60, min(60, exponent))
-
-
-def _squared_error(x: Real, scheme: Scheme) -> float:
-    scale = 2.0**scheme.exponent
-    stored = np.clip(np.rint(x / scale), scheme.lo, scheme.hi)
-    return float(np.square(stored * scale - x).sum())
 
 
 def _best(statistics: _Statistics, bits: int) -> Scheme:
@@ -165,69 +206,67 @@ def _limit_gap(added: Sequence[str], schemes: dict[str, Scheme]) -> None:
             schemes[name] = replace(schemes[name], exponents=(coarsest - MAX_ADD_GAP,))
 
 
-def quantize_weight(weight: Real, bits: int) -> tuple[Real, tuple[int, ...]]:
-    """Integers and exponents per output channel, each exponent the one of least squared error."""
-    flat = weight.reshape(weight.shape[0], -1)
-    magnitude = np.abs(flat).max(axis=1)
+def quantize_weight(weight: Array, bits: int) -> tuple[Array, tuple[int, ...]]:
+    """Integers (as float32) and exponents per output channel, each exponent the one of least squared error."""
+    flat = np.asarray(weight, dtype=np.float32).reshape(weight.shape[0], -1)
     limit = (1 << (bits - 1)) - 1
-    safe = np.where(magnitude > 0, magnitude, 1.0)
-    first = np.clip(np.ceil(np.log2(safe / limit)), -60, 60).astype(np.int64)
-    best, chosen = np.full(len(flat), np.inf), first.copy()
-    for step in range(CANDIDATES):
-        scale = np.ldexp(1.0, (first - step).astype(np.int32))[:, None]
-        error = np.square(np.clip(np.rint(flat / scale), -limit - 1, limit) * scale - flat).sum(axis=1)
-        better = error < best
-        best, chosen = np.where(better, error, best), np.where(better, first - step, chosen)
-    scale = np.ldexp(1.0, chosen.astype(np.int32)).reshape(-1, *[1] * (weight.ndim - 1))
-    return np.clip(np.rint(weight / scale), -limit - 1, limit), tuple(int(e) for e in chosen)
+    integers, exponents = np.empty_like(flat), np.empty(len(flat), dtype=np.int64)
+    step = max(1, BLOCK_ELEMENTS // flat.shape[1])
+    for start in range(0, len(flat), step):
+        block = flat[start:start + step]
+        magnitude = np.abs(block).max(axis=1).astype(np.float64)
+        safe = np.where(magnitude > 0, magnitude, 1.0)
+        first = np.clip(np.ceil(np.log2(safe / limit)), -60, 60).astype(np.int64)
+        best, chosen = np.full(len(block), np.inf), first.copy()
+        for finer in range(CANDIDATES):
+            error = np.square(_rounded(block, first - finer, limit) * _steps(first - finer) - block).sum(axis=1, dtype=np.float64)
+            better = error < best
+            best, chosen = np.where(better, error, best), np.where(better, first - finer, chosen)
+        integers[start:start + step], exponents[start:start + step] = _rounded(block, chosen, limit), chosen
+    return integers.reshape(weight.shape), tuple(int(e) for e in exponents)
 
 
-def _weight_error_means(graph: Graph, samples: Samples, bits: int) -> dict[str, Real]:
-    """Mean output shift per channel that weight rounding causes, for bias correction."""
-    residual: dict[str, Real] = {}
-    for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm):
-            weight = graph.constants[node.params[0]].array.astype(np.float64)
-            integers, exponents = quantize_weight(weight, bits)
-            scale = np.ldexp(1.0, np.asarray(exponents, dtype=np.int32)).reshape(-1, *[1] * (weight.ndim - 1))
-            residual[node.name] = weight - integers * scale
-    sums = {name: np.zeros(len(r)) for name, r in residual.items()}
-    counts = dict.fromkeys(residual, 0)
-    for chunk in _chunks(graph, samples):
-        values = run_float(graph, chunk, keep=True)
-        for node in graph.nodes:
-            if node.name in residual:
-                zero = np.zeros(len(residual[node.name]))
-                shift = node.op.accumulate([values[node.inputs[0]]], [residual[node.name], zero])
-                axes = tuple(d for d in range(shift.ndim) if d != 1)
-                sums[node.name] += shift.sum(axis=axes)
-                counts[node.name] += shift.size // shift.shape[1]
-    return {name: sums[name] / counts[name] for name in residual}
+def _steps(exponents: Array) -> Array:
+    return np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
 
 
-def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, correction: Real) -> dict[str, Constant]:
+def _rounded(rows: Array, exponents: Array, limit: int) -> Array:
+    """Rows to integers of their exponents; dividing float32 by a power of two is exact."""
+    return np.clip(np.rint(rows / _steps(exponents)), -limit - 1, limit)
+
+
+def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, mean: Real) -> dict[str, Constant]:
     """Integer weight and bias of a Conv or Gemm; weight exponents rise where an int32 accumulator would overflow.
 
-    They also rise where tiny weights would make the bias needlessly fine, beyond what float32 adds exactly.
+    They also rise where tiny weights would make the bias needlessly fine, beyond what float32 adds exactly. The bias takes
+    up the mean shift that weight rounding causes on inputs of which `mean` is the mean frame.
     """
     weight_name, bias_name = node.params
-    weight = graph.constants[weight_name].array.astype(np.float64)
-    bias = graph.constants[bias_name].array.astype(np.float64) + correction
+    weight = np.asarray(graph.constants[weight_name].array, dtype=np.float32)
     integers, found = quantize_weight(weight, bits)
     exponents = np.asarray(found, dtype=np.int64)
+    flat, sums = weight.reshape(len(weight), -1), integers.reshape(len(weight), -1)
+    bias = graph.constants[bias_name].array.astype(np.float64) + _mean_shift(node, mean, weight, integers, exponents)
     limit = float((1 << 31) - 1)
     while True:
         unit = np.ldexp(1.0, (source.exponent + exponents).astype(np.int32))
-        total = np.abs(integers).reshape(len(integers), -1).sum(axis=1) * max(-source.lo, source.hi) + np.abs(bias / unit)
+        total = np.abs(sums).sum(axis=1, dtype=np.float64) * max(-source.lo, source.hi) + np.abs(bias / unit)
         over = (total > limit) | (np.abs(bias / unit) > LARGEST_BIAS)
         if not np.any(over):
             break
         exponents = exponents + over
-        scale = np.ldexp(1.0, exponents.astype(np.int32)).reshape(-1, *[1] * (weight.ndim - 1))
-        integers = np.clip(np.rint(weight / scale), -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        sums[over] = _rounded(flat[over], exponents[over], (1 << (bits - 1)) - 1)
     chosen = tuple(int(e) for e in exponents)
     return {
         weight_name: Constant(weight_name, integers.astype(np.int8), Scheme(bits, True, chosen, 0)),
         bias_name: Constant(bias_name, np.rint(bias / unit).astype(np.int32),
                             Scheme(32, True, tuple(source.exponent + e for e in chosen), 0)),
     }
+
+
+def _mean_shift(node: Node, mean: Real, weight: Array, integers: Array, exponents: Array) -> Real:
+    """What weight rounding takes from the mean of each output channel; means are linear, so the mean frame is enough."""
+    assert isinstance(node.op, Conv | Gemm)
+    residual = weight - integers * _steps(exponents).reshape(-1, *[1] * (weight.ndim - 1))
+    lost = weighted_sum(node.op, mean, residual)
+    return np.asarray(lost.mean(axis=tuple(d for d in range(lost.ndim) if d != 1), dtype=np.float64))

@@ -5,7 +5,7 @@ Whatever a device computes is compared with `run_integer`; nothing else defines 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,21 +15,34 @@ from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
 
-def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
-                   run: Callable[[Mapping[str, Array]], dict[str, Array]]) -> dict[str, Array]:
-    """Run a graph whose batch is fixed on one batch of frames after another, and put the results together.
+def batches(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[range, dict[str, Array]]]:
+    """The frames in batches of the graph's own size, with the numbers of those in each.
 
-    The last frame fills up a batch that the frames do not; what it leads to is dropped again.
+    The last frame fills up a batch that the frames do not; `own_frames` drops what it leads to.
     """
     lead = {name: graph.shape(name)[0] if graph.shape(name) else 1 for name in graph.inputs}
     batch, frames = lead[graph.inputs[0]], len(inputs[graph.inputs[0]])
-    count = -(-frames // batch)
-    parts = []
-    for i in range(count):
-        rows = {name: np.minimum(np.arange(i * n, (i + 1) * n), len(inputs[name]) - 1) for name, n in lead.items()}
-        parts.append(run({name: np.asarray(inputs[name])[rows[name]].reshape(graph.shape(name)) for name in lead}))
-    joined = {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]}
-    return {name: x[:len(x) * frames // (count * batch)] for name, x in joined.items()}
+    for turn, start in enumerate(range(0, frames, batch)):
+        rows = {name: np.minimum(np.arange(turn * n, (turn + 1) * n), len(inputs[name]) - 1) for name, n in lead.items()}
+        yield range(start, min(start + batch, frames)), {
+            name: np.asarray(inputs[name])[rows[name]].reshape(graph.shape(name)) for name in lead}
+
+
+def own_frames(x: Array, own: Sequence[int], frames: int) -> Array:
+    """Of values computed for `frames` frames, those of the frames numbered in `own`."""
+    apart = np.atleast_1d(x)
+    whole = apart.reshape(frames, len(apart) // frames, *apart.shape[1:]) if len(apart) % frames == 0 else apart[None]
+    return whole[list(own)].reshape(-1, *apart.shape[1:]) if len(whole) == frames else apart
+
+
+def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
+                   run: Callable[[Mapping[str, Array]], dict[str, Array]]) -> dict[str, Array]:
+    """Run a graph whose batch is fixed on one batch of frames after another, and put the results together."""
+    parts: dict[str, list[Array]] = {}
+    for rows, chunk in batches(graph, inputs):
+        for name, x in run(chunk).items():
+            parts.setdefault(name, []).append(own_frames(x, range(len(rows)), graph.shape(graph.inputs[0])[0]))
+    return {name: np.concatenate(found) for name, found in parts.items()}
 
 
 def fixes_batch(graph: Graph) -> bool:
@@ -43,17 +56,20 @@ def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> 
         return frame_by_frame(graph, inputs, lambda one: run_float(graph, one, keep))
     values: dict[str, Real] = {name: np.asarray(inputs[name], dtype=_working(graph.tensors[name])) for name in graph.inputs}
     for node in graph.nodes:
-        xs = [values[t] for t in node.inputs]
-        if isinstance(node.op, Opaque | Function):
-            values[node.output] = run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
-            continue
-        params = [c.array.astype(np.float64) for c in graph.params(node)]
-        divisor = node.op.divisor(tuple(x.shape for x in xs))
-        result = node.op.accumulate(xs, params)
-        result = result if isinstance(divisor, int) and divisor == 1 else result / divisor
-        clamp = node.op.bounds
-        values[node.output] = result if clamp is None else np.clip(result, clamp.lo, clamp.hi)
+        values[node.output] = run_float_node(graph, node, [values[t] for t in node.inputs])
     return values if keep else {name: values[name] for name in graph.outputs}
+
+
+def run_float_node(graph: Graph, node: Node, xs: Sequence[Array]) -> Array:
+    """One node of a float graph, in float64 where floats are computed."""
+    if isinstance(node.op, Opaque | Function):
+        return run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
+    params = [c.array.astype(np.float64) for c in graph.params(node)]
+    divisor = node.op.divisor(tuple(x.shape for x in xs))
+    result = node.op.accumulate(xs, params)
+    result = result if isinstance(divisor, int) and divisor == 1 else result / divisor
+    clamp = node.op.bounds
+    return result if clamp is None else np.clip(result, clamp.lo, clamp.hi)
 
 
 def _working(tensor: Tensor) -> np.dtype[np.generic]:

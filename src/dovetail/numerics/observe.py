@@ -1,0 +1,166 @@
+"""What calibration sees: a float network node by node on many samples, in bounded memory.
+
+Values are float32 and a tensor is forgotten after its last reader; sums over samples are float64. Two passes:
+`ranges` first, then `rounding` for the scales that the ranges suggest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.ir import Array, Conv, Gemm, Graph, Node, Real
+from dovetail.numerics.calibration import Samples
+from dovetail.numerics.kernels import frames_at_once, weighted_sum
+from dovetail.numerics.reference import batches, fixes_batch, own_frames, run_float_node
+
+Progress = Callable[[str, int, int], None]
+Compute = Callable[[Node, list[Array]], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The range of one tensor, and the largest magnitude of each channel (index of axis 1)."""
+
+    lo: float
+    hi: float
+    channels: Real
+
+    @property
+    def magnitude(self) -> float:
+        return max(-self.lo, self.hi)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Scales to try on one tensor; its channels are divided by `factor` first, where there is one."""
+
+    exponents: tuple[int, ...]
+    lo: int
+    hi: int
+    factor: Real | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Per variant the squared errors by tensor and exponent; mean frames; outputs of the kept samples."""
+
+    errors: tuple[dict[str, dict[int, float]], ...]
+    means: dict[str, Real] = field(default_factory=dict)
+    outputs: dict[str, Array] = field(default_factory=dict)
+
+
+def walk(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> Iterator[tuple[str, Array]]:
+    """Every tensor with its values, inputs first; `compute` gives a node's output from its inputs."""
+    readers = {t: len(graph.consumers(t)) for t in graph.tensors}
+    values: dict[str, Array] = {}
+    for name in graph.inputs:
+        values[name] = inputs[name]
+        yield name, inputs[name]
+    for node in graph.nodes:
+        result = compute(node, [values[t] for t in node.inputs])
+        for tensor in dict.fromkeys(node.inputs):
+            readers[tensor] -= 1
+            if not readers[tensor]:
+                del values[tensor]
+        if readers[node.output]:
+            values[node.output] = result
+        yield node.output, result
+
+
+def float_values(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """Every tensor of a float graph, in float32."""
+    def compute(node: Node, xs: list[Array]) -> Array:
+        if not isinstance(node.op, Conv | Gemm):
+            return _single(run_float_node(graph, node, xs))
+        weight, *bias = graph.params(node)
+        total = weighted_sum(node.op, xs[0], weight.array)
+        for constant in bias:
+            total += constant.array.reshape((1, -1) + (1,) * (total.ndim - 2)).astype(np.float32)
+        clamp = node.op.bounds
+        return total if clamp is None else np.clip(total, np.float32(clamp.lo), np.float32(clamp.hi), out=total)
+
+    return walk(graph, {name: _single(x) for name, x in inputs.items()}, compute)
+
+
+def _single(x: Array) -> Array:
+    return x.astype(np.float32, copy=False) if x.dtype.kind == "f" else x
+
+
+def chunks(graph: Graph, values: Mapping[str, Array]) -> Iterator[tuple[range, dict[str, Array]]]:
+    """Frames that fit into memory together, with their numbers; a fixed batch is filled up (`reference.batches`)."""
+    if fixes_batch(graph):
+        yield from batches(graph, values)
+        return
+    count = len(next(iter(values.values())))
+    step = frames_at_once(sum(t.size for t in graph.tensors.values()))
+    for start in range(0, count, step):
+        yield range(start, min(start + step, count)), {n: values[n][start:start + step] for n in graph.inputs}
+
+
+def ranges(graph: Graph, samples: Samples, chosen: frozenset[str], progress: Progress) -> dict[str, Extremes]:
+    """First pass: how far each tensor reaches."""
+    found: dict[str, Extremes] = {}
+    for rows, chunk in chunks(graph, samples.values):
+        for name, x in float_values(graph, chunk):
+            if name in chosen:
+                seen = _extremes(x)
+                found[name] = seen if name not in found else _wider(found[name], seen)
+        progress("ranges", rows.stop, samples.count)
+    return found
+
+
+def _extremes(x: Array) -> Extremes:
+    axes = tuple(d for d in range(x.ndim) if d != 1)
+    lo, hi = (np.atleast_1d(pick(x, axis=axes if x.ndim > 1 else None)).astype(np.float64) for pick in (np.min, np.max))
+    return Extremes(float(lo.min()), float(hi.max()), np.maximum(-lo, hi))
+
+
+def _wider(a: Extremes, b: Extremes) -> Extremes:
+    return Extremes(min(a.lo, b.lo), max(a.hi, b.hi), np.maximum(a.channels, b.channels))
+
+
+def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, Candidates]], kept: Sequence[int],
+             progress: Progress) -> Rounding:
+    """Second pass: what each scale would cost, for several variants of the same network at once.
+
+    It also gives the mean frame of every tensor that a weighted sum reads, and the outputs of the samples in `kept` (rows,
+    rising).
+    """
+    errors: tuple[dict[str, dict[int, float]], ...] = tuple({} for _ in variants)
+    read = {n.inputs[0] for n in graph.nodes if isinstance(n.op, Conv | Gemm)}
+    sums: dict[str, Real] = {}
+    outputs: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    for rows, chunk in chunks(graph, samples.values):
+        own = [row - rows.start for row in kept if row in rows]
+        for name, x in float_values(graph, chunk):
+            for variant, found in zip(variants, errors, strict=True):
+                if name in variant:
+                    _add_errors(found.setdefault(name, {}), x, variant[name])
+            if name in read:
+                sums[name] = sums.get(name, 0.0) + x.mean(axis=0, dtype=np.float64) * len(rows)
+            if name in outputs and own:
+                outputs[name].append(own_frames(x, own, len(chunk[graph.inputs[0]])))
+        progress("scales", rows.stop, samples.count)
+    return Rounding(errors, {name: total[None] / samples.count for name, total in sums.items()},
+                    {name: np.concatenate(parts) for name, parts in outputs.items() if parts})
+
+
+def divided(x: Array, factor: Real) -> Array:
+    """Each channel (index of axis 1) by its factor."""
+    return np.asarray(x / factor.reshape((1, -1) + (1,) * (x.ndim - 2)).astype(x.dtype))
+
+
+def _add_errors(found: dict[int, float], x: Array, candidates: Candidates) -> None:
+    values = x if candidates.factor is None else divided(x, candidates.factor)
+    for exponent in candidates.exponents:
+        scale = np.float32(2.0**exponent)
+        error = values / scale
+        np.rint(error, out=error)
+        np.clip(error, candidates.lo, candidates.hi, out=error)
+        error *= scale
+        error -= values
+        flat = error.reshape(-1)
+        found[exponent] = found.get(exponent, 0.0) + float(np.dot(flat, flat))

@@ -1,0 +1,125 @@
+"""How close integers come to the float network: the noise in every tensor, and the answers at the end.
+
+Signal-to-noise ratios compare the quantized graph, as real values, with the float graph on the same samples. Top-1
+agreement is the fraction of samples for which both give the same class the largest score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import ModelError
+from dovetail.ir import Array, Graph
+from dovetail.numerics.calibration import Samples
+from dovetail.numerics.fast import quantized_values, run_quantized
+from dovetail.numerics.noise import outputs_snr_db, powers, snr_db
+from dovetail.numerics.observe import chunks, float_values
+from dovetail.numerics.peer import run_peer, static_int8
+from dovetail.numerics.reference import own_frames
+
+Progress = Callable[[str, int, int], None]
+UNDEFINED = "top-1 agreement is not defined: the network has no single output of class scores"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNoise:
+    """One tensor of a quantized graph beside its float original."""
+
+    tensor: str
+    node: str
+    operator: str
+    snr_db: float
+    scheme: str
+
+
+def classes(graph: Graph) -> int | None:
+    """How many class scores the network gives; None where its outputs are something else."""
+    if len(graph.outputs) != 1:
+        return None
+    _, *shape = graph.shape(graph.outputs[0]) or (1,)
+    scores = [d for d in shape if d > 1]
+    return scores[0] if len(scores) == 1 and shape[0] == scores[0] else None
+
+
+def top_classes(scores: Array) -> Array:
+    """Index of the largest score per frame; the first of equals counts."""
+    return np.asarray(scores.reshape(len(scores), -1).argmax(axis=1))
+
+
+def agreement(a: Array, b: Array) -> float:
+    """Fraction of frames with the same top class."""
+    return float((top_classes(a) == top_classes(b)).mean())
+
+
+def run_single(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
+    """The outputs of a float graph in float32; `done` hears after how many frames."""
+    parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    for rows, chunk in chunks(graph, inputs):
+        for name, x in float_values(graph, chunk):
+            if name in parts:
+                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
+        if done is not None:
+            done(rows.stop)
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def layer_noise(source: Graph, graph: Graph, samples: Samples, progress: Progress) -> list[LayerNoise]:
+    """Every quantized tensor, in the network's order; `source` is the float graph the integers were made from."""
+    integer, sums = quantized_values(graph), dict[str, tuple[float, float]]()
+    for rows, chunk in chunks(graph, samples.values):
+        for (name, real), (_, found) in zip(float_values(source, chunk), integer(chunk), strict=True):
+            if graph.tensors[name].scheme is not None:
+                signal, noise = powers(*(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])) for x in (real, found)))
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + signal, before[1] + noise)
+        progress("compare", rows.stop, samples.count)
+    makers = {n.output: n for n in graph.nodes}
+    return [LayerNoise(name, makers[name].name if name in makers else "", makers[name].op.kind if name in makers else "input",
+                       snr_db(*pair), str(graph.tensors[name].scheme)) for name, pair in sums.items()]
+
+
+def compare(network: Graph, graph: Graph, samples: Samples, inputs: Mapping[str, Array],
+            progress: Progress) -> tuple[dict[str, dict[str, Array]], str]:
+    """Outputs of the float network, our integers and ONNX Runtime's int8, by name; and why the last is missing, if it is.
+
+    `samples` calibrate ONNX Runtime's quantizer, `inputs` are compared.
+    """
+    total = len(next(iter(inputs.values())))
+    found = {"float": run_single(network, inputs, lambda n: progress("float", n, total)),
+             "int8": run_quantized(graph, inputs, lambda n: progress("integers", n, total))}
+    try:
+        progress("ONNX Runtime's int8", 0, total)
+        peer = static_int8(network, samples)
+        found["onnxruntime_int8"] = run_peer(peer, network, inputs, lambda n: progress("ONNX Runtime's int8", n, total))
+    except ModelError as error:
+        return found, str(error)
+    return found, ""
+
+
+def answers(network: Graph, outputs: Mapping[str, Mapping[str, Array]]) -> dict[str, Any]:
+    """Output noise and agreement with the float network, as JSON; a ratio without noise is None."""
+    expected = outputs["float"]
+    scored = classes(network) is not None
+    rest = {name: x for name, x in outputs.items() if name != "float"}
+    return {"snr_db": {name: finite(outputs_snr_db(expected, x)) for name, x in rest.items()},
+            "agreement": {name: agreement(expected[network.outputs[0]], x[network.outputs[0]]) for name, x in rest.items()}
+            if scored else None,
+            "agreement_note": "" if scored else UNDEFINED}
+
+
+def finite(ratio: float | None) -> float | None:
+    return None if ratio is None or not isfinite(ratio) else ratio
+
+
+def report(network: Graph, source: Graph, graph: Graph, samples: Samples, progress: Progress) -> dict[str, Any]:
+    """What `dovetail quantize --report` knows, as JSON: layers worst first, then the outputs beside ONNX Runtime's int8."""
+    layers = sorted(layer_noise(source, graph, samples, progress), key=lambda x: x.snr_db)
+    outputs, missing = compare(network, graph, samples, samples.values, progress)
+    return {"samples": samples.count, "calibration": samples.source,
+            "layers": [asdict(x) | {"snr_db": finite(x.snr_db)} for x in layers],
+            **answers(network, outputs), "peer_note": missing}
