@@ -82,7 +82,7 @@ BAD = [
      "platform toy, device cpu, parameters, efficiency: key value is 50; allowed is 0.0001 to 1 (fraction of peak)"),
     (change("device.0.model", "tx2-cpy"),
      "platform toy, device cpu: key model is 'tx2-cpy' (did you mean tx2-cpu?); "
-     "allowed are roofline, dhm-cyclone10gx, dhm-ecp5, dhm-xcu, dhm-xcup, tx2-cpu, tx2-gpu"),
+     "allowed are roofline, calibrated, dhm-cyclone10gx, dhm-ecp5, dhm-xcu, dhm-xcup, tx2-cpu, tx2-gpu"),
     (change("device.0.busy_power_w", {"value": 0.5, "source": "assumed"}),
      "platform toy, device cpu: key busy_power_w is 0.5 W, below idle_power_w 1 W; busy must be at least idle"),
     (change("device.1.name", "cpu"), "platform toy: two devices named cpu; names must differ"),
@@ -93,7 +93,7 @@ BAD = [
     (change("device.1.model", "roofline"),
      "platform toy, device fpga: key model is 'roofline'; an fpga of family ecp5 takes dhm-ecp5"),
     (change("device.0.model", "dhm-ecp5"),
-     "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; a cpu takes one of roofline, tx2-cpu, tx2-gpu"),
+     "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; a cpu takes one of roofline, calibrated, tx2-cpu, tx2-gpu"),
     (change("device.0.family", "ecp5"), "platform toy, device cpu: key family is 'ecp5'; only an fpga has one, this is a cpu"),
     (change("device.0.resources", {"lut4": {"value": 1, "source": "assumed"}}),
      "platform toy, device cpu, resources: unknown key lut4; no key is possible here"),

@@ -1,21 +1,76 @@
-"""Commands on device models: how good they are."""
+"""Commands on device models: measure a device, and how good the models are."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_json
-from dovetail.cli.output import emit
+from dovetail.cli.output import emit, progress_bar
+from dovetail.errors import UsageError
+
+if TYPE_CHECKING:
+    from dovetail.measure.records import Record
 
 
 def add_commands(commands: Commands) -> None:
-    """`validate-models`."""
+    """`calibrate`, `validate-models`."""
+    calibrate = commands.add("calibrate", _calibrate, "measure this machine's CPU or GPU, or fit a table, into a board",
+                             "dovetail calibrate --device cpu -o my-board.toml && dovetail plan model.onnx -p ./my-board.toml")
+    calibrate.add_argument("--device", choices=["cpu", "gpu"], help="what to measure, or what a table was measured on")
+    calibrate.add_argument("--from", dest="source", type=Path, metavar="FILE",
+                           help="fit this record (.json) or table (.csv, docs/models.md) in place of measuring")
+    calibrate.add_argument("-o", "--output", type=Path, required=True, help="the board file (.toml) to write")
+    calibrate.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime on a CPU (default: %(default)s)")
+    calibrate.add_argument("--record", type=Path,
+                           help="where measurements are kept, to continue after an interruption (default: beside the board)")
+
     validate = commands.add("validate-models", _validate, "every device model's error on measured rows, reprinted",
                             "dovetail validate-models --data measurements --json -")
     validate.add_argument("--data", type=Path, required=True, metavar="DIR",
                           help="folder with measured CSV files (docs/models.md)")
     add_json(validate)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from dovetail.files import replace_text
+    from dovetail.measure.board import calibrate, read_measurements
+    if options.output.suffix != ".toml":
+        raise UsageError(f"{options.output}: a board file ends in .toml; give such a name")
+    if options.source is not None:
+        record = read_measurements(options.source, options.device)
+    elif options.device is None:
+        raise UsageError("calibrate: nothing to measure; add --device cpu, --device gpu, or --from FILE")
+    else:
+        record = _measured(options)
+    found = calibrate(record, options.output.stem)
+    replace_text(options.output, found.text)
+    for group, errors in found.fit.errors.items():
+        print(f"{group:<15}{found.fit.counts[group]:>4} layers   left out {errors.mean:>6.1%}   p90 {errors.p90:>6.1%}")
+    print(f"{options.output}: {record.device}, all layers {found.fit.total.mean:.1%} (p90 {found.fit.total.p90:.1%}); "
+          f"plan for it with -p {options.output if '/' in str(options.output) else f'./{options.output}'}")
+    return 0
+
+
+def _measured(options: argparse.Namespace) -> Record:
+    from dovetail.measure.campaign import Measured, measure
+    from dovetail.measure.energy import cpu_counter, gpu_counter
+    from dovetail.measure.layers import designed_layers
+    if options.threads < 1:
+        raise UsageError(f"--threads {options.threads}: must be at least 1")
+    device: Measured
+    if options.device == "gpu":
+        from dovetail.measure.cuda import CudaDevice
+        device = CudaDevice(gpu_counter())
+    else:
+        from dovetail.measure.processor import ProcessorDevice
+        device = ProcessorDevice(options.threads, cpu_counter())
+    record_path = options.record or options.output.with_suffix(".measurements.json")
+    print(f"measuring {device.name}; interrupt at will, {record_path} keeps what is done", file=sys.stderr)
+    with progress_bar() as progress:
+        return measure(device, options.device, designed_layers(), {}, record_path, progress)
 
 
 def _validate(options: argparse.Namespace) -> int:

@@ -10,9 +10,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.cost.calibrated import calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
 from dovetail.cost.work import CHANNELWISE, Work, work_of
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
+from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
 
@@ -43,6 +45,8 @@ def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
     work = work_of(graph, node, axis, starts, stops)
     if device.model == ROOFLINE:
         return _roofline(work, device, len(starts))
+    if device.model == CALIBRATED:
+        return _calibrated(graph, node, work, device, len(starts))
     model = posynomial_model(device.model)
     if isinstance(node.op, Conv | Gemm):
         return _fitted(work, device, model, len(starts))
@@ -71,6 +75,20 @@ def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
     energy = seconds * (device.busy_power_w - device.idle_power_w)
     return _costs(seconds, energy, np.full(count, rates["interval_fraction"]), np.ones(count, dtype=np.bool_),
                   f"roofline of {device.description}, rates partly assumed")
+
+
+def _calibrated(graph: Graph, node: Node, work: Work, device: Device, count: int) -> ShareCosts:
+    """The measured terms of the node's class; a foreign operator is launched and moves its elements."""
+    if isinstance(node.op, Opaque):
+        rates = device.parameters
+        seconds = rates["launch_s"] + _traffic_s(work, device)
+        width, foreign, source = rates["interval_fraction"], True, f"bytes moved on {device.description}, not measured"
+    else:
+        seconds, width = calibrated_seconds(graph, node, work, device)
+        foreign, source = False, f"measured layers of {device.description}"
+    spread = _spread(seconds, count)
+    return _costs(spread, spread * (device.busy_power_w - device.idle_power_w), np.full(count, width),
+                  np.full(count, foreign), source)
 
 
 def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:

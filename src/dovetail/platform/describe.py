@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import floor, log10
 from typing import TypeVar
 
+from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import ASSUMED, Device, Link, Platform
 from dovetail.platform.fitted import ROOFLINE, dhm_model, posynomial_model
 
@@ -50,6 +51,8 @@ def model_line(device: Device) -> str:
     """One sentence about the device's cost model: what it rests on and how far it errs."""
     if device.model == ROOFLINE:
         return f"peak rate, bandwidth and launch time; interval +-{device.parameters['interval_fraction']:.0%}, no layer measured"
+    if device.model == CALIBRATED:
+        return f"measured layer by layer; 90 % of the layers lie within +-{device.parameters['interval_fraction']:.0%}"
     if device.family is not None:
         hardware = dhm_model(device.model)
         return f"{hardware.source}; area +-{hardware.error:.0%}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from dovetail.platform.calibrated import CALIBRATED, PARAMETERS
 from dovetail.platform.schema import Limits, Table
 
 ROOFLINE = "roofline"
@@ -22,6 +23,7 @@ DHM = "dhm"
 
 MODEL_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     ROOFLINE: ("peak_flop_per_s", "efficiency", "bandwidth_bytes_per_s", "launch_s", "interval_fraction"),
+    CALIBRATED: tuple(PARAMETERS),
     "tx2-cpu": ("bandwidth_bytes_per_s", "launch_s"),
     "tx2-gpu": ("bandwidth_bytes_per_s", "launch_s"),
 }
@@ -114,8 +116,8 @@ def model_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def formula_of(name: str) -> str:
-    """What kind of model a name stands for: `roofline`, `posynomial` (processors) or `dhm` (FPGAs)."""
-    return ROOFLINE if name == ROOFLINE else _table(name).choice("formula", ("posynomial", DHM))
+    """What kind of model a name stands for: `roofline`, `calibrated`, `posynomial` (processors) or `dhm` (FPGAs)."""
+    return name if name in (ROOFLINE, CALIBRATED) else _table(name).choice("formula", ("posynomial", DHM))
 
 
 def _table(name: str) -> Table:

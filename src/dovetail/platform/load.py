@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import PlatformError
+from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import Device, Kind, Link, Platform
 from dovetail.platform.fitted import DHM, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
@@ -28,6 +29,8 @@ PARAMETER_LIMITS: Mapping[str, Limits] = {
     "bandwidth_bytes_per_s": Limits(1e6, 1e14, "B/s"),
     "launch_s": Limits(0.0, 0.1, "s"),
     "interval_fraction": Limits(0.0, 10.0, "(fraction)"),
+    **PARAMETERS,
+    **COEFFICIENTS,
 }
 LINK_LIMITS: Mapping[str, Limits] = {
     "bandwidth_bytes_per_s": Limits(1e3, 1e13, "B/s"),
@@ -123,7 +126,7 @@ def _device(table: Table) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
                      ("clock_hz", "family", "resources", "parameters"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
-    model = table.choice("model", [ROOFLINE, *model_names()])
+    model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
     numbers: dict[str, float] = {}
     for key, limits in DEVICE_LIMITS.items():
@@ -136,7 +139,7 @@ def _device(table: Table) -> Device:
     area = table.table("resources")
     area.check_keys(RESOURCE_KEYS[family] if family else ())
     parameters = table.table("parameters")
-    parameters.check_keys(MODEL_PARAMETERS.get(model, ()))
+    parameters.check_keys(MODEL_PARAMETERS.get(model, ()), COEFFICIENTS if model == CALIBRATED else ())
     return Device(
         _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
@@ -149,7 +152,7 @@ def _family(table: Table, kind: Kind, model: str) -> str | None:
         if "family" in table.values:
             table.fail(f"key family is {table.values['family']!r}; only an fpga has one, this is a {kind}")
         if formula_of(model) == DHM:
-            processors = [m for m in (ROOFLINE, *model_names()) if formula_of(m) != DHM]
+            processors = [m for m in (ROOFLINE, CALIBRATED, *model_names()) if formula_of(m) != DHM]
             table.fail(f"key model is {model!r}, which is hardware; a {kind} takes one of {', '.join(processors)}")
         return None
     if "family" not in table.values or "clock_hz" not in table.values:

@@ -1,0 +1,57 @@
+"""A whole measurement: every designed layer and a few networks, saved after each, continued where it was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from dovetail.errors import UsageError
+from dovetail.ir import Graph
+from dovetail.measure.layers import Layer
+from dovetail.measure.records import Record, Timing, load_record, save_record
+
+ENERGY_EVERY = 9
+"""Energy takes two seconds a layer, so that only every so many layers tell it; power hardly depends on the layer."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class Measured(Protocol):
+    """A device that can be measured."""
+
+    name: str
+    software: str
+
+    def idle_power_w(self) -> float | None: ...
+    def layer(self, layer: Layer, energy: bool = False) -> Timing: ...
+    def network(self, graph: Graph, energy: bool = False) -> Timing: ...
+    def transfers(self) -> list[tuple[str, int, float]]: ...
+
+
+def measure(device: Measured, kind: str, layers: Sequence[Layer], networks: Mapping[str, Graph], path: Path,
+            progress: Progress) -> Record:
+    """Measure what the file at `path` does not hold yet; it is written after every layer."""
+    record = Record(device.name, kind, device.software)
+    if path.is_file():
+        record = load_record(path)
+        if (record.device, record.kind) != (device.name, kind):
+            raise UsageError(f"{path}: holds measurements of {record.device} ({record.kind}), this is {device.name} ({kind}); "
+                             "give another file, or remove it to start again")
+    total = len(layers) + len(networks) + 1
+    if not record.transfers:
+        progress("idle power and transfers", 0, total)
+        record = replace(record, idle_power_w=device.idle_power_w(), transfers=tuple(device.transfers()))
+        save_record(path, record)
+    for i, layer in enumerate(layers):
+        if layer not in record.layers:
+            progress(str(layer), i + 1, total)
+            record = record.with_layer(layer, device.layer(layer, energy=i % ENERGY_EVERY == 0))
+            save_record(path, record)
+    for i, (name, graph) in enumerate(networks.items()):
+        if name not in record.networks:
+            progress(name, len(layers) + i + 1, total)
+            record = record.with_network(name, device.network(graph, energy=True))
+            save_record(path, record)
+    return record

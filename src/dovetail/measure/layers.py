@@ -1,0 +1,191 @@
+"""The layers that are measured: a designed set, each one operator of the graph on plain shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from dovetail.errors import UsageError
+from dovetail.ir import (
+    RELU,
+    Add,
+    AvgPool,
+    Clamp,
+    Concat,
+    Constant,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Op,
+    Tensor,
+    Window,
+)
+
+ACTIVATIONS: dict[str, Clamp | None] = {"none": None, "relu": RELU, "relu6": Clamp(0.0, 6.0)}
+SIDES = (7, 14, 28, 56, 112)
+LARGEST_MACS = 1.2e9
+"""A layer beyond this is in no network of ours and would take the time of fifty others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operator on a square map: `channels` of `side` x `side` pixels in, `filters` out; padding keeps the side.
+
+    `op` is conv, max_pool, average_pool, global_average, gemm, add or concat; `inputs` counts tensors added or joined.
+    A gemm reads `channels` features and writes `filters`; sides, kernel, stride and groups are 1 where they mean nothing.
+    """
+
+    op: str
+    channels: int
+    side: int = 1
+    filters: int = 0
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+    inputs: int = 1
+    activation: str = "none"
+
+    def __str__(self) -> str:
+        text = f"{self.op} {self.channels}x{self.side}x{self.side}"
+        if self.op == "conv":
+            text += f" to {self.filters}, {self.kernel}x{self.kernel}"
+        text += f" stride {self.stride}" if self.stride > 1 else ""
+        return text + (f" groups {self.groups}" if self.groups > 1 else "")
+
+
+COLUMNS = ("op", "channels", "side", "filters", "kernel", "stride", "groups", "inputs", "activation", "seconds", "energy_j")
+"""Of a table of measurements: a layer's own, its seconds, and its energy in joules (empty where none was read)."""
+
+
+def operator_of(layer: Layer) -> Op:
+    """The operator a layer is."""
+    clamp = ACTIVATIONS.get(layer.activation)
+    if layer.activation not in ACTIVATIONS:
+        raise UsageError(f"{layer}: activation {layer.activation!r} is unknown; known are {', '.join(ACTIVATIONS)}")
+    pad = layer.kernel // 2
+    window = Window((layer.kernel, layer.kernel), (layer.stride, layer.stride), (pad,) * 4)
+    match layer.op:
+        case "conv":
+            return Conv(layer.filters, window, layer.groups, clamp)
+        case "gemm":
+            return Gemm(layer.filters, clamp)
+        case "max_pool":
+            return MaxPool(window)
+        case "average_pool":
+            return AvgPool(window, count_pads=True)
+        case "global_average":
+            return GlobalAvgPool()
+        case "add":
+            return Add(clamp)
+        case "concat":
+            return Concat()
+    raise UsageError(f"{layer}: operator {layer.op!r} is unknown; known are conv, gemm, max_pool, average_pool, global_average, "
+                     "add, concat")
+
+
+def graph_of(layer: Layer, name: str = "layer") -> Graph:
+    """A graph of the layer alone, with seeded weights."""
+    op = operator_of(layer)
+    shape = (1, layer.channels) if layer.op == "gemm" else (1, layer.channels, layer.side, layer.side)
+    inputs = tuple(f"x{i}" for i in range(layer.inputs))
+    shapes = (shape,) * layer.inputs
+    random = np.random.default_rng(0)
+    constants = [Constant(f"{name}_{role}", (random.standard_normal(s) * 0.05).astype(np.float32))
+                 for role, s in zip(("weight", "bias"), op.param_shapes(shapes), strict=False)]
+    tensors = {t: Tensor(t, shape) for t in inputs} | {"y": Tensor("y", op.infer(shapes))}
+    node = Node(name, op, inputs, tuple(c.name for c in constants), "y")
+    return Graph(name, inputs, ("y",), (node,), tensors, {c.name: c for c in constants})
+
+
+def designed_layers() -> tuple[Layer, ...]:
+    """Every kind of layer over the sizes that networks use, channel counts a factor of two apart."""
+    found = [*_pointwise(), *_dense(), *_stems(), *_depthwise(), *_grouped(), *_pools(), *_rest()]
+    return tuple(layer for layer in found if operator_macs(layer) <= LARGEST_MACS)
+
+
+def operator_macs(layer: Layer) -> int:
+    """Multiply-adds of a layer."""
+    shape = (1, layer.channels) if layer.op == "gemm" else (1, layer.channels, layer.side, layer.side)
+    return operator_of(layer).macs((shape,) * layer.inputs)
+
+
+def _turns(*names: str) -> Iterator[str]:
+    """Activations in turn, so that each kind of layer is measured with and without."""
+    return (names[i % len(names)] for i in count())
+
+
+def _pointwise() -> Iterator[Layer]:
+    turn = _turns("relu", "none", "relu6")
+    widths = {7: (96, 160, 320, 640, 1024), 14: (48, 96, 192, 384, 768), 28: (24, 48, 128, 256, 512), 56: (16, 32, 64, 144, 256),
+              112: (8, 16, 32, 64, 96)}
+    for side in SIDES:
+        for i, channels in enumerate(widths[side]):
+            for j, filters in enumerate(widths[side]):
+                if (i + 2 * j) % 3 != 1:  # two of three pairs, spread evenly
+                    yield Layer("conv", channels, side, filters, activation=next(turn))
+
+
+def _dense() -> Iterator[Layer]:
+    turn = _turns("relu", "none")
+    pairs = {7: ((128, 128), (256, 512), (512, 256), (512, 512), (64, 512)),
+             14: ((48, 192), (64, 64), (128, 256), (256, 256), (256, 512)),
+             28: ((32, 128), (64, 64), (64, 192), (128, 128), (128, 256)),
+             56: ((16, 64), (32, 32), (64, 64), (48, 128), (96, 96)),
+             112: ((16, 16), (32, 32), (32, 64), (64, 64))}
+    for side in SIDES:
+        for channels, filters in pairs[side]:
+            yield Layer("conv", channels, side, filters, 3, activation=next(turn))
+        for channels, filters in pairs[side][1:4]:
+            yield Layer("conv", channels, side, filters, 3, 2, activation=next(turn))
+    for side, channels, filters in ((14, 64, 96), (28, 32, 64), (28, 64, 192), (56, 24, 48)):
+        yield Layer("conv", channels, side, filters, 5, activation=next(turn))
+    for side, channels, filters in ((28, 128, 256), (56, 64, 128), (14, 256, 512)):
+        yield Layer("conv", channels, side, filters, 1, 2, activation=next(turn))
+
+
+def _stems() -> Iterator[Layer]:
+    for side in (64, 112, 160, 224):
+        for filters, kernel, stride in ((16, 3, 1), (32, 3, 2), (64, 3, 2), (64, 7, 2), (96, 7, 4), (64, 11, 4)):
+            yield Layer("conv", 3, side, filters, kernel, stride, activation="relu")
+
+
+def _depthwise() -> Iterator[Layer]:
+    turn = _turns("relu6", "none", "relu")
+    widths = {7: (192, 576, 1024), 14: (96, 240, 480, 768), 28: (64, 160, 288), 56: (32, 80, 160), 112: (16, 48, 96)}
+    for side in SIDES:
+        for channels in widths[side]:
+            for kernel, stride in ((3, 1), (3, 2), (5, 1)):
+                if kernel == 3 or side <= 28:
+                    yield Layer("conv", channels, side, channels, kernel, stride, channels, activation=next(turn))
+
+
+def _grouped() -> Iterator[Layer]:
+    for side, channels, groups, kernel in ((14, 256, 2, 3), (28, 128, 4, 3), (28, 256, 32, 3), (56, 64, 8, 3), (14, 384, 2, 1),
+                                           (28, 240, 3, 1), (56, 96, 2, 5)):
+        yield Layer("conv", channels, side, channels, kernel, 1, groups, activation="relu")
+
+
+def _pools() -> Iterator[Layer]:
+    for side, channels in ((112, 64), (56, 64), (55, 96), (28, 256), (27, 128), (14, 512), (13, 256)):
+        yield Layer("max_pool", channels, side, channels, 3, 2)
+        yield Layer("max_pool", channels, side, channels, 2, 2)
+    for side, channels in ((56, 64), (28, 192), (14, 480)):
+        yield Layer("average_pool", channels, side, channels, 3, 1)
+    for side, channels in ((7, 512), (7, 1280), (14, 1000), (13, 512), (28, 128)):
+        yield Layer("global_average", channels, side, channels)
+
+
+def _rest() -> Iterator[Layer]:
+    for features, units in ((256, 64), (512, 1000), (1024, 1000), (1280, 1000), (2048, 512), (4096, 1000), (4096, 4096)):
+        yield Layer("gemm", features, 1, units)
+    sums = ((56, 24), (56, 64), (28, 32), (28, 128), (14, 64), (14, 96), (14, 256), (7, 160), (7, 512), (112, 16))
+    for i, (side, channels) in enumerate(sums):
+        yield Layer("add", channels, side, channels, inputs=2, activation=("none", "relu")[i % 2])
+    for side, channels in ((56, 64), (28, 64), (28, 128), (27, 128), (14, 192), (13, 256), (7, 256)):
+        yield Layer("concat", channels, side, 2 * channels, inputs=2)

@@ -1,0 +1,82 @@
+"""Measurements as they come: a JSON file that grows layer by layer, so that an interrupted run goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import UsageError
+from dovetail.files import replace_text
+from dovetail.measure.layers import Layer
+
+SCHEMA = "dovetail measurements 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one run of a layer or network, batch 1; `energy_j` above nothing (idle included), None where not read."""
+
+    seconds: float
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was measured on one device so far.
+
+    `transfers` are (direction, bytes, seconds); `overhead_s` is what one run of a network takes besides its layers.
+    """
+
+    device: str
+    kind: str
+    software: str
+    idle_power_w: float | None = None
+    overhead_s: float = 0.0
+    layers: Mapping[Layer, Timing] = field(default_factory=dict)
+    networks: Mapping[str, Timing] = field(default_factory=dict)
+    transfers: tuple[tuple[str, int, float], ...] = ()
+
+    def with_layer(self, layer: Layer, timing: Timing) -> Record:
+        return replace(self, layers={**self.layers, layer: timing})
+
+    def with_network(self, name: str, timing: Timing) -> Record:
+        return replace(self, networks={**self.networks, name: timing})
+
+
+def save_record(path: Path, record: Record) -> None:
+    """Write the whole record, in one step."""
+    document = {
+        "schema": SCHEMA, "device": record.device, "kind": record.kind, "software": record.software,
+        "idle_power_w": record.idle_power_w, "overhead_s": record.overhead_s,
+        "layers": [{**asdict(layer), **asdict(timing)} for layer, timing in record.layers.items()],
+        "networks": [{"name": name, **asdict(timing)} for name, timing in record.networks.items()],
+        "transfers": [{"direction": d, "bytes": size, "seconds": s} for d, size, s in record.transfers]}
+    replace_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def load_record(path: Path) -> Record:
+    """A record as `save_record` wrote it."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise UsageError(f"{path}: schema is {document['schema']!r}; {SCHEMA!r} is needed, measure again")
+        return Record(
+            document["device"], document["kind"], document["software"], document["idle_power_w"], document["overhead_s"],
+            {_layer(entry): _timing(entry) for entry in document["layers"]},
+            {entry["name"]: _timing(entry) for entry in document["networks"]},
+            tuple((t["direction"], int(t["bytes"]), float(t["seconds"])) for t in document["transfers"]))
+    except OSError as problem:
+        raise UsageError(f"{path}: not readable, {problem.strerror}; give a file of measurements") from None
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UsageError(f"{path}: not a file of measurements, {type(problem).__name__} {problem}; measure again") from None
+
+
+def _layer(entry: Mapping[str, Any]) -> Layer:
+    return Layer(**{k: v for k, v in entry.items() if k not in ("seconds", "energy_j")})
+
+
+def _timing(entry: Mapping[str, Any]) -> Timing:
+    return Timing(float(entry["seconds"]), None if entry["energy_j"] is None else float(entry["energy_j"]))

@@ -1,0 +1,43 @@
+"""The model of a device that was measured layer by layer: one sum of meaningful terms per class of layer.
+
+Its coefficients stand in the board file as parameters named CLASS_TERM (`depthwise_s_per_mac`); a term that is
+absent is zero. `dovetail calibrate` writes such a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.platform.schema import Limits
+
+CALIBRATED = "calibrated"
+
+CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "pool", "global_average", "add", "concat")
+"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation."""
+
+TERMS: Mapping[str, str] = {
+    "launch_s": "s per run",
+    "s_per_mac": "s per multiply-add",
+    "s_per_read": "s per input element",
+    "s_per_write": "s per output element",
+    "s_per_weight": "s per weight",
+    "s_per_tap": "s per window value gathered",
+    "s_per_depth": "s per multiply-add of one output value, which follow one another",
+    "s_per_root_mac": "s per square root of the multiply-adds, for kernels that fill the device little by little",
+    "activation_s": "s per activation",
+    "s_per_activated": "s per activated output element",
+}
+"""What the time of a layer is a sum of, with units."""
+
+PARAMETERS: Mapping[str, Limits] = {
+    "launch_s": Limits(0.0, 0.1, "s"),
+    "bandwidth_bytes_per_s": Limits(1e6, 1e14, "B/s"),
+    "interval_fraction": Limits(0.0, 10.0, "(fraction)"),
+    "overhead_s": Limits(0.0, 0.1, "s"),
+}
+"""What every calibrated device states besides: for operators of no class, and for a frame as a whole."""
+
+COEFFICIENTS: Mapping[str, Limits] = {
+    f"{group}_{term}": Limits(0.0, 1.0, unit) for group in CLASSES for term, unit in TERMS.items()
+} | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES}
+"""Everything a board file may state per class; `interval_fraction` is the 90th percentile of the fit's error."""

@@ -1,0 +1,120 @@
+"""Calibration: a known device is found again, its board loads and plans, tables are read or refused by row and column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dovetail.cli import main
+from dovetail.cost import costs_of
+from dovetail.cost.fitting.layers import layer_features
+from dovetail.cost.work import whole_units
+from dovetail.errors import UsageError
+from dovetail.measure.board import calibrate, read_measurements
+from dovetail.measure.layers import COLUMNS, Layer, designed_layers, graph_of
+from dovetail.measure.records import Record, Timing, save_record
+from dovetail.platform import load_platform
+from dovetail.platform.calibrated import TERMS
+
+TRUTH = {"launch_s": 4e-6, "s_per_mac": 2e-11, "s_per_read": 1e-10, "s_per_write": 2e-10, "s_per_weight": 3e-10}
+
+
+def seconds_of(layer: Layer) -> float:
+    _, amounts = layer_features(graph_of(layer))
+    return float(sum(TRUTH.get(term, 0.0) * amount for term, amount in zip(TERMS, amounts, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    layers = {layer: Timing(seconds_of(layer), 30.0 * seconds_of(layer) if i % 9 == 0 else None)
+              for i, layer in enumerate(designed_layers())}
+    return Record("A \"fast\" part", "gpu", "toy 1", 5.0, 0.0, layers, {},
+                  tuple(("to", size, 1e-5 + size / 2e10) for size in (4096, 65536, 1 << 20, 1 << 24)))
+
+
+def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_path: Path) -> None:
+    found = calibrate(record, "mine")
+    assert found.fit.total.mean < 0.01
+    (tmp_path / "mine.toml").write_text(found.text)
+    board = load_platform(str(tmp_path / "mine.toml"))
+    gpu, (link,) = board.device("gpu"), board.links
+    assert (gpu.idle_power_w, gpu.busy_power_w) == (5.0, pytest.approx(30.0))
+    assert (link.latency_s, link.bandwidth_bytes_per_s) == (pytest.approx(1e-5), pytest.approx(2e10))
+    others = (Layer("conv", 40, 20, 72, 3, activation="relu"), Layer("conv", 72, 20, 72, 5, groups=72), Layer("gemm", 300, 1, 50))
+    for layer in others:
+        graph = graph_of(layer)
+        costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
+        assert costs is not None
+        assert costs.alone_s[0] == pytest.approx(seconds_of(layer), rel=0.02)
+        assert costs.energy_j[0] == pytest.approx(25.0 * costs.alone_s[0])
+        assert not costs.extrapolated[0]
+        assert costs.low_s[0] <= costs.alone_s[0] <= costs.high_s[0]
+
+
+def test_without_a_counter_power_is_assumed_and_says_so(record: Record) -> None:
+    text = calibrate(replace(record, idle_power_w=None), "x").text
+    assert 'idle_power_w = { value = 30, source = "assumed: no energy counter' in text
+
+
+def test_nothing_measured_is_refused(record: Record) -> None:
+    with pytest.raises(UsageError, match="no layers were measured; nothing can be fitted"):
+        calibrate(replace(record, layers={}), "x")
+
+
+def table(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join((",".join(COLUMNS), *rows)) + "\n")
+    return path
+
+
+def test_a_table_is_read_as_it_is_documented(tmp_path: Path) -> None:
+    path = table(tmp_path / "rows.csv", "conv,8,14,16,3,1,1,1,relu,0.001,0.02", "gemm,64,1,10,1,1,1,1,none,0.0001,")
+    record = read_measurements(path, "cpu")
+    assert record.layers == {Layer("conv", 8, 14, 16, 3, activation="relu"): Timing(0.001, 0.02),
+                             Layer("gemm", 64, 1, 10): Timing(1e-4)}
+
+
+@pytest.mark.parametrize(("row", "message"), [
+    ("conv,8,14,16,3,1,1,1,relu,fast,", r"rows\.csv: row 2, column seconds: 'fast' is not a number"),
+    ("conv,8,14,16,3,1,1,1,relu,0,", r"rows\.csv: row 2, column seconds: 0 is not possible; a time above 0 is needed"),
+    ("conv,8.5,14,16,3,1,1,1,relu,1e-3,", r"rows\.csv: row 2, column channels: 8\.5 is not possible; a whole number from 1"),
+    ("kolv,8,14,16,3,1,1,1,relu,1e-3,", r"rows\.csv: row 2, column op: kolv .* operator 'kolv' is unknown"),
+    ("conv,8,14,16,3,1,1,1,relu,1e-3,much", r"rows\.csv: row 2, column energy_j: 'much' is not a number; give joules"),
+])
+def test_wrong_cells_are_named(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_measurements(table(tmp_path / "rows.csv", row), "cpu")
+
+
+def test_a_table_must_say_what_was_measured(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not say what was measured; add --device cpu or --device gpu"):
+        read_measurements(tmp_path / "rows.csv", None)
+
+
+def test_the_command_fits_a_record_into_a_board(record: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_record(tmp_path / "r.json", record)
+    assert main(["calibrate", "--from", str(tmp_path / "r.json"), "-o", str(tmp_path / "b.toml")]) == 0
+    said = capsys.readouterr().out
+    assert "depthwise" in said
+    assert "plan for it with -p" in said
+    assert main(["platforms", str(tmp_path / "b.toml")]) == 0
+    assert "measured layer by layer" in capsys.readouterr().out
+    assert main(["calibrate", "-o", str(tmp_path / "b.toml")]) == 2
+    assert "nothing to measure; add --device cpu" in capsys.readouterr().err
+    assert main(["calibrate", "--device", "cpu", "-o", str(tmp_path / "b.txt")]) == 2
+    assert "a board file ends in .toml" in capsys.readouterr().err
+
+
+def test_shares_of_a_calibrated_device_grow_with_the_share(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(calibrate(record, "mine").text)
+    gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
+    graph = graph_of(Layer("conv", 32, 28, 64, 3, activation="relu"))
+    (node,) = graph.nodes
+    for axis in node.op.axes(graph.input_shapes(node)):
+        extent = node.op.extent(axis, graph.input_shapes(node))
+        stops = np.arange(1, extent + 1)
+        costs = costs_of(graph, node, axis, np.zeros_like(stops), stops, gpu)
+        assert costs is not None
+        assert (np.diff(costs.alone_s) >= 0).all()
