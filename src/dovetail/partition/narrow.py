@@ -145,13 +145,16 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
 def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float, deadline: float) -> list[Floats]:
     limits = [(i, limit) for i, (_, _, limit) in enumerate(problem.budgets) if problem.shared_budget and limit > 0]
     amounts = [[t.resources[:, i] / limit for t in tree.tables] for i, limit in limits]
+    amounts += [[a / limit for a in spent] for spent, limit in
+                ((tree.latencies, problem.max_latency_s), (tree.energies, problem.max_energy_j)) if limit is not None]
     amounts = [a for a in amounts if sum(float(own.max(initial=0.0)) for own in a) > 1]
 
     def answer(prices: Floats) -> Reply:
         priced = priced_costs(costs, amounts, prices)
         path = cheapest(tree, priced)
         spent = sum(float(costs[k][_entry(tree, path, k)]) for k in range(len(path)))
-        used = np.array([sum(float(own[c]) for own, c in zip(a, path, strict=True)) for a in amounts])
+        used = np.array([sum(float(own[c] if own.ndim == 1 else own[_entry(tree, path, k)])
+                             for k, (own, c) in enumerate(zip(a, path, strict=True))) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline)

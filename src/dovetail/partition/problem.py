@@ -17,6 +17,7 @@ from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
+    from dovetail.partition.narrow import Tree
     from dovetail.partition.overlaps import Common
 
 TOLERANCE = 1e-9
@@ -51,6 +52,7 @@ class Problem:
     patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
     answers: dict[tuple[object, ...], ShareCosts | None] = field(default_factory=dict, repr=False, compare=False)
+    trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:

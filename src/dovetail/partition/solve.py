@@ -18,7 +18,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain
-from dovetail.partition.narrow import rank, relaxed_tree, thin
+from dovetail.partition.narrow import Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -48,13 +48,14 @@ ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of 
 TOO_WIDE = "too many tensors are alive at once for a closer one"
 
 Known = list[tuple[Assignment, Evaluation]]
+"""Legal plans met before, with their judgement."""
 
 
-def _exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+def exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
     """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest."""
     choices = _choices(problem)
     plans = _values(known)
-    tree = relaxed_tree(problem, choices)
+    tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
     first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now))
@@ -86,6 +87,13 @@ def _choices(problem: Problem) -> list[Options]:
     if missing is not None:
         raise missing
     return choices
+
+
+def _tree(problem: Problem, choices: list[Options]) -> Tree:
+    """The relaxed tables, made once for all goals and limits."""
+    if not problem.trees:
+        problem.trees.append(relaxed_tree(problem, choices))
+    return problem.trees[0]
 
 
 def _values(known: Known) -> list[tuple[float, float]]:
@@ -120,7 +128,7 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         choices = _choices(problem)
-        ranking = rank(problem, relaxed_tree(problem, choices), _best(problem, _values(known)), deadline)
+        ranking = rank(problem, _tree(problem, choices), _best(problem, _values(known)), deadline)
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
@@ -133,7 +141,7 @@ def _best_single(problem: Problem) -> Assignment | None:
 
 
 SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ...]]]] = {
-    "exact": _exact,
+    "exact": exact,
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
@@ -197,7 +205,7 @@ def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | Non
             continue
         name = freed.goal.value
         try:
-            answer, _ = _exact(freed, [], time.thread_time() + time_limit_s)
+            answer, _ = exact(freed, [], time.thread_time() + time_limit_s)
         except InfeasibleError:
             continue
         legal = [e.objective for a in answer.assignments if (e := evaluate(freed, a)).feasible]

@@ -1,0 +1,108 @@
+"""Fronts of latency against energy: the fastest plan for every of several limits on energy, each with its own proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+
+from dovetail.errors import InfeasibleError, UsageError
+from dovetail.ir import Graph
+from dovetail.partition.baselines import BASELINES
+from dovetail.partition.cost_model import CostModel
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.plan import Assignment, Goal, Mode
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.solve import ROUNDING, Known, exact
+from dovetail.platform.device import Platform
+
+CLOSE = 1e-3
+"""Relative gap a point is proven to, where the time allows."""
+POINT_LIMIT_S = 2.0
+"""Computing time one point may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The fastest plan found within a limit on energy, and the latency no plan within that limit can beat."""
+
+    limit_j: float
+    latency_s: float
+    energy_j: float
+    lower_bound_s: float
+    assignment: Assignment
+
+    @property
+    def gap(self) -> float:
+        return max(0.0, (self.latency_s - self.lower_bound_s) / self.latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Points from the thriftiest plan to the fastest; no point is worse than another in both respects."""
+
+    model: str
+    platform: str
+    points: tuple[Point, ...]
+
+
+def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.CONCURRENT, budget: str = "shared",
+          costs: CostModel | None = None, point_limit_s: float = POINT_LIMIT_S,
+          progress: Callable[[str, int, int], None] = lambda stage, done, total: None) -> Front:
+    """Least latency within limits on energy, spread evenly from the thriftiest plan's to the fastest plan's energy.
+
+    Raises InfeasibleError where no plan exists at all, UsageError for less than two points.
+    """
+    if count < 2:
+        raise UsageError(f"points {count}: a front has two ends; ask for 2 or more")
+    problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), Goal.LATENCY, mode, budget == "shared")
+    first = [a for choose in BASELINES.values() if (a := choose(problem)) is not None]
+    known: Known = [(a, e) for a in first if (e := evaluate(problem, a)).feasible]
+    progress("front", 0, count)
+    fastest, bound = _solved(problem, known, point_limit_s)
+    known = [*known, fastest]
+    thriftiest, _ = _solved(replace(problem, goal=Goal.ENERGY), known, point_limit_s)
+    known = [*known, thriftiest]
+    low, high = thriftiest[1].energy_j, fastest[1].energy_j
+    points: list[Point] = []
+    for i in range(count):
+        limit = low + (high - low) * i / (count - 1)
+        if i == count - 1:
+            found, least = fastest, bound
+        else:
+            found, least = _within(problem, limit, known, point_limit_s)
+            known = [*known, found]
+        points.append(Point(limit, found[1].latency_s, found[1].energy_j, min(least, found[1].latency_s), found[0]))
+        progress("front", i + 1, count)
+    return Front(graph.name, platform.name, _undominated(points))
+
+
+def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
+    """The best plan for the problem's goal and its bound."""
+    answer, _ = exact(problem, known, time.thread_time() + seconds)
+    judged = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+    legal = [*judged, *((a, e) for a, e in known if e.feasible)]
+    if not legal:
+        raise InfeasibleError(f"model {problem.graph.name}: no plan within the budgets of {problem.platform.name} found; "
+                              "see `dovetail plan` for the limit that is missed")
+    return min(legal, key=lambda p: problem.score(p[1].latency_s, p[1].energy_j)), answer.lower_bound * (1 - ROUNDING)
+
+
+def _within(problem: Problem, limit: float, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
+    """The fastest plan within a limit on energy; known plans that keep it are where the search starts."""
+    bounded = replace(problem, max_energy_j=limit)
+    kept = [(a, e) for a, e in known if e.energy_j <= limit * (1 + TOLERANCE)]
+    best = min((e.latency_s for _, e in kept), default=inf)
+    found, least = _solved(bounded, kept, seconds)
+    return found, min(least, best)
+
+
+def _undominated(points: list[Point]) -> tuple[Point, ...]:
+    """Points in order of energy, without those that an equal or thriftier one is at least as fast as."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.energy_j, p.latency_s)):
+        if not kept or point.latency_s < kept[-1].latency_s:
+            kept.append(point)
+    return tuple(kept)
