@@ -64,7 +64,8 @@ def compare(record: Record, graphs: Mapping[str, Graph]) -> dict[str, Any]:
         error = seconds / timing.seconds - 1
         networks.append({"network": name, "measured_s": timing.seconds, "predicted_s": seconds, "error": error,
                          "within": abs(error) <= TARGET})
-        print(f"{record.kind} {name:<14} measured {timing.seconds * 1e3:9.3f} ms   predicted {seconds * 1e3:9.3f} ms   {error:+.1%}")
+        print(f"{record.kind} {name:<14} measured {timing.seconds * 1e3:9.3f} ms   predicted {seconds * 1e3:9.3f} ms   "
+              f"{error:+.1%}")
     print(f"{record.kind} layers left out of the fit: {found.fit.total.mean:.1%} on average, p90 {found.fit.total.p90:.1%} "
           f"({len(record.layers)} layers on {record.device})")
     return {"device": record.device, "software": record.software, "layers": len(record.layers),

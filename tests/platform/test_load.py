@@ -93,7 +93,8 @@ BAD = [
     (change("device.1.model", "roofline"),
      "platform toy, device fpga: key model is 'roofline'; an fpga of family ecp5 takes dhm-ecp5"),
     (change("device.0.model", "dhm-ecp5"),
-     "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; a cpu takes one of roofline, calibrated, tx2-cpu, tx2-gpu"),
+     "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; "
+     "a cpu takes one of roofline, calibrated, tx2-cpu, tx2-gpu"),
     (change("device.0.family", "ecp5"), "platform toy, device cpu: key family is 'ecp5'; only an fpga has one, this is a cpu"),
     (change("device.0.resources", {"lut4": {"value": 1, "source": "assumed"}}),
      "platform toy, device cpu, resources: unknown key lut4; no key is possible here"),
