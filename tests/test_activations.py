@@ -14,10 +14,11 @@ from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph
-from dovetail.numerics.reference import run_float
+from dovetail.numerics.reference import run_float, run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
-from dovetail.pipeline import verify_build
+from dovetail.pipeline import decide_numbers, verify_build
+from dovetail.runtime.execute import store
 from tests.formulas import Formula, build, hard_swish
 
 SHAPE = (1, 3, 8, 8)
@@ -107,3 +108,37 @@ def test_a_build_is_exact_wherever_it_runs(model: Path, tmp_path: Path) -> None:
     pinned = {n.name: whole_on("gpu" if i % 2 else "cpu") for i, n in enumerate(build.graph.nodes)}
     build = compile_model(model, "tx2-c10gx", tmp_path / "pinned", verify=False, assignment=pinned)
     assert verify_build(build, frames=4).equal
+
+
+def qdq(scale: float, zero: int) -> bytes:
+    """SiLU and a gate between quantizers, as static quantization of another tool leaves them."""
+    f = Formula()
+    for name, step in (("s1", scale), ("s2", scale * 0.7), ("s3", scale * 0.3)):
+        f.constants[name] = np.asarray(step, dtype=np.float32)
+    f.constants["z"] = np.asarray(zero, dtype=np.int8)
+
+    def stored(x: str, step: str, output: str | None = None) -> str:
+        return f.apply("DequantizeLinear", f.apply("QuantizeLinear", x, step, "z"), step, "z", output=output)
+
+    x = stored("image", "s1")
+    act = stored(f.apply("Mul", x, f.apply("Sigmoid", x)), "s2")
+    gate = stored(f.apply("Sigmoid", act), "s3")
+    stored(f.apply("Mul", act, gate), "s1", "y")
+    return build(f.nodes, f.constants, {"image": SHAPE}, {"y": SHAPE})
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(2.0**-5, 0), (0.031, 7)])
+def test_functions_between_quantizers_become_tables_too(scale: float, zero: int, tmp_path: Path) -> None:
+    path = tmp_path / "qdq.onnx"
+    path.write_bytes(qdq(scale, zero))
+    graph = decide_numbers(path).graph
+    assert [type(n.op) for n in graph.nodes] == [Lookup, Lookup, Mul]
+    x = (np.random.default_rng(1).standard_normal((6, *SHAPE[1:])) * 2).astype(np.float32)
+    stored = run_integer(graph, store(graph, {"image": x}, "test"))["y"].astype(np.float64)
+    outside = np.concatenate([run_onnx(path.read_bytes(), {"image": f[None]})["y"] for f in x])
+    steps = np.abs((stored - zero) * scale - outside) / scale
+    assert steps.max() < (0.01 if zero == 0 else 1.01)  # between arbitrary scales a product may fall on the other side of a half
+    assert (steps > 0.01).mean() < 0.01
+    again = tmp_path / "again.onnx"
+    again.write_bytes(to_onnx(graph))
+    assert read_onnx(again).graph == graph

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import onnx_file
-from dovetail.ir.onnx_clusters import Cluster, Table
+from dovetail.ir.onnx_clusters import JOINING, UNARY, Cluster, Table
 from dovetail.ir.onnx_quantizers import stored_as
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.pointwise import TABLE_ENTRIES, Function, Lookup
@@ -45,6 +45,13 @@ def read_cluster(reader: Reader, cluster: Cluster) -> bool:
     params = {f"p{i}": (a.astype(np.float32).reshape(-1), None) for i, a in enumerate(formula.channels)}
     reader.add(cluster.nodes[-1], op, [cluster.source], params)
     return True
+
+
+def read_alone(reader: Reader, node: Any) -> bool:
+    """A single node that is a formula, found only while reading: what an integer operator or a branch stands for."""
+    moving = list(dict.fromkeys(i for i in node.input if i and i not in reader.constants))
+    fits = node.domain in ("", "ai.onnx") and node.op_type in UNARY | JOINING and len(moving) == len(node.output) == 1
+    return fits and read_cluster(reader, Cluster((node,), moving[0]))
 
 
 def _along_channels(found: Shape, shape: Shape) -> bool:

@@ -18,7 +18,7 @@ from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
-from dovetail.ir.onnx_pointwise import read_cluster, read_table
+from dovetail.ir.onnx_pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx_precision import read_as_single
 from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
@@ -169,7 +169,8 @@ def _read_node(reader: Reader, node: Any) -> None:
         for part in in_floats(node, reader.where):
             _read_node(reader, part)
         return
-    reader.add_foreign(node)
+    if not read_alone(reader, node):
+        reader.add_foreign(node)
 
 
 def _read_scalar(reader: Reader, name: str, notes: list[str]) -> None:
