@@ -9,17 +9,52 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from onnx import TensorProto, helper
 from scipy.optimize import nnls
 
 from dovetail.cost.dhm import Engine, engine_of, resources_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import synthesize
-from dovetail.ir import RELU, Add, AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
+from dovetail.ir import (
+    RELU,
+    Add,
+    AvgPool,
+    Broadcast,
+    Clip,
+    Constant,
+    Conv,
+    Function,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Mul,
+    Node,
+    Op,
+    Reshape,
+    Tensor,
+    Window,
+)
+from dovetail.ir.onnx_read import read_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.platform.fitted import dhm_model
+
+
+def silu() -> Op:
+    """x times its sigmoid, as it is imported."""
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 1, 1]) for n in "xy")
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(helper.make_graph(nodes, "silu", [x], [y]), opset_imports=[opset], ir_version=8)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "silu.onnx"
+        path.write_bytes(model.SerializeToString())
+        return read_onnx(path).graph.nodes[0].op
+
 
 FAMILIES = ("ecp5", "cyclone10gx", "xcu", "xcup")
 SAME = (1, 1, 1, 1)
@@ -38,13 +73,15 @@ LAYERS: dict[str, tuple[tuple[Op, ...], tuple[int, int, int]]] = {
     "global average 16, 7x7": ((GlobalAvgPool(),), (16, 7, 7)),
     "fully connected 32 to 10": ((Reshape((1, 32)), Gemm(10)), (32, 1, 1)),
     "add 16": ((Add(RELU),), (16, 14, 14)),
+    "SiLU 16": ((Clip(), silu()), (16, 14, 14)),
+    "multiply 16": ((Mul(),), (16, 14, 14)),
 }
 
 
 def network(ops: tuple[Op, ...], shape: tuple[int, int, int], seed: int) -> Graph:
-    """A chain of operators with Gaussian weights, quantized on synthetic inputs; an Add gets two inputs."""
+    """A chain of operators with Gaussian weights, quantized on synthetic inputs; an Add or Mul gets two inputs."""
     rng = np.random.default_rng(seed)
-    inputs = ("x", "x2") if isinstance(ops[0], Add) else ("x",)
+    inputs = ("x", "x2") if isinstance(ops[0], Broadcast) else ("x",)
     tensors = {name: Tensor(name, (1, *shape)) for name in inputs}
     constants: dict[str, Constant] = {}
     nodes: list[Node] = []
@@ -60,7 +97,14 @@ def network(ops: tuple[Op, ...], shape: tuple[int, int, int], seed: int) -> Grap
         nodes.append(Node(f"n{index}", op, at, tuple(params), f"t{index}"))
         at = (f"t{index}",)
     graph = Graph("layer", inputs, at, tuple(nodes), tensors, constants)
-    return quantize_graph(graph, synthetic(graph, 4, seed))
+    integers = quantize_graph(graph, synthetic(graph, 4, seed))
+    return alone(integers, integers.nodes[-1]) if isinstance(ops[-1], Function) else integers
+
+
+def alone(graph: Graph, node: Node) -> Graph:
+    """One node as a network of its own: a formula becomes a table only beside operators that compute integers."""
+    tensors = {t: graph.tensors[t] for t in (*node.inputs, node.output)}
+    return Graph(graph.name, node.inputs, (node.output,), (node,), tensors, {c.name: c for c in graph.params(node)})
 
 
 def engine(graph: Graph) -> Engine:
@@ -71,7 +115,7 @@ def features(found: Engine) -> dict[str, float]:
     """What each logic coefficient multiplies; buffers are known from the family's memory primitives."""
     return {"logic_per_engine": 1.0, "logic_per_adder_bit": found.adder_bits[0],
             "logic_per_comparison_bit": found.comparison_bits[0], "logic_per_output_bit": found.rounded_bits[0],
-            "logic_per_mask_bit": found.masked_bits[0]}
+            "logic_per_mask_bit": found.masked_bits[0], "logic_per_table_bit": float(np.sum(found.table_bits))}
 
 
 def relative_fit(rows: list[dict[str, float]], target: list[float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from dovetail.cost.costs import why_not
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
@@ -20,7 +21,9 @@ from dovetail.ir import (
     Conv,
     GlobalAvgPool,
     Graph,
+    Lookup,
     MaxPool,
+    Mul,
     Node,
     Op,
     Reshape,
@@ -32,6 +35,7 @@ from dovetail.ir import (
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, stored_ranges
 from dovetail.numerics.reference import run_integer
+from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_graph, random_inputs, same_window
 from tests.scales import with_arbitrary_scales
 
@@ -207,6 +211,23 @@ def test_what_cannot_be_mapped_is_said_in_one_sentence(op: Op, shape: tuple[int,
     with pytest.raises(UnsupportedError) as caught:
         build_design(graph, "top")
     assert str(caught.value) == f"design top: {reason}; place it on another device"
+
+
+def test_a_gate_per_channel_waits_for_a_whole_frame_and_says_so() -> None:
+    tensors = {"x": Tensor("x", (1, 2, 5, 5), S8), "s": Tensor("s", (1, 2, 1, 1), S8), "y": Tensor("y", (1, 2, 5, 5), S8)}
+    graph = Graph("gate", ("x", "s"), ("y",), (Node("node", Mul(), ("s", "x"), (), "y"),), tensors)
+    reason = "one value per channel for a whole map; it waits for a whole frame, which streams cannot"
+    assert unsupported(graph, graph.nodes[0]) == f"node: {reason}"
+    fpga = load_platform("tx2-c10gx").device("fpga")
+    assert why_not(graph, graph.nodes[0], fpga) == f"fpga: node has {reason}"
+
+
+def test_a_table_per_feature_of_a_flattened_map_is_refused() -> None:
+    table = Constant("t", np.zeros((50, 256), dtype=np.int8))
+    nodes = (Node("flat", Reshape((1, 50)), ("x",), (), "f"), Node("node", Lookup("noise", True, True), ("f",), ("t",), "y"))
+    tensors = {"x": Tensor("x", (1, 2, 5, 5), S8), "f": Tensor("f", (1, 50), S8), "y": Tensor("y", (1, 50), S8)}
+    graph = Graph("flat", ("x",), ("y",), nodes, tensors, {"t": table})
+    assert unsupported(graph, nodes[1]) == "node: a table per feature of a flattened map; look up before flattening"
 
 
 def test_a_float_graph_is_refused_by_tensor() -> None:

@@ -292,7 +292,7 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
         engine = replace(engine, adder_bits=engine.output_bits / 8 * 10 * (len(node.inputs) - 1), stages=engine.stages + 1)
     if isinstance(node.op, Mul):
         engine = replace(engine, products=engine.output_bits / 8, stages=engine.stages + PRODUCT_STAGES,
-                         register_bits=engine.register_bits + engine.output_bits)
+                         register_bits=engine.register_bits + 3 * engine.output_bits)  # the other pixel, a product twice as wide
     if isinstance(node.op, Reduce):
         engine = replace(engine, adder_bits=engine.output_bits / 8 * PARTIAL_SUM_BITS * len(node.inputs))
     if len(node.inputs) < 2:
@@ -316,7 +316,7 @@ def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Int
         width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
     return replace(engine, stages=engine.stages - ROUNDING_STAGES + TABLE_STAGES,
                    table_bits=engine.output_bits / 8 * width * TABLE_CODES,
-                   register_bits=engine.register_bits + engine.output_bits)
+                   register_bits=engine.register_bits + 2 * engine.output_bits)  # the entries, and the FIFO's word
 
 
 def stream_delays(graph: Graph) -> Mapping[str, float]:
