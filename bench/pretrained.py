@@ -33,7 +33,10 @@ from imagenet.photos import labelled_photos
 
 WAYS = ("float", "int8", "onnxruntime_int8")
 NEARLY_TIED = log(2.0)
-"""Difference of logits: the float network gives its second choice more than half the probability of its first."""
+"""Difference of logits: the float network gives its second choice more than half the probability of its first.
+
+The margin itself is printed, so that another threshold can be applied.
+"""
 
 
 def show(stage: str, done: int, total: int) -> None:
