@@ -36,6 +36,8 @@ CORE = 16
 """Columns per node, besides whole placements, that the first search looks at."""
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
+CLOSE_LABELS = 500
+"""The same where a tolerance is allowed."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take."""
 FIRST_LINES = 10
@@ -51,32 +53,36 @@ Known = list[tuple[Assignment, Evaluation]]
 """Legal plans met before, with their judgement."""
 
 
-def exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
-    """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest."""
+def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
+    """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest.
+
+    With a `tolerance`, plans better by less than this fraction are not searched for.
+    """
     choices = _choices(problem)
     plans = _values(known)
     tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
-    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now))
+    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
         ranking = rank(problem, tree, best, deadline)
     goal = inf if best is None else problem.score(*best)
-    left = ranking.strike(choices, goal)
+    left = ranking.strike(choices, goal * (1 - tolerance))
     if not all(len(c) for c in left):
-        return Answer(tuple(found), goal), (_note(problem, choices, choices),)
+        return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net)
-    bound = max(answer.lower_bound, min(goal, ranking.bound))
+    over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
+    bound = max(over_kept, min(goal, ranking.bound))
     return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept),)
 
 
@@ -104,10 +110,14 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float) -> Answer | None:
+def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
+          tolerance: float) -> Answer | None:
     """The best over some of the columns; None where even whole placements are too many."""
     kept = thin(problem, choices)
-    return None if kept is None else solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS, FIRST_LINES)
+    if kept is None:
+        return None
+    return solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
+                         FIRST_LINES, tolerance)
 
 
 def _network(problem: Problem, choices: list[Options]) -> Network:
