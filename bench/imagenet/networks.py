@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from imagenet.packages import unpacked
-from imagenet.torch_file import read_tensors
 from onnx import TensorProto, numpy_helper
 
 from dovetail import zoo
 from dovetail.errors import ModelError
+from imagenet.packages import unpacked
+from imagenet.torch_file import read_tensors
 
 
 @dataclass(frozen=True, slots=True)

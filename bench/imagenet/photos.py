@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from imagenet.packages import unpacked
 
 from dovetail.errors import ToolError
+from imagenet.packages import unpacked
 
 PACKAGE = "foolbox==3.3.4"
 RESIZED, SIDE = 256, 224

@@ -52,7 +52,8 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = abs(priced.bound)
     found = milp(cost / scale, constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(used.T, -np.inf, 1.0)],
-                 integrality=np.ones(count, dtype=np.int64), bounds=Bounds(0, 1), options={"mip_rel_gap": tolerance, "time_limit": max(0.05, seconds)})
+                 integrality=np.ones(count, dtype=np.int64), bounds=Bounds(0, 1),
+                 options={"mip_rel_gap": tolerance, "time_limit": max(0.05, seconds)})
     if found.status == 2:
         return Found(None, np.inf, cutoff, True)
     if found.mip_dual_bound is None:

@@ -103,7 +103,9 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
     if stepped is not None and stepped.complete:
         better = stepped if stepped.value < first.value else first
         return replace(better, bound=max(stepped.bound, first.bound))
-    return first if first.path is not None or tolerance == 0 else _search(net, weights, priced, active, best, deadline, max_labels)
+    if first.path is not None or tolerance == 0:
+        return first
+    return _search(net, weights, priced, active, best, deadline, max_labels)
 
 
 def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,

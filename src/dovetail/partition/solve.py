@@ -17,7 +17,7 @@ from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.explain import explain
+from dovetail.partition.explain import explain, shown
 from dovetail.partition.narrow import Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -80,10 +80,10 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     net = _network(problem, kept)
     answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
-        raise no_plan(net)
+        raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     bound = max(over_kept, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept),)
+    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
 
 
 def _choices(problem: Problem) -> list[Options]:
@@ -133,6 +133,15 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
     return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 "
             f"and their mirrors per {pair}{coarse}")
+
+
+def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
+    """What binds: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
+    worth = {name: price / 100 for name, price in answer.prices.items() if price > 0}
+    if not worth:
+        return ()
+    parts = [f"{name} (1 % more saves up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
+    return (f"binds: {', '.join(parts)}",)
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
@@ -196,6 +205,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    before = best.objective
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
         ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
@@ -203,8 +213,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
         left_out = "given up by thrift to save area" if saved.note else left_out
     sentences = explain(problem, assignment, best, left_out)
-    return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
-                     sentences)
+    found_plan = _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
+                           sentences)
+    return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
