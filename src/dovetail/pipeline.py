@@ -26,6 +26,7 @@ from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, s
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.tables import tabulate
+from dovetail.partition.pareto import Front, front
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.partition.solve import plan as solve
@@ -116,6 +117,11 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
                  time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift)
     timeline = schedule(graph, platform, plan.assignment)
     return replace(plan, makespan_s=timeline.makespan_s), timeline
+
+
+def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent) -> Front:
+    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own."""
+    return front(graph, platform, points, options.mode, options.budget, progress=progress)
 
 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,

@@ -10,6 +10,7 @@ from typing import Any
 from dovetail.cost.costs import why_not
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES
+from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split, Status
 from dovetail.platform.load import load_platform
 from dovetail.report.units import joules, objective, percent, seconds
@@ -108,8 +109,16 @@ def plan_table(graph: Graph, plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def front_table(front: Front) -> str:
+    """Per point: energy, latency, and how closely it is proven."""
+    rows = [[joules(p.energy_j), seconds(p.latency_s), seconds(p.lower_bound_s), percent(p.gap)] for p in front.points]
+    head = f"{front.model} on {front.platform}: {len(rows)} plans, from the thriftiest to the fastest"
+    return "\n".join([head, "", table(["energy", "latency", "no plan below", "gap"], rows, right=(0, 1, 2, 3))])
+
+
 def verdict(plan: Plan) -> str:
     proof = "proven optimal" if plan.status is Status.OPTIMAL else f"within {percent(plan.gap)} of the bound"
+    proof += f" before {percent(plan.given_up)} was given up for area" if plan.given_up > 0 else ""
     makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
             f"{plan.goal} {objective(plan.objective, plan.goal)}, {proof} ({plan.solver})")

@@ -81,7 +81,8 @@ def test_a_node_nothing_can_run_is_named_with_every_reason() -> None:
 def test_a_budget_too_small_for_all_nodes_is_named_with_the_amount() -> None:
     board = platform(1, (Kind.FPGA, Kind.GPU), 45.0)
     board = replace(board, devices=(board.devices[0],), links=())
-    message = r"fpga (alm|m20k): every plan needs at least \d+, 45 allowed, \d+ too much; raise the limit"
+    message = (r"fpga (alm|m20k) \d+ > 45 already at n\d, smallest legal share; "
+               r"fpga (alm|m20k): every plan needs at least \d+, 45 allowed, \d+ too much; raise the limit")
     with pytest.raises(InfeasibleError, match=message):
         plan(chain(4), board, costs=Synthetic(1))
 

@@ -12,7 +12,7 @@ from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
-    """`platforms`, `plan`."""
+    """`platforms`, `plan`, `pareto`."""
     platforms = commands.add("platforms", _platforms, "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -25,6 +25,15 @@ def add_commands(commands: Commands) -> None:
     add_numbers(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
     add_json(plan)
+
+
+    pareto = commands.add("pareto", _pareto, "the fastest plan for every of several limits on energy, each with its proof",
+                          "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")
+    add_model(pareto)
+    pareto.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
+    pareto.add_argument("--points", type=int, default=20, help="limits, evenly spread (default: %(default)s)")
+    pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
+    add_json(pareto)
 
 
 def _platforms(options: argparse.Namespace) -> int:
@@ -62,4 +71,21 @@ def _plan(options: argparse.Namespace) -> int:
     if options.output:
         replace_text(options.output, pipeline.dump(document))
     emit(options.json, document, lambda: terminal.plan_table(graph, plan))
+    return 0
+
+
+def _pareto(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.files import replace_text
+    from dovetail.partition.plan_json import front_to_json
+    from dovetail.platform.load import load_platform
+    from dovetail.report.front import front_svg
+    board = load_platform(options.platform)
+    with progress_bar() as progress:
+        graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
+        front = pipeline.make_front(graph, board, options.points, pipeline.Options(), progress)
+    warn(notes)
+    if options.output:
+        replace_text(options.output, front_svg(front))
+    emit(options.json, front_to_json(front), lambda: terminal.front_table(front))
     return 0

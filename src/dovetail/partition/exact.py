@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from dovetail.partition.arcs import solve_steps
 from dovetail.partition.cuts import Network, Priced, price_limits, total
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
@@ -24,6 +25,8 @@ FEW_NODES = 24
 """Networks so small that labels are always compared exactly."""
 FEW_LABELS = 2_000
 """Searches so narrow that they only look for a good plan."""
+STEP_GAP = 1e-4
+"""Relative gap at which a program of steps may stop."""
 BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
 MAX_LINES = 40
@@ -52,18 +55,21 @@ class _Weighted:
 
 
 def solve_network(net: Network, incumbents: list[tuple[float, float]], deadline: float, max_labels: int,
-                  max_lines: int = MAX_LINES) -> Answer:
-    """Minimise the problem's goal; `incumbents` are (latency, energy) of legal plans already known."""
+                  max_lines: int = MAX_LINES, tolerance: float = 0.0) -> Answer:
+    """Minimise the problem's goal; `incumbents` are (latency, energy) of legal plans already known.
+
+    The search for a better plan ends where none can be better by more than the fraction `tolerance`.
+    """
     if net.problem.goal is Goal.EDP:
         return _energy_delay(net, incumbents, deadline, max_labels, max_lines)
     weights = (1.0, 0.0) if net.problem.goal is Goal.LATENCY else (0.0, 1.0)
-    found = _minimise(net, weights, incumbents, deadline, max_labels)
+    found = _minimise(net, weights, incumbents, deadline, max_labels, tolerance)
     return Answer((net.assignment(found.path),) if found.path is not None else (), found.bound,
                   found.path is None and not incumbents and found.bound == inf, found.prices)
 
 
 def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple[float, float]], deadline: float,
-              max_labels: int) -> _Weighted:
+              max_labels: int, tolerance: float = 0.0) -> _Weighted:
     """The least weighted sum of latency and energy. `bound` is inf if no legal plan exists."""
     known = min((weights[0] * s + weights[1] * j for s, j in incumbents), default=inf)
     priced = price_limits(net, weights, known, deadline)
@@ -73,8 +79,8 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     if best - bound <= PROVEN * abs(bound):
         return _Weighted(path, value, min(bound, best), prices)
     active = frozenset(name for name, p in prices.items() if p > 0)
-    while max_labels > 0 and best - bound > PROVEN * abs(bound):
-        found = _search(net, weights, priced, active, best, deadline, max_labels)
+    while max_labels > 0 and best - bound > max(PROVEN, tolerance) * abs(bound):
+        found = _closed(net, weights, priced, active, best * (1 - tolerance), deadline, max_labels, tolerance)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
         if not missed:
@@ -83,6 +89,23 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
             break
         active |= missed
     return _Weighted(path, value, min(bound, known, value), prices)
+
+
+def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+            max_labels: int, tolerance: float) -> Found:
+    """Labels where one limit binds or exactness is asked for; steps where several limits would make labels many."""
+    first = Found(None, inf, priced.bound, False)
+    if len(active) < 2 or tolerance == 0 or max_labels <= FEW_LABELS:
+        first = _search(net, weights, priced, active, best, deadline, max_labels)
+        if first.complete or len(active) < 2 or max_labels <= FEW_LABELS:
+            return first
+    stepped = solve_steps(net, weights, priced, min(best, first.value), deadline - time.thread_time(), max(tolerance, STEP_GAP))
+    if stepped is not None and stepped.complete:
+        better = stepped if stepped.value < first.value else first
+        return replace(better, bound=max(stepped.bound, first.bound))
+    if first.path is not None or tolerance == 0:
+        return first
+    return _search(net, weights, priced, active, best, deadline, max_labels)
 
 
 def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,

@@ -62,13 +62,13 @@ def _against(problem: Problem, judged: Evaluation, start: str, split: Split, her
     """The sentence that compares a node's place with the best whole placement elsewhere."""
     energy, change = problem.goal is Goal.ENERGY, _change(problem, judged, here, there)
     rival = f"{start}; on {device} {_cost(there.own, energy)}"
-    amount = "{} energy-delay" if problem.goal is Goal.EDP else _shown(abs(change), energy) + " {}"
+    amount = "{} energy-delay" if problem.goal is Goal.EDP else shown(abs(change), energy) + " {}"
     if change < -TOLERANCE * judged.objective:
         return f"{rival}, {amount.format('less')} in all, {_binding(problem, device, there, here, judged, left_out)}"
     gain = here.own.compute_s - there.own.compute_s
     if split.axis is None and problem.goal is Goal.LATENCY and 0 < gain < there.latency_s - here.latency_s + gain:
-        return (f"stays on {split.devices[0]}: transfer {_shown(change + gain, False)} > "
-                f"saving {_shown(gain, False)} on {device}")
+        return (f"stays on {split.devices[0]}: transfer {shown(change + gain, False)} > "
+                f"saving {shown(gain, False)} on {device}")
     return f"{rival}, {amount.format('more') if change > TOLERANCE * judged.objective else 'the same'} in all"
 
 
@@ -78,7 +78,7 @@ def _change(problem: Problem, judged: Evaluation, here: _Local, there: _Local) -
     return problem.score(latency, energy) - problem.score(judged.latency_s, judged.energy_j)
 
 
-def _shown(value: float, energy: bool) -> str:
+def shown(value: float, energy: bool) -> str:
     """A time or an energy for people, in the prefix that keeps it short."""
     scale, prefix = next(((k, p) for k, p in ((1e3, "m"), (1e6, "µ")) if abs(value) * k >= 1), (1e9, "n"))
     return f"{value * scale:.3g} {prefix}{'J' if energy else 's'}"
@@ -101,9 +101,9 @@ def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tupl
 def _cost(own: NodeCost, energy: bool) -> str:
     nothing = "nothing to compute"
     if energy:
-        return _shown(own.energy_j, True) if own.energy_j > 0 else nothing
-    return (_shown(own.compute_s, False) if own.compute_s > 0 else nothing) + (
-        f" + {_shown(own.transfer_s, False)} transfer" if own.transfer_s > 0 else "")
+        return shown(own.energy_j, True) if own.energy_j > 0 else nothing
+    return (shown(own.compute_s, False) if own.compute_s > 0 else nothing) + (
+        f" + {shown(own.transfer_s, False)} transfer" if own.transfer_s > 0 else "")
 
 
 def _binding(problem: Problem, device: str, there: _Local, here: _Local, judged: Evaluation, left_out: str) -> str:

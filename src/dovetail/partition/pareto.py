@@ -81,7 +81,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
 
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
     """The best plan for the problem's goal and its bound."""
-    answer, _ = exact(problem, known, time.thread_time() + seconds)
+    answer, _ = exact(problem, known, time.thread_time() + seconds, CLOSE)
     judged = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
     legal = [*judged, *((a, e) for a, e in known if e.feasible)]
     if not legal:

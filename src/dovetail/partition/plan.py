@@ -111,8 +111,16 @@ class Plan:
     """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives."""
     makespan_s: float | None = None
     notes: tuple[str, ...] = ()
+    best_objective: float | None = None
+    """The objective of the best plan found, where thrift gave some of it up; None where nothing was given up."""
 
     @property
     def gap(self) -> float:
-        """How far the objective can be from the best possible, as a fraction of the objective."""
-        return max(0.0, (self.objective - self.lower_bound) / self.objective) if self.objective > 0 else 0.0
+        """How far the best plan found can be from the best possible, as a fraction; what thrift gave up is not in it."""
+        best = self.objective if self.best_objective is None else self.best_objective
+        return max(0.0, (best - self.lower_bound) / best) if best > 0 else 0.0
+
+    @property
+    def given_up(self) -> float:
+        """What thrift gave up, as a fraction of the best objective found."""
+        return 0.0 if not self.best_objective else max(0.0, self.objective / self.best_objective - 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
+from dovetail.partition.pareto import Front
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Plan, Split, Status
 from dovetail.platform.device import Platform
 from dovetail.platform.load import platform_to_dict
@@ -43,7 +44,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
     return {
         "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
         "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
-        "objective": plan.objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "objective": plan.objective, "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
         "latency_s": plan.latency_s, "energy_j": plan.energy_j, "makespan_s": plan.makespan_s,
         "baselines": dict(plan.baselines),
         "assignment": {name: split_to_json(split) for name, split in plan.assignment.items()},
@@ -52,6 +53,13 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "nodes": [_node_to_json(n) for n in plan.nodes],
         "notes": list(plan.notes),
     }
+
+
+def front_to_json(front: Front) -> dict[str, Any]:
+    """A front as JSON values: every point with its limit, its proof and its plan."""
+    return {"schema": SCHEMA, "model": front.model, "platform": front.platform, "points": [
+        {"limit_j": p.limit_j, "latency_s": p.latency_s, "energy_j": p.energy_j, "lower_bound_s": p.lower_bound_s, "gap": p.gap,
+         "assignment": {name: split_to_json(split) for name, split in p.assignment.items()}} for p in front.points]}
 
 
 def _node_to_json(cost: NodeCost) -> dict[str, Any]:
@@ -84,6 +92,7 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         resources={d: {r: (float(v["used"]), float(v["limit"])) for r, v in held.items()}
                    for d, held in entries["resources"].items()},
         baselines={name: None if v is None else float(v) for name, v in entries["baselines"].items()},
+        best_objective=None if entries.get("best_objective") is None else float(entries["best_objective"]),
         makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]))
 
 

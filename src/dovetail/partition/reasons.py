@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from dovetail.cost.estimate import Floats
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Node
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Network, completions
+from dovetail.partition.cuts import Limit, Network, completions
 from dovetail.partition.problem import Problem, price_pieces
 
 
@@ -45,12 +47,30 @@ def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:
                            f"{(least - limit) * scale:.6g}{unit} too much; raise the limit")
 
 
-def no_plan(net: Network) -> InfeasibleError:
-    """The error for limits that cannot be met, alone or together."""
+def no_plan(net: Network, feasible: Callable[[Network], bool]) -> InfeasibleError:
+    """The error for limits that cannot be met, alone or together; `feasible` says whether a network has a legal plan."""
     for limit in net.limits:
-        amounts = [net.amounts(k, limit) + 0.0 * net.tables[k].latency_s for k in range(len(net.tables))]
-        least = float(completions(net, amounts)[0]) * limit.limit
+        amounts = [net.amounts(k, limit) for k in range(len(net.tables))]
+        wide = [a + 0.0 * t.latency_s for a, t in zip(amounts, net.tables, strict=True)]
+        least = float(completions(net, wide)[0]) * limit.limit
         if least > limit.limit:
-            return missed(limit.name, "every plan", least, limit.limit)
-    names = ", ".join(x.name for x in net.limits)
+            found = missed(limit.name, "every plan", least, limit.limit)
+            return found if limit.budget is None else _already(net, limit, amounts, found)
+    needed = list(net.limits)
+    for limit in net.limits:  # what can be dropped without making a plan possible is no part of the reason
+        rest = [x for x in needed if x is not limit]
+        if len(rest) > 1 and not feasible(replace(net, limits=tuple(rest))):
+            needed = rest
+    names = ", ".join(x.name for x in needed)
     return InfeasibleError(f"limits {names}: each can be met, but no plan meets all of them together; raise one")
+
+
+def _already(net: Network, limit: Limit, amounts: Sequence[Floats], error: InfeasibleError) -> InfeasibleError:
+    """The same error with the node at which even the smallest legal shares exceed a budget."""
+    used = 0.0
+    for table, amount in zip(net.tables, amounts, strict=True):
+        used += float(amount.min()) * limit.limit
+        if used > limit.limit:
+            return InfeasibleError(f"{limit.name} {quantity(used)} > {quantity(limit.limit)} already at {table.node.name}, "
+                                   f"smallest legal share; {error}")
+    return error

@@ -17,7 +17,7 @@ from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.explain import explain
+from dovetail.partition.explain import explain, shown
 from dovetail.partition.narrow import Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -36,6 +36,8 @@ CORE = 16
 """Columns per node, besides whole placements, that the first search looks at."""
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
+CLOSE_LABELS = 500
+"""The same where a tolerance is allowed."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take."""
 FIRST_LINES = 10
@@ -51,33 +53,37 @@ Known = list[tuple[Assignment, Evaluation]]
 """Legal plans met before, with their judgement."""
 
 
-def exact(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
-    """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest."""
+def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
+    """A tree relaxation ranks columns; the best few give a good plan; what cannot beat it is struck; cuts solve the rest.
+
+    With a `tolerance`, plans better by less than this fraction are not searched for.
+    """
     choices = _choices(problem)
     plans = _values(known)
     tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
-    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now))
+    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
         ranking = rank(problem, tree, best, deadline)
     goal = inf if best is None else problem.score(*best)
-    left = ranking.strike(choices, goal)
+    left = ranking.strike(choices, goal * (1 - tolerance))
     if not all(len(c) for c in left):
-        return Answer(tuple(found), goal), (_note(problem, choices, choices),)
+        return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
-        raise no_plan(net)
-    bound = max(answer.lower_bound, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept),)
+        raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
+    over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
+    bound = max(over_kept, min(goal, ranking.bound))
+    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
 
 
 def _choices(problem: Problem) -> list[Options]:
@@ -104,10 +110,14 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float) -> Answer | None:
+def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
+          tolerance: float) -> Answer | None:
     """The best over some of the columns; None where even whole placements are too many."""
     kept = thin(problem, choices)
-    return None if kept is None else solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS, FIRST_LINES)
+    if kept is None:
+        return None
+    return solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
+                         FIRST_LINES, tolerance)
 
 
 def _network(problem: Problem, choices: list[Options]) -> Network:
@@ -123,6 +133,15 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
     return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 "
             f"and their mirrors per {pair}{coarse}")
+
+
+def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
+    """What binds: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
+    worth = {name: price / 100 for name, price in answer.prices.items() if price > 0}
+    if not worth:
+        return ()
+    parts = [f"{name} (1 % more saves up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
+    return (f"binds: {', '.join(parts)}",)
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
@@ -186,6 +205,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    before = best.objective
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
         ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
@@ -193,8 +213,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
         left_out = "given up by thrift to save area" if saved.note else left_out
     sentences = explain(problem, assignment, best, left_out)
-    return _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
-                     sentences)
+    found_plan = _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
+                           sentences)
+    return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:

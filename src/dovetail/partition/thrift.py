@@ -2,7 +2,7 @@
 
 The best plan fills an FPGA to the brim for the last few percent, which is less than the device models' own error. Most
 people would rather keep the area, the synthesis time and the simpler plan. The bound stays that of the full problem, so
-what was given up shows as gap.
+what was given up is told apart from the gap.
 """
 
 from __future__ import annotations

@@ -1,0 +1,150 @@
+"""The partitioner's speed, growth and quality: milliseconds of whole plans (tables included), gaps of every solver.
+
+`python bench/optimizer.py --json FILE [--part NAME ...]`. Times are the best of several runs on a graph already imported; the
+digits of its weights, a property of the model, are counted before and stated on their own (`*_weights_ms`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dovetail import zoo
+from dovetail.cost.adders import digits_of
+from dovetail.files import replace_text
+from dovetail.ir import Constant, Conv, Gemm, Graph, Node, Tensor, Window
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.partition.pareto import front
+from dovetail.partition.plan import Goal
+from dovetail.partition.solve import SOLVERS, plan
+from dovetail.platform.load import load_platform
+
+BOARD = "tx2-c10gx"
+SPEED = {"resnet18_ms": ("resnet18", 150.0), "vgg16_ms": ("vgg16", 100.0), "mobilenet_v2_ms": ("mobilenet-v2", 2000.0),
+         "shufflenet_v2_ms": ("shufflenet-v2", 2000.0), "googlenet_ms": ("googlenet", 2000.0)}
+"""Key to network and target."""
+GROWTH = (20, 50, 100, 200, 400)
+CHAIN_TARGET_MS = 1000.0
+FRONT_TARGET_S = 5.0
+GP_TARGET = 0.03
+REPEATS = 3
+
+
+def network(name: str) -> Graph:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        path.write_bytes(zoo.build(name))
+        return read_onnx(path).graph
+
+
+def chain(layers: int) -> Graph:
+    """3x3 convolutions of 32 channels on 28x28 pixels: more than any FPGA holds, so one budget binds."""
+    rng, shape = np.random.default_rng(0), (1, 32, 28, 28)
+    tensors, nodes, constants = {"x": Tensor("x", shape)}, [], {}
+    for i in range(layers):
+        weights = Constant(f"w{i}", rng.normal(0, 1, (32, 32, 3, 3)).astype(np.float32))
+        bias = Constant(f"b{i}", np.zeros(32, dtype=np.float32))
+        constants |= {weights.name: weights, bias.name: bias}
+        tensors[f"t{i}"] = Tensor(f"t{i}", shape)
+        nodes.append(Node(f"conv{i}", Conv(32, Window((3, 3), pads=(1, 1, 1, 1))), ("x" if i == 0 else f"t{i - 1}",),
+                          (weights.name, bias.name), f"t{i}"))
+    return Graph("chain", ("x",), (f"t{layers - 1}",), tuple(nodes), tensors, constants)
+
+
+def weights_ms(graph: Graph) -> float:
+    """Time to count the digits of all weights once; later plans of the same graph remember them."""
+    start = time.perf_counter()
+    for node in graph.nodes:
+        if isinstance(node.op, Conv | Gemm):
+            digits_of(graph.params(node)[0])
+    return 1e3 * (time.perf_counter() - start)
+
+
+def milliseconds(graph: Graph, repeats: int = REPEATS) -> tuple[float, Any]:
+    board, times, found = load_platform(BOARD), [], None
+    for _ in range(repeats):
+        start = time.perf_counter()
+        found = plan(graph, board)
+        times.append(1e3 * (time.perf_counter() - start))
+    return min(times), found
+
+
+def judged(value: float, target: float) -> dict[str, Any]:
+    return {"value": value, "target": target, "status": "ok" if value <= target else "missed"}
+
+
+def speed() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, (name, target) in SPEED.items():
+        graph = network(name)
+        counted = weights_ms(graph)
+        value, made = milliseconds(graph)
+        found[key] = {**judged(value, target), "gap": made.gap, "weights_ms": counted}
+        print(f"{key:18} {value:9.1f} ms (target {target:g}), gap {made.gap:.5f}, weights once {counted:.0f} ms", flush=True)
+    return found
+
+
+def growth() -> dict[str, Any]:
+    times: dict[str, float] = {}
+    for layers in GROWTH:
+        graph = chain(layers)
+        weights_ms(graph)
+        times[str(layers)], made = milliseconds(graph, 1 if layers > 100 else REPEATS)
+        print(f"chain of {layers:4} {times[str(layers)]:9.1f} ms, gap {made.gap:.5f}", flush=True)
+    return {"growth": {"value": times, "status": "ok"}, "chain200_ms": judged(times["200"], CHAIN_TARGET_MS)}
+
+
+def fronts() -> dict[str, Any]:
+    graph, board = network("resnet18"), load_platform(BOARD)
+    weights_ms(graph)
+    start = time.perf_counter()
+    found = front(graph, board, 20)
+    seconds, worst = time.perf_counter() - start, max(p.gap for p in found.points)
+    print(f"front of resnet18: {len(found.points)} points in {seconds:.2f} s, worst gap {worst:.5f}", flush=True)
+    return {"front20_s": {**judged(seconds, FRONT_TARGET_S), "worst_gap": worst}}
+
+
+def quality() -> dict[str, Any]:
+    """Every solver's distance to the exact plan, as a fraction of the exact plan's objective."""
+    board, gaps = load_platform(BOARD), dict[str, dict[str, dict[str, float | None]]]()
+    for name in zoo.names():
+        graph = network(name)
+        gaps[name] = {}
+        for goal in (Goal.LATENCY, Goal.ENERGY):
+            best = plan(graph, board, goal)
+            gaps[name][goal.value] = {"exact": best.gap}
+            for solver in (s for s in SOLVERS if s != "exact"):
+                value = best.baselines[solver] if solver in best.baselines else plan(graph, board, goal, solver=solver).objective
+                gaps[name][goal.value][solver] = None if value is None else value / best.objective - 1
+            print(f"{name:20} {goal:8} " + "  ".join(f"{s} {'-' if g is None else f'{g:.4f}'}"
+                                                    for s, g in gaps[name][goal.value].items()), flush=True)
+    values = [g["gp"] for goals in gaps.values() for g in goals.values() if g.get("gp") is not None]
+    return {"gaps": {"value": gaps, "status": "ok"},
+            "gp_gap_median": judged(median(values), GP_TARGET) if values else {"value": None, "status": "no solver gp"}}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {"speed": speed, "growth": growth, "front": fronts, "quality": quality}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this; repeatable")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    for name in options.part or PARTS:
+        found |= PARTS[name]()
+    if options.json:
+        replace_text(options.json, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
