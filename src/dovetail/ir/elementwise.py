@@ -156,8 +156,8 @@ class Reshape(Op):
         return self.shape
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
-        batch = inputs[0].shape[0]
-        return inputs[0].reshape(batch, *self.shape[1:]) if batch != self.shape[0] else inputs[0].reshape(self.shape)
+        lead = self.shape[0] * inputs[0].size // prod(self.shape)  # any number of frames, also where rows join the leading one
+        return inputs[0].reshape(lead, *self.shape[1:])
 
     def attributes(self) -> str:
         return f"to {'x'.join(map(str, self.shape))}"
