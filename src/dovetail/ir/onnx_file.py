@@ -95,7 +95,7 @@ def array_of(proto: Any, where: str) -> Array:
         raise ModelError(f"{where}: tensor {proto.name} declares {count} elements but carries {len(proto.raw_data)} bytes; "
                          "the file is damaged")
     try:
-        return np.array(numpy_helper.to_array(proto))
+        return np.asarray(numpy_helper.to_array(proto))
     except (ValueError, TypeError, RuntimeError) as error:
         raise ModelError(f"{where}: tensor {proto.name} cannot be read ({error}); the file is damaged") from None
 

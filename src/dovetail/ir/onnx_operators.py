@@ -47,6 +47,8 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
 def _weights(reader: Reader, proto: Any) -> Constant:
     """Weights as floats, or as integers with one scale in all or one per filter; anything else is made floats again."""
     found = reader.constant(proto.input[1], proto.name, "weight")
+    if found.scheme is None and found.array.dtype == np.float32:
+        return found  # hundreds of megabytes in large classifiers: no copy where none is needed
     usual = found.scheme is not None and found.scheme.bits <= 16
     return found if usual else Constant(found.name, found.real.astype(np.float32))
 
@@ -76,7 +78,8 @@ def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
     bias, bias_scheme = _bias(reader, proto, 2, array.shape[0], Constant("", array, scheme))
     alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
     if scheme is None:
-        array, bias = (array * np.float32(alpha)).astype(np.float32), (bias * np.float32(beta)).astype(np.float32)
+        array = array if alpha == 1.0 else (array * np.float32(alpha)).astype(np.float32)
+        bias = bias if beta == 1.0 else (bias * np.float32(beta)).astype(np.float32)
     elif alpha != 1.0 or beta != 1.0:
         raise UnsupportedError(f"{reader.where}: node {proto.name}: quantized Gemm with alpha {alpha:g}, beta {beta:g}; "
                                "both must be 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -72,17 +73,23 @@ def _only_gemms_read(graph: Graph, node: Node) -> bool:
 
 def fold_affine(graph: Graph) -> Graph:
     """Conv → 1x1 depthwise Conv (a BatchNorm)  -->  Conv with scaled weights and bias; likewise Gemm → diagonal Gemm."""
-    while (pair := _first_affine_pair(graph)) is not None:
-        first, affine = pair
-        scale, offset = (graph.constants[c].real for c in affine.params)
-        scale = np.diagonal(scale) if isinstance(affine.op, Gemm) else scale.reshape(-1)
-        weight, bias = (graph.constants[c] for c in first.params)
-        folded = (_scaled(weight, scale), Constant(bias.name, (bias.real * scale + offset).astype(np.float32)))
-        assert isinstance(first.op, Conv | Gemm)
-        merged = replace(first, op=replace(first.op, clamp=affine.op.bounds), output=affine.output)
-        nodes = (merged if n is first else n for n in graph.nodes if n is not affine)
-        graph = graph.with_nodes(nodes, constants=folded)
+    while pairs := _affine_pairs(graph):
+        merged: dict[str, Node] = {}
+        folded: list[Constant] = []
+        for first, affine in pairs:
+            scale, offset = (graph.constants[c].real for c in affine.params)
+            scale = np.diagonal(scale) if isinstance(affine.op, Gemm) else scale.reshape(-1)
+            weight, bias = (graph.constants[c] for c in first.params)
+            folded += [_scaled(weight, scale), Constant(bias.name, (bias.real * scale + offset).astype(np.float32))]
+            assert isinstance(first.op, Conv | Gemm)
+            merged[first.name] = replace(first, op=replace(first.op, clamp=affine.op.bounds), output=affine.output)
+        graph = _merged(graph, merged, {affine.name for _, affine in pairs}, folded)
     return graph
+
+
+def _merged(graph: Graph, merged: Mapping[str, Node], gone: Set[str], constants: Iterable[Constant] = ()) -> Graph:
+    """The graph with some nodes replaced and some gone, checked once for all of them: long chains fold in linear time."""
+    return graph.with_nodes((merged.get(n.name, n) for n in graph.nodes if n.name not in gone), constants=constants)
 
 
 SMALLEST_FACTOR = 2.0**-80
@@ -101,15 +108,19 @@ def _scaled(weight: Constant, scale: Real) -> Constant:
     return integer_weights(weight.name, integers, steps, 0)
 
 
-def _first_affine_pair(graph: Graph) -> tuple[Node, Node] | None:
+def _affine_pairs(graph: Graph) -> list[tuple[Node, Node]]:
+    """Pairs to fold at once: no node is in two of them."""
+    found: list[tuple[Node, Node]] = []
+    taken: set[str] = set()
     for node in graph.nodes:
         if len(node.inputs) != 1 or not _is_affine(graph, node):
             continue
         first = _sole_source(graph, node)
-        if first is not None and type(first.op) is type(node.op) and first.op.bounds is None \
+        if first is not None and first.name not in taken and type(first.op) is type(node.op) and first.op.bounds is None \
                 and graph.tensors[first.output].scheme is None and graph.constants[first.params[0]].filterwise:
-            return first, node
-    return None
+            found.append((first, node))
+            taken |= {first.name, node.name}
+    return found
 
 
 def _is_affine(graph: Graph, node: Node) -> bool:
@@ -145,20 +156,19 @@ def _clamped(op: Op, clamp: Clamp) -> Op | None:
 
 def fold_activations(graph: Graph) -> Graph:
     """X → Clip  -->  X with clamp, where the tensor between is read by nobody else and carries no scheme of its own."""
-    changed = True
-    while changed:
-        changed = False
+    while True:
+        merged: dict[str, Node] = {}
+        gone: set[str] = set()
         for node in graph.nodes:
             if not isinstance(node.op, Clip) or node.op.clamp is None:
                 continue
             first = _sole_source(graph, node)
-            if first is None or graph.tensors[node.inputs[0]].scheme is not None:
+            if first is None or first.name in gone or graph.tensors[node.inputs[0]].scheme is not None:
                 continue
             op = _clamped(first.op, node.op.clamp)
-            if op is None:
-                continue
-            merged = replace(first, op=op, output=node.output)
-            graph = graph.with_nodes(merged if n is first else n for n in graph.nodes if n is not node)
-            changed = True
-            break
-    return graph
+            if op is not None:
+                merged[first.name] = replace(first, op=op, output=node.output)
+                gone.add(node.name)
+        if not gone:
+            return graph
+        graph = _merged(graph, merged, gone)
