@@ -70,6 +70,25 @@ def test_an_if_over_shapes_takes_its_branch(tmp_path: Path, batch: int) -> None:
     assert ("Abs" in [n.op.kind for n in graph.nodes]) is (batch == 2)
 
 
+def test_an_if_over_data_stays_whole_and_exact(tmp_path: Path) -> None:
+    """Both branches read values from around them; the plan keeps the node on the CPU."""
+    def branch(op: str) -> Any:
+        inner = [node(op, ["a"], ["x0"], "act"), node("Mul", ["x0", "f"], ["o"], "scale")]
+        return helper.make_graph(inner, op, [], [value("o", [1, 3, 4, 4])])
+    nodes = [node("Conv", ["x", "w"], ["a"], "conv"), node("ReduceMax", ["x"], ["m"], "top", keepdims=0),
+             node("Greater", ["m", "half"], ["c"], "bright"),
+             node("If", ["c"], ["i"], "choice", then_branch=branch("Relu"), else_branch=branch("Abs")),
+             node("Conv", ["i", "v"], ["y"], "last")]
+    constants = {"w": weights(3, 2, 3, 3), "v": weights(2, 3, 1, 1), "f": weights(3, 1, 1), "half": np.asarray(0.5, np.float32)}
+    path = write(tmp_path / "m.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 2, 4, 4]}, constants)
+    for factor in (0.1, 1.0):  # either branch
+        graph = check_same(path, np.random.default_rng(1).random((1, 2, 6, 6), dtype=np.float32) * np.float32(factor))
+    assert "If" in [n.op.kind for n in graph.nodes]
+    build = compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False)
+    assert build.plan.assignment["choice"].devices == ("cpu",)
+    assert verify_build(build, frames=6).equal
+
+
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("where", ["initializer", "constant"])
 def test_sparse_weights_become_dense(tmp_path: Path, where: str, flat: bool) -> None:
