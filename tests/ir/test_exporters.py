@@ -88,7 +88,8 @@ def test_tf2onnx_pads_transposes_and_reduces_channels_last(tmp_path: Path) -> No
         node("ReduceMean", ["u"], ["h"], "model/mean", axes=[1, 2], keepdims=0),
         node("MatMul", ["h", "v"], ["z"], "model/dense/MatMul"), node("Add", ["z", "b"], ["y"], "model/dense/BiasAdd")]
     stored = {"w": weights(4, 3, 3, 3), "g": weights(1, 4, 1, 1), "o": weights(4, 1, 1), "v": weights(4, 5),
-              "b": weights(5, 1)[:, 0], "pads": np.asarray([0, 0, 0, 0, 0, 0, 1, 1]), "low": np.asarray(0, np.float32), "high": np.asarray(6, np.float32)}
+              "b": weights(5, 1)[:, 0], "pads": np.asarray([0, 0, 0, 0, 0, 0, 1, 1]),
+              "low": np.asarray(0, np.float32), "high": np.asarray(6, np.float32)}
     graph = read(tmp_path / "m.onnx", nodes, ["unk__1", 8, 8, 3], ["unk__1", 5], stored, 13)
     found = kinds(graph)
     assert [k for k in found if k not in ("Reshape", "Transpose")] == ["Conv", "GlobalAvgPool", "Gemm"]

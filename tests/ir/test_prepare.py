@@ -206,3 +206,19 @@ def test_bytes_as_input_are_cast_where_the_network_says(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
     onnx.save(model, path)
     assert verify_build(compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False), frames=4).equal
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_thousand_nodes_fold_to_what_they_mean(tmp_path: Path, wide: bool) -> None:
+    """A chain of convolution, BatchNorm and Relu, or as many branches from one input; folding is linear in their number."""
+    nodes, source = [], "x"
+    for i in range(333):
+        nodes += [node("Conv", ["x" if wide else source, "w"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]),
+                  node("BatchNormalization", [f"c{i}", "s", "b", "b", "s"], [f"n{i}"], f"bn{i}"),
+                  node("Relu", [f"n{i}"], [f"r{i}"], f"relu{i}")]
+        source = f"r{i}"
+    end = node("Sum", [f"r{i}" for i in range(333)], ["y"], "end") if wide else node("Relu", [source], ["y"], "end")
+    constants = {"w": weights(2, 2, 3, 3), "s": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    path = write(tmp_path / "m.onnx", [*nodes, end], {"x": [1, 2, 6, 6]}, {"y": [1, 2, 6, 6]}, constants)
+    graph = check_same(path, weights(1, 2, 6, 6))
+    assert [n.name for n in graph.nodes] == [f"conv{i}" for i in range(333)] + (["end"] if wide else [])
