@@ -151,7 +151,7 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
                     "node two writes 'y', which node one already does; every value has one source, export the model again"),
     "overwritten input": (lambda: model([node("Relu", ["x"], ["x"], "one")], output="x"),
                           "node one writes 'x', which an input of the graph already does; every value has one source"),
-    "loop": (loop, "node again: Loop holds a sub-graph; export the model without control flow"),
+    "loop": (loop, "node again: the shape of Loop's output depends on data; export the model with fixed input shapes"),
     "text": (lambda: changed(lambda m: m.graph.input[0].CopyFrom(value("x", [2], TensorProto.STRING))),
              "input x holds text; tensors of numbers are supported, export the network without its text processing"),
     "sequence": (lambda: changed(lambda m: m.graph.input[0].CopyFrom(

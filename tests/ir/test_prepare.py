@@ -70,6 +70,25 @@ def test_an_if_over_shapes_takes_its_branch(tmp_path: Path, batch: int) -> None:
     assert ("Abs" in [n.op.kind for n in graph.nodes]) is (batch == 2)
 
 
+def test_an_if_over_data_stays_whole_and_exact(tmp_path: Path) -> None:
+    """Both branches read values from around them; the plan keeps the node on the CPU."""
+    def branch(op: str) -> Any:
+        inner = [node(op, ["a"], ["x0"], "act"), node("Mul", ["x0", "f"], ["o"], "scale")]
+        return helper.make_graph(inner, op, [], [value("o", [1, 3, 4, 4])])
+    nodes = [node("Conv", ["x", "w"], ["a"], "conv"), node("ReduceMax", ["x"], ["m"], "top", keepdims=0),
+             node("Greater", ["m", "half"], ["c"], "bright"),
+             node("If", ["c"], ["i"], "choice", then_branch=branch("Relu"), else_branch=branch("Abs")),
+             node("Conv", ["i", "v"], ["y"], "last")]
+    constants = {"w": weights(3, 2, 3, 3), "v": weights(2, 3, 1, 1), "f": weights(3, 1, 1), "half": np.asarray(0.5, np.float32)}
+    path = write(tmp_path / "m.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 2, 4, 4]}, constants)
+    for factor in (0.1, 1.0):  # either branch
+        graph = check_same(path, np.random.default_rng(1).random((1, 2, 6, 6), dtype=np.float32) * np.float32(factor))
+    assert "If" in [n.op.kind for n in graph.nodes]
+    build = compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False)
+    assert build.plan.assignment["choice"].devices == ("cpu",)
+    assert verify_build(build, frames=6).equal
+
+
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("where", ["initializer", "constant"])
 def test_sparse_weights_become_dense(tmp_path: Path, where: str, flat: bool) -> None:
@@ -187,3 +206,19 @@ def test_bytes_as_input_are_cast_where_the_network_says(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
     onnx.save(model, path)
     assert verify_build(compile_model(path, "tx2-c10gx", tmp_path / "build", verify=False), frames=4).equal
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_thousand_nodes_fold_to_what_they_mean(tmp_path: Path, wide: bool) -> None:
+    """A chain of convolution, BatchNorm and Relu, or as many branches from one input; folding is linear in their number."""
+    nodes, source = [], "x"
+    for i in range(333):
+        nodes += [node("Conv", ["x" if wide else source, "w"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]),
+                  node("BatchNormalization", [f"c{i}", "s", "b", "b", "s"], [f"n{i}"], f"bn{i}"),
+                  node("Relu", [f"n{i}"], [f"r{i}"], f"relu{i}")]
+        source = f"r{i}"
+    end = node("Sum", [f"r{i}" for i in range(333)], ["y"], "end") if wide else node("Relu", [source], ["y"], "end")
+    constants = {"w": weights(2, 2, 3, 3), "s": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    path = write(tmp_path / "m.onnx", [*nodes, end], {"x": [1, 2, 6, 6]}, {"y": [1, 2, 6, 6]}, constants)
+    graph = check_same(path, weights(1, 2, 6, 6))
+    assert [n.name for n in graph.nodes] == [f"conv{i}" for i in range(333)] + (["end"] if wide else [])

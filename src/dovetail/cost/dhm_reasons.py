@@ -30,10 +30,11 @@ from dovetail.platform.device import Device
 def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
     """Why the node has no engine; None if it has one."""
     shapes = (*graph.input_shapes(node), graph.shape(node.output))
+    odd = next((shape for shape in shapes if len(shape) not in (2, 4)), None)
+    if odd is not None:
+        return f"{device.name}: {node.name} has tensors of {len(odd)} dimensions; streams carry N,C,H,W or N,C"
     if any(shape[0] != 1 for shape in shapes):
         return f"{device.name}: {node.name} works on a batch of {shapes[0][0]}; hardware takes one frame at a time"
-    if any(len(shape) not in (2, 4) for shape in shapes):
-        return f"{device.name}: {node.name} has tensors of {len(shapes[0])} dimensions; streams carry N,C,H,W or N,C"
     reason = _operator_reason(graph, node)
     return None if reason is None else f"{device.name}: {node.name} {reason}"
 

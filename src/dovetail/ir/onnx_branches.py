@@ -7,7 +7,7 @@ from typing import Any
 from onnx import helper
 
 from dovetail.ir import onnx_file
-from dovetail.ir.onnx_prepare import ordered, reads, subgraphs
+from dovetail.ir.onnx_prepare import ordered, reads, rename_inside
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.tensor import Constant
 
@@ -53,9 +53,5 @@ def _renamed(node: Any, names: dict[str, str], prefix: str) -> Any:
     for values in (copy.input, copy.output):
         for i, name in enumerate(values):
             values[i] = names.get(name, name)
-    for graph in subgraphs(copy):
-        for inner in graph.node:
-            inner.CopyFrom(_renamed(inner, names, ""))
-        for value in graph.output:
-            value.name = names.get(value.name, value.name)
+    rename_inside(copy, names, lambda name: f"{prefix}{name}")
     return copy

@@ -6,6 +6,7 @@ arithmetic of bounded size, by the reference evaluator of the onnx package.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.onnx_file import IR_VERSION, MAX_TENSOR_BYTES, OPSET
+from dovetail.ir.onnx_prepare import captured, domains, rename_inside, subgraphs
 from dovetail.ir.tensor import Array, Tensor
 
 KNOWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -38,45 +40,51 @@ def check_known(node: Any, where: str) -> None:
     if not known:
         raise ModelError(f"{where}: node {node.name or node.output[0]}: operator {node.op_type} of domain "
                          f"{node.domain or 'ai.onnx'} is unknown; export the model with standard ONNX operators")
-    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
-        raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: {node.op_type} holds a sub-graph; export the "
-                               "model without control flow (fix the input shapes, trace instead of script)")
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            check_known(inner, where)
+
+
+def foreign_reads(node: Any) -> list[str]:
+    """The values a node names, repetitions included, then those its sub-graphs read from around it."""
+    return [*filter(None, node.input), *sorted(captured(node))]
 
 
 def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str) -> Foreign:
-    """The node as a model of its own; tensors become its inputs, arrays its initializers, "" stays absent."""
-    names: list[str] = []
+    """The node as a model of its own; tensors become its inputs, arrays its initializers, "" stays absent.
+
+    `inputs` are the values the node names, then those its sub-graphs read from around it (see `foreign_reads`).
+    """
     values: list[Any] = []
     weights: list[Any] = []
     seen: dict[str, str] = {}
-    supplied = iter(inputs)
-    for original in node.input:
-        if not original:
-            names.append("")
-            continue
-        given = next(supplied)
-        if isinstance(given, Tensor):
-            if given.name not in seen:
-                seen[given.name] = f"x{len(seen)}"
-                kind = helper.np_dtype_to_tensor_dtype(np.dtype(given.element))
-                values.append(helper.make_tensor_value_info(seen[given.name], kind, given.shape))
-            names.append(seen[given.name])
-        else:
+    names: list[str] = []
+    for given in inputs:
+        if not isinstance(given, Tensor):
             names.append(f"c{len(weights)}")
             weights.append(numpy_helper.from_array(np.asarray(given, order="C"), names[-1]))
+            continue
+        if given.name not in seen:
+            seen[given.name] = f"x{len(seen)}"
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(given.element))
+            values.append(helper.make_tensor_value_info(seen[given.name], kind, given.shape))
+        names.append(seen[given.name])
+    supplied = iter(names)
     alone = onnx.NodeProto()
     alone.CopyFrom(node)
     alone.name = ""
     alone.doc_string = ""
     alone.ClearField("metadata_props")
     alone.ClearField("input")
-    alone.input.extend(names)
+    alone.input.extend(next(supplied) if original else "" for original in node.input)
     alone.ClearField("output")
     alone.output.extend(f"y{i}" if o else "" for i, o in enumerate(node.output))
+    count = itertools.count()
+    rename_inside(alone, dict(zip(sorted(captured(node)), supplied, strict=True)), lambda name: f"s{next(count)}")
     outputs = [onnx.ValueInfoProto(name=o) for o in alone.output if o]
     graph = helper.make_graph([alone], "node", values, outputs, weights)
     imports = [helper.make_opsetid("", opset)]
-    imports += [helper.make_opsetid(node.domain, 1)] if node.domain not in ("", "ai.onnx") else []
+    imports += [helper.make_opsetid(domain, 1) for domain in sorted(domains(node))]
     model = helper.make_model(graph, opset_imports=imports, ir_version=max(IR_VERSION, 10 if opset > 20 else IR_VERSION))
     return _typed(model, node, where)
 
@@ -115,6 +123,9 @@ def fold(node: Any, inputs: list[Array], opset: int, where: str) -> list[Array |
     if node.op_type in RANDOM:
         raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: {node.op_type} makes random numbers; "
                                "a network must compute the same result every time")
+    if subgraphs(node):
+        raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: {node.op_type} over constants alone is not "
+                               "computed at import; export the model without control flow (trace instead of script)")
     wrapped = wrap(node, list(inputs), opset, where)
     if any(o is not None and prod(o[0]) > MAX_FOLDED_ELEMENTS for o in wrapped.outputs):
         raise ModelError(f"{where}: node {node.name or node.output[0]}: {node.op_type} of constants makes more than "

@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from dovetail.ir.graph import Node
+from dovetail.ir.onnx_prepare import domains, rename_inside
 from dovetail.ir.pointwise import TABLE_ENTRIES, Lookup
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def inline(writer: _Writer, node: Node, content: bytes, given: Mapping[str, str]
         del proto.input[:], proto.output[:]
         proto.input.extend(names[i] for i in original.input)
         proto.output.extend(names.setdefault(o, f"{output}{writer.sep}inner_{o}") for o in original.output)
-        if proto.domain not in ("", "ai.onnx"):
-            writer.domains.add(proto.domain)
+        rename_inside(proto, names, lambda inner: f"{output}{writer.sep}inner_{inner}")
+        writer.domains |= domains(proto)
         writer.nodes.append(proto)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -101,6 +101,28 @@ def captured(node: Any) -> set[str]:
         read = {i for n in graph.node for i in (*n.input, *captured(n))} | {v.name for v in graph.output}
         found |= read - own
     return found - {""}
+
+
+def rename_inside(node: Any, names: Mapping[str, str], fresh: Callable[[str], str]) -> None:
+    """Let a node's sub-graphs read what is around them under other `names`; their own values get `fresh` ones."""
+    for graph in subgraphs(node):
+        own = [*(v.name for v in (*graph.input, *graph.initializer)), *(s.values.name for s in graph.sparse_initializer),
+               *(o for n in graph.node for o in n.output)]
+        inside = {**names, **{name: fresh(name) for name in dict.fromkeys(filter(None, own))}}
+        for value in (*graph.input, *graph.initializer, *graph.output, *(s.values for s in graph.sparse_initializer)):
+            value.name = inside.get(value.name, value.name)
+        del graph.value_info[:]
+        for inner in graph.node:
+            inner.name = ""
+            for values in (inner.input, inner.output):
+                for i, name in enumerate(values):
+                    values[i] = inside.get(name, name)
+            rename_inside(inner, inside, fresh)
+
+
+def domains(node: Any) -> set[str]:
+    """Operator domains a node needs beside the standard one, its sub-graphs included."""
+    return {n.domain for n in (node, *(i for g in subgraphs(node) for h in _graphs(g) for i in h.node))} - set(STANDARD)
 
 
 def reads(node: Any) -> list[str]:

@@ -14,7 +14,7 @@ from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.movement import Movement, Step
 from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET
-from dovetail.ir.onnx_foreign import check_known, fold, products, wrap
+from dovetail.ir.onnx_foreign import check_known, fold, foreign_reads, products, wrap
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
@@ -153,7 +153,7 @@ class Reader:
         """Keep a node as it is: fold it where it reads constants only, else one `Opaque` per output that is read."""
         check_known(proto, self.where)
         given: list[Tensor | Array] = []
-        for name in filter(None, proto.input):
+        for name in foreign_reads(proto):
             if name in self.constants:
                 given.append(self._numbers(name, proto.name or proto.op_type))
             elif self.tensor(name) in self.tensors:
