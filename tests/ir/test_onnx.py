@@ -17,8 +17,11 @@ from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.passes import simplify
 from dovetail.ir.text import to_text
+from dovetail.numerics.calibration import synthetic
+from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.oracle import run_onnx
-from dovetail.numerics.reference import run_float
+from dovetail.numerics.quantize import quantize_graph
+from dovetail.numerics.reference import run_float, run_integer
 from tests.strategies import Net, networks, quantized
 
 
@@ -232,3 +235,22 @@ def test_folding_keeps_the_activation_of_what_it_folds() -> None:
     assert [n.op.bounds for n in folded.nodes] == [Clamp(0.0, 6.0)]
     values = np.random.default_rng(0).standard_normal((1, 2, 5, 5))
     np.testing.assert_allclose(run_float(folded, {"x": values})["n1_out"], run_float(graph, {"x": values})["n1_out"], atol=1e-5)
+
+
+def test_inputs_of_few_bits_saturate_in_the_exported_file_as_they_do_here(tmp_path: Path) -> None:
+    net = Net(0)
+    made = net.graph(net.add(Conv(3, Window((3, 3))), net.input((1, 2, 5, 5))))
+    graph = quantize_graph(made, synthetic(made), bits=4)
+    scheme = graph.tensors["x"].scheme
+    assert scheme is not None
+    assert scheme.bits == 4
+    content = to_onnx(graph)
+    (tmp_path / "m.onnx").write_bytes(content)
+    assert read_onnx(tmp_path / "m.onnx").graph.tensors["x"].scheme == scheme
+    x = np.random.default_rng(0).normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
+    stored = quantize(x.astype(np.float64), scheme).astype(scheme.dtype)
+    output = graph.outputs[0]
+    target = graph.tensors[output].scheme
+    assert target is not None
+    expected = dequantize(run_integer(graph, {"x": stored})[output].astype(np.float64), target)
+    np.testing.assert_array_equal(run_onnx(content, {"x": x})[output], expected)

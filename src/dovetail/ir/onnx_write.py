@@ -130,7 +130,13 @@ def _input(writer: _Writer, tensor: Tensor) -> Any:
     if scheme is None:
         return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
     if writer.boundary is Boundary.FLOAT:
-        writer.emit("QuantizeLinear", [name, *writer.scale(name, scheme)], f"{name}{writer.sep}q", f"{name}{writer.sep}quantize")
+        source = name
+        if scheme.bits < 8:  # the type that stores it saturates later than it does
+            limits = [writer.constant(f"{name}{writer.sep}{side}", np.asarray((v - scheme.zero) * scheme.scale, dtype=np.float32))
+                      for side, v in (("min", scheme.lo), ("max", scheme.hi))]
+            source = writer.emit("Clip", [name, *limits], f"{name}{writer.sep}limited", f"{name}{writer.sep}limit")
+        writer.emit("QuantizeLinear", [source, *writer.scale(name, scheme)], f"{name}{writer.sep}q",
+                    f"{name}{writer.sep}quantize")
         writer.dequantize(f"{name}{writer.sep}q", f"{name}{writer.sep}dq", name, scheme)
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, _leading(writer, tensor.shape))
     if scheme.bits < 32:

@@ -49,6 +49,24 @@ def spread_schemes(graph: Graph) -> Graph:
     return replace(graph, tensors={name: replace(t, scheme=schemes[name]) for name, t in graph.tensors.items()})
 
 
+def narrow_inputs(graph: Graph) -> Graph:
+    """An input limited to the range of fewer bits is an input of fewer bits."""
+    narrow: dict[str, Scheme] = {}
+    limits: dict[str, str] = {}
+    for node in graph.nodes:
+        name = node.inputs[0]
+        scheme = graph.tensors[name].scheme
+        if isinstance(node.op, Clip) and name in graph.inputs and graph.consumers(name) == (node,) and node.op.clamp is not None \
+                and node.output not in graph.outputs and scheme is not None and scheme == graph.tensors[node.output].scheme:
+            limited = [np.rint(bound / scheme.scale) + scheme.zero for bound in (node.op.clamp.lo, node.op.clamp.hi)]
+            fewer = [replace(scheme, bits=b) for b in range(2, 8) if replace(scheme, bits=b, zero=0).lo <= scheme.zero
+                     <= replace(scheme, bits=b, zero=0).hi]
+            for found in (f for f in fewer if [f.lo, f.hi] == limited):
+                narrow[name], limits[node.output] = found, name
+    nodes = tuple(replace(n, inputs=tuple(limits.get(t, t) for t in n.inputs)) for n in graph.nodes if n.output not in limits)
+    return graph.with_nodes(nodes, [replace(graph.tensors[name], scheme=scheme) for name, scheme in narrow.items()])
+
+
 def settle_parameters(graph: Graph) -> Graph:
     """Integer weights and int32 biases, at the scale of their sums, for every Conv and Gemm between integers."""
     if not graph.quantized:
