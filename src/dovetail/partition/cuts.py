@@ -9,7 +9,7 @@ bound of the linear relaxation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,8 +142,9 @@ class Priced:
     value: float
 
 
-def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float) -> Priced:
-    """Prices on the limits that make the bound from cuts largest."""
+def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,
+                 start: Mapping[str, float] | None = None) -> Priced:
+    """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
     base = [net.cost(k, weights) for k in range(len(net.tables))]
     amounts = [[net.amounts(k, x) for k in range(len(net.tables))] for x in net.limits]
     best: Priced | None = None
@@ -162,7 +163,7 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
             best = Priced(prices, bound, to_go, path, value)
         return Reply(bound, spent, used)
 
-    maximise_bound(answer, len(net.limits), ceiling, deadline)
+    maximise_bound(answer, len(net.limits), ceiling, deadline, np.array([(start or {}).get(x.name, 0.0) for x in net.limits]))
     assert best is not None, "at least one round runs"
     return Priced(best.prices, best.bound, best.to_go, path, value)
 
@@ -186,9 +187,10 @@ class Reply:
 
 
 def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float, deadline: float,
-                   rounds: int = 60) -> tuple[Floats, float]:
+                   start: Floats | None = None, rounds: int = 60) -> tuple[Floats, float]:
     """Prices with the largest bound, by cutting planes (Kelley 1960): each plan met bounds the dual from above."""
-    prices, best_prices, best, value, cap = np.zeros(count), np.zeros(count), -np.inf, ceiling, 0.0
+    prices = np.zeros(count) if start is None else start
+    best_prices, best, value, cap = prices, -np.inf, ceiling, 4 * float(prices.max(initial=0.0))
     cuts: list[tuple[float, Floats]] = []
     for _ in range(rounds):
         reply = answer(prices)

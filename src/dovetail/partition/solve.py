@@ -18,7 +18,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
-from dovetail.partition.narrow import Tree, rank, relaxed_tree, thin
+from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -63,7 +63,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
-    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    first = _over(problem, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
@@ -78,7 +78,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=ranking.prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
@@ -110,14 +110,14 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
+def _over(problem: Problem, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
           tolerance: float) -> Answer | None:
-    """The best over some of the columns; None where even whole placements are too many."""
-    kept = thin(problem, choices)
+    """The best over the most promising columns; None where even whole placements are too many."""
+    kept = thin(problem, ranking.core(choices, CORE))
     if kept is None:
         return None
     return solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
-                         FIRST_LINES, tolerance)
+                         FIRST_LINES, tolerance, ranking.prices)
 
 
 def _network(problem: Problem, choices: list[Options]) -> Network:
