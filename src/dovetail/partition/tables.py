@@ -102,7 +102,8 @@ def _key(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequ
     held = tuple((id(known[t].pattern), known[t].places.tobytes(), known[t].stream_s.tobytes()) for t in inputs)
     widths = tuple(problem.graph.tensors[t].element_bytes for t in own.node.inputs)
     slots = tuple(at[t] for t in own.node.inputs), tuple(at[t] for t in inputs)
-    return (id(own.pattern), every, follows(problem, own.node), slots, held, widths, problem.graph.tensors[own.node.output].size, *(a.tobytes() for a in arrays))
+    size = problem.graph.tensors[own.node.output].size
+    return (id(own.pattern), every, follows(problem, own.node), slots, held, widths, size, *(a.tobytes() for a in arrays))
 
 
 def _timed(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None,
