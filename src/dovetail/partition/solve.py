@@ -131,8 +131,8 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
     groups = partners(problem)
     pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
-    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 "
-            f"and their mirrors per {pair}{coarse}")
+    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, "
+            f"5/16, 3/8, 1/2 and their mirrors per {pair}{coarse}")
 
 
 def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
