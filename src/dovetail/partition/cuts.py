@@ -24,6 +24,8 @@ SETTLED = 1e-10
 """Relative progress below which the price search stops."""
 DEAREST = 1e5
 """Prices stop growing at this multiple of a plan's cost: only limits that cannot be met at all ask for more."""
+LEAST_ROUNDS = 24
+"""Rounds of the price search that are made whatever the time: they are cheap, and without prices a bound says little."""
 ROUNDOFF = 4e-16
 """Relative rounding of one addition, taken off bounds that are differences of large priced sums."""
 
@@ -192,7 +194,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
     prices = np.zeros(count) if start is None else start
     best_prices, best, value, cap = prices, -np.inf, ceiling, 4 * float(prices.max(initial=0.0))
     cuts: list[tuple[float, Floats]] = []
-    for _ in range(rounds):
+    for number in range(rounds):
         reply = answer(prices)
         if reply.bound > best:
             best, best_prices = reply.bound, prices
@@ -200,7 +202,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
             value = min(value, reply.spent)
         cuts.append((reply.spent, reply.used - 1))
         cap = cap or 4 * abs(reply.spent) + 1e-300
-        if not count or value - best <= SETTLED * abs(best) or time.thread_time() > deadline:
+        if not count or value - best <= SETTLED * abs(best) or number >= LEAST_ROUNDS and time.thread_time() > deadline:
             break
         upper, prices = _next_prices(cuts, cap)
         bounded = bool(prices.max() < cap * (1 - 1e-9)) or cap > DEAREST * abs(cuts[0][0])

@@ -177,7 +177,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
-    `time_limit_s` counts computing time of this thread, so that other load does not change plans.
+    `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
         raise UsageError(f"thrift {thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
@@ -191,12 +191,11 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
-    deadline = time.thread_time() + time_limit_s
     first = {name: choose(problem) for name, choose in BASELINES.items()}
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
-        answer, notes = SOLVERS[solver](problem, known, deadline)
+        answer, notes = SOLVERS[solver](problem, known, time.thread_time() + time_limit_s)
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
     found = [(a, evaluate(problem, a)) for a in answer.assignments]
