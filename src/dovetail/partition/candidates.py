@@ -2,8 +2,8 @@
 
 A *column* is one way to run one node: whole on a device, or cut along a legal axis of its operator into contiguous
 pieces, one per device, in the platform's device order. Short axes may be cut anywhere. Long ones are cut where a device
-gets one unit, or 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 of them: devices differ by factors, and equal fractions let neighbouring layers
-keep their data in place. Operators without weights, which cost little anywhere, get half of these positions.
+gets one unit, or 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 of them: devices differ by factors, and equal fractions let
+neighbouring layers keep their data in place. Operators without weights, which cost little anywhere, get the five widest.
 On platforms of more than three devices only neighbours share a node, at fewer positions (`partners`).
 """
 
@@ -16,7 +16,8 @@ from dovetail.ir import Axis, Node, Shape
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 
-FRACTIONS = (0.0, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2, 3 / 4, 13 / 16, 7 / 8, 29 / 32, 15 / 16, 1.0)
+SHARES = (0.0, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
+FRACTIONS = tuple(sorted({*SHARES, *(1 - f for f in SHARES)}))
 """Where long axes are cut; the ends mean one unit."""
 COARSE = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """The same for operators without weights."""

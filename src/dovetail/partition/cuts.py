@@ -9,7 +9,7 @@ bound of the linear relaxation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ SETTLED = 1e-10
 """Relative progress below which the price search stops."""
 DEAREST = 1e5
 """Prices stop growing at this multiple of a plan's cost: only limits that cannot be met at all ask for more."""
+LEAST_ROUNDS = 24
+"""Rounds of the price search that are made whatever the time: they are cheap, and without prices a bound says little."""
 ROUNDOFF = 4e-16
 """Relative rounding of one addition, taken off bounds that are differences of large priced sums."""
 
@@ -142,8 +144,9 @@ class Priced:
     value: float
 
 
-def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float) -> Priced:
-    """Prices on the limits that make the bound from cuts largest."""
+def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,
+                 start: Mapping[str, float] | None = None) -> Priced:
+    """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
     base = [net.cost(k, weights) for k in range(len(net.tables))]
     amounts = [[net.amounts(k, x) for k in range(len(net.tables))] for x in net.limits]
     best: Priced | None = None
@@ -162,7 +165,7 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
             best = Priced(prices, bound, to_go, path, value)
         return Reply(bound, spent, used)
 
-    maximise_bound(answer, len(net.limits), ceiling, deadline)
+    maximise_bound(answer, len(net.limits), ceiling, deadline, np.array([(start or {}).get(x.name, 0.0) for x in net.limits]))
     assert best is not None, "at least one round runs"
     return Priced(best.prices, best.bound, best.to_go, path, value)
 
@@ -186,11 +189,12 @@ class Reply:
 
 
 def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float, deadline: float,
-                   rounds: int = 60) -> tuple[Floats, float]:
+                   start: Floats | None = None, rounds: int = 60) -> tuple[Floats, float]:
     """Prices with the largest bound, by cutting planes (Kelley 1960): each plan met bounds the dual from above."""
-    prices, best_prices, best, value, cap = np.zeros(count), np.zeros(count), -np.inf, ceiling, 0.0
+    prices = np.zeros(count) if start is None else start
+    best_prices, best, value, cap = prices, -np.inf, ceiling, 4 * float(prices.max(initial=0.0))
     cuts: list[tuple[float, Floats]] = []
-    for _ in range(rounds):
+    for number in range(rounds):
         reply = answer(prices)
         if reply.bound > best:
             best, best_prices = reply.bound, prices
@@ -198,7 +202,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
             value = min(value, reply.spent)
         cuts.append((reply.spent, reply.used - 1))
         cap = cap or 4 * abs(reply.spent) + 1e-300
-        if not count or value - best <= SETTLED * abs(best) or time.thread_time() > deadline:
+        if not count or value - best <= SETTLED * abs(best) or number >= LEAST_ROUNDS and time.thread_time() > deadline:
             break
         upper, prices = _next_prices(cuts, cap)
         bounded = bool(prices.max() < cap * (1 - 1e-9)) or cap > DEAREST * abs(cuts[0][0])

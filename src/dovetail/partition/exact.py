@@ -55,24 +55,25 @@ class _Weighted:
 
 
 def solve_network(net: Network, incumbents: list[tuple[float, float]], deadline: float, max_labels: int,
-                  max_lines: int = MAX_LINES, tolerance: float = 0.0) -> Answer:
+                  max_lines: int = MAX_LINES, tolerance: float = 0.0, start: Mapping[str, float] | None = None) -> Answer:
     """Minimise the problem's goal; `incumbents` are (latency, energy) of legal plans already known.
 
-    The search for a better plan ends where none can be better by more than the fraction `tolerance`.
+    The search for a better plan ends where none can be better by more than the fraction `tolerance`. `start` are prices on
+    limits, by name, that were good in a relaxation.
     """
     if net.problem.goal is Goal.EDP:
         return _energy_delay(net, incumbents, deadline, max_labels, max_lines)
     weights = (1.0, 0.0) if net.problem.goal is Goal.LATENCY else (0.0, 1.0)
-    found = _minimise(net, weights, incumbents, deadline, max_labels, tolerance)
+    found = _minimise(net, weights, incumbents, deadline, max_labels, tolerance, start)
     return Answer((net.assignment(found.path),) if found.path is not None else (), found.bound,
                   found.path is None and not incumbents and found.bound == inf, found.prices)
 
 
 def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple[float, float]], deadline: float,
-              max_labels: int, tolerance: float = 0.0) -> _Weighted:
+              max_labels: int, tolerance: float = 0.0, start: Mapping[str, float] | None = None) -> _Weighted:
     """The least weighted sum of latency and energy. `bound` is inf if no legal plan exists."""
     known = min((weights[0] * s + weights[1] * j for s, j in incumbents), default=inf)
-    priced = price_limits(net, weights, known, deadline)
+    priced = price_limits(net, weights, known, deadline, start)
     path, value, bound = priced.path, priced.value, priced.bound
     best = min(known, value)
     prices = {x.name: float(p) for x, p in zip(net.limits, priced.prices, strict=True)}

@@ -101,6 +101,8 @@ class Ranking:
     """Per node and column a lower bound on the goal of every plan that uses the column."""
 
     bounds: list[Floats]
+    prices: Mapping[str, float]
+    """Prices on the limits that gave them, by name; none for an energy-delay product."""
 
     @property
     def bound(self) -> float:
@@ -124,15 +126,15 @@ def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadli
     if problem.goal is not Goal.EDP:
         plain, costs = (latency, tree.latencies) if problem.goal is Goal.LATENCY else (energy, tree.energies)
         ceiling = inf if known is None else known[0] if problem.goal is Goal.LATENCY else known[1]
-        priced = _priced_marginals(problem, tree, costs, ceiling, deadline)
-        return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)])
+        priced, prices = _priced_marginals(problem, tree, costs, ceiling, deadline)
+        return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)], prices)
     if known is None:
-        return Ranking([a * b for a, b in zip(latency, energy, strict=True)])
+        return Ranking([a * b for a, b in zip(latency, energy, strict=True)], {})
     # Along the slope of the product at a known plan, latency and energy together are bounded more tightly than apart.
     slope = (known[1], known[0])
     mixed = [slope[0] * a + slope[1] * b for a, b in zip(tree.latencies, tree.energies, strict=True)]
-    priced = _priced_marginals(problem, tree, mixed, 2 * known[0] * known[1], deadline)
-    return Ranking([_least_product(a, b, m, slope) for a, b, m in zip(latency, energy, priced, strict=True)])
+    priced, _ = _priced_marginals(problem, tree, mixed, 2 * known[0] * known[1], deadline)
+    return Ranking([_least_product(a, b, m, slope) for a, b, m in zip(latency, energy, priced, strict=True)], {})
 
 
 def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[float, float]) -> Floats:
@@ -142,12 +144,16 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
     return np.minimum(at_latency, at_energy)
 
 
-def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float, deadline: float) -> list[Floats]:
-    limits = [(i, limit) for i, (_, _, limit) in enumerate(problem.budgets) if problem.shared_budget and limit > 0]
-    amounts = [[t.resources[:, i] / limit for t in tree.tables] for i, limit in limits]
-    amounts += [[a / limit for a in spent] for spent, limit in
-                ((tree.latencies, problem.max_latency_s), (tree.energies, problem.max_energy_j)) if limit is not None]
-    amounts = [a for a in amounts if sum(float(own.max(initial=0.0)) for own in a) > 1]
+def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float,
+                      deadline: float) -> tuple[list[Floats], Mapping[str, float]]:
+    """Marginals under the best prices on all limits that can bind, and these prices."""
+    every = [(f"{d} {r}", [t.resources[:, i] / limit for t in tree.tables]) for i, (d, r, limit) in enumerate(problem.budgets)
+             if problem.shared_budget and limit > 0]
+    every += [(name, [a / limit for a in spent]) for name, spent, limit in
+              (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
+              if limit is not None]
+    binding = {name: a for name, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1}
+    amounts = list(binding.values())
 
     def answer(prices: Floats) -> Reply:
         priced = priced_costs(costs, amounts, prices)
@@ -158,7 +164,8 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline)
-    return [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
+    found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
+    return found, dict(zip(binding, prices.tolist(), strict=True))
 
 
 def _entry(tree: Tree, path: tuple[int, ...], k: int) -> tuple[int, ...]:

@@ -52,6 +52,7 @@ class Problem:
     patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
     answers: dict[tuple[object, ...], ShareCosts | None] = field(default_factory=dict, repr=False, compare=False)
+    timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
 

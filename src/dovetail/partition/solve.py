@@ -18,7 +18,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
-from dovetail.partition.narrow import Tree, rank, relaxed_tree, thin
+from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -63,7 +63,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
-    first = _over(problem, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    first = _over(problem, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
@@ -78,7 +78,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=ranking.prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
@@ -110,14 +110,14 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
+def _over(problem: Problem, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
           tolerance: float) -> Answer | None:
-    """The best over some of the columns; None where even whole placements are too many."""
-    kept = thin(problem, choices)
+    """The best over the most promising columns; None where even whole placements are too many."""
+    kept = thin(problem, ranking.core(choices, CORE))
     if kept is None:
         return None
     return solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
-                         FIRST_LINES, tolerance)
+                         FIRST_LINES, tolerance, ranking.prices)
 
 
 def _network(problem: Problem, choices: list[Options]) -> Network:
@@ -131,8 +131,8 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
     groups = partners(problem)
     pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
-    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 1/2 "
-            f"and their mirrors per {pair}{coarse}")
+    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, "
+            f"5/16, 3/8, 1/2 and their mirrors per {pair}{coarse}")
 
 
 def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
-    `time_limit_s` counts computing time of this thread, so that other load does not change plans.
+    `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
         raise UsageError(f"thrift {thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
@@ -191,12 +191,11 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
-    deadline = time.thread_time() + time_limit_s
     first = {name: choose(problem) for name, choose in BASELINES.items()}
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
-        answer, notes = SOLVERS[solver](problem, known, deadline)
+        answer, notes = SOLVERS[solver](problem, known, time.thread_time() + time_limit_s)
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
     found = [(a, evaluate(problem, a)) for a in answer.assignments]

@@ -86,10 +86,33 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged:
     piece that fetches nothing takes its shorter time: a lower bound for any place of the other inputs.
     """
     inputs = tuple(t for t in variable_inputs(problem, own.node) if charged is None or t in charged)
+    key = _key(problem, own, known, inputs, charged is None)
+    if key not in problem.timed:
+        problem.timed[key] = _timed(problem, own, known, charged, inputs)
+    latency, moved = problem.timed[key]
+    energy = moved + own.energy_j.sum(axis=1) + own.reduce_j + problem.idle_power_w * latency
+    first = np.searchsorted(own.place_of, np.arange(len(own.places)))
+    return Table(own, inputs, first, latency + own.home_s, energy + own.home_j)
+
+
+def _key(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], every: bool) -> tuple[object, ...]:
+    """What decides a node's times and transfers: alike nodes that take equally long have them in common."""
+    at = {t: i for i, t in enumerate(dict.fromkeys(own.node.inputs))}
+    arrays = (own.columns, own.alone_s, own.fused_s, own.reduce_s)
+    held = tuple((id(known[t].pattern), known[t].places.tobytes(), known[t].stream_s.tobytes()) for t in inputs)
+    widths = tuple(problem.graph.tensors[t].element_bytes for t in own.node.inputs)
+    slots = tuple(at[t] for t in own.node.inputs), tuple(at[t] for t in inputs)
+    size = problem.graph.tensors[own.node.output].size
+    return (id(own.pattern), every, follows(problem, own.node), slots, held, widths, size, *(a.tobytes() for a in arrays))
+
+
+def _timed(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None,
+           inputs: tuple[str, ...]) -> tuple[Floats, Floats]:
+    """Latency without the way home, and the energy of transfers alone."""
     paying = [t for t in own.node.inputs if charged is None or t in charged or problem.graph.producer(t) is None]
     full = (*(len(known[t].places) for t in inputs), len(own))
     stream = known[own.node.inputs[0]].stream_s if follows(problem, own.node) else np.zeros(1)
-    clock = _Clock(np.zeros(full), np.zeros(full), np.broadcast_to(own.energy_j.sum(axis=1), full).copy(), stream[:, None],
+    clock = _Clock(np.zeros(full), np.zeros(full), np.zeros(full), stream[:, None],
                    np.broadcast_to(stream[:, None] > 0, full).copy() if stream.any() else np.zeros(0, dtype=np.bool_))
     fused = own.fused_s if charged is None else np.minimum(own.alone_s, own.fused_s)
     if any(problem.graph.producer(t) is None for t in own.node.inputs):
@@ -102,10 +125,7 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged:
         clock.latency[..., columns] = np.maximum(clock.latency[..., columns], done[d])
     for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
         _sum_up(problem, own, reducer, done, clock)
-    latency = clock.latency if problem.mode is Mode.CONCURRENT else clock.added
-    energy = clock.joules + problem.idle_power_w * latency
-    first = np.searchsorted(own.place_of, np.arange(len(own.places)))
-    return Table(own, inputs, first, latency + own.home_s, energy + own.home_j)
+    return clock.latency if problem.mode is Mode.CONCURRENT else clock.added, clock.joules
 
 
 def _computed(problem: Problem, own: Options, sizes: Mapping[int, Floats], columns: Ints, d: int, clock: _Clock,
@@ -160,7 +180,6 @@ def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Flo
             latest[..., part] = np.maximum(latest[..., part], stop)
             clock.added[..., chosen[part]] += seconds
             clock.joules[..., chosen[part]] += spent
-    clock.joules[..., chosen] += own.reduce_j[chosen]
     clock.added[..., chosen] += own.reduce_s[chosen]
     clock.latency[..., chosen] = latest + own.reduce_s[chosen]
 

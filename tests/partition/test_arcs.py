@@ -1,0 +1,68 @@
+"""Programs of steps: the same answers as labels and enumeration, by another road."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.partition.arcs import solve_steps
+from dovetail.partition.columns import inputs_held, options
+from dovetail.partition.cuts import Network, network, price_limits, total
+from dovetail.partition.plan import Goal, Status
+from dovetail.partition.problem import Problem
+from dovetail.partition.solve import plan
+from dovetail.partition.tables import prune, tabulate
+from dovetail.platform.device import Kind
+from tests.partition.enumeration import Enumeration
+from tests.partition.worlds import Synthetic, chain, fork, platform, residual
+
+KINDS = (Kind.CPU, Kind.GPU, Kind.FPGA)
+GRAPHS = {"chain": lambda seed: chain(3, 2, 3), "residual": residual, "fork": fork}
+
+
+def net_of(problem: Problem) -> Network:
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    known = inputs_held(problem) | {c.node.output: c.held for c in choices}
+    return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), budget=st.floats(5, 60), share=st.floats(0.8, 1.3))
+def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budget: float, share: float) -> None:
+    graph, board, costs = GRAPHS[name](seed), platform(seed, KINDS, budget), Synthetic(seed, refuse=0.2)
+    cap = share * plan(graph, board, Goal.ENERGY, costs=costs).energy_j
+    problem = Problem(graph, board, costs, max_energy_j=cap)
+    truth, net = Enumeration(problem), net_of(problem)
+    found = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), np.inf, 20.0, 0.0)
+    assert found is not None
+    assert found.bound <= truth.best * (1 + 1e-9)
+    if truth.legal == 0:
+        assert found.path is None
+    else:
+        assert found.path is not None
+        assert found.value == pytest.approx(truth.best, rel=1e-6)
+        assert all(total(net, found.path, [net.amounts(k, x) for k in range(len(net.tables))]) <= 1 + 1e-6 for x in net.limits)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_medium_chains_are_planned_as_a_mixed_integer_program_would(seed: int) -> None:
+    graph, board, costs = chain(12, 4, 6), platform(seed, KINDS, 60.0), Synthetic(seed)
+    found, problem = plan(graph, board, costs=costs, time_limit_s=30.0), Problem(graph, board, costs)
+    net = net_of(problem)
+    other = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), found.objective * 1.01, 60.0, 0.0)
+    assert found.status is Status.OPTIMAL
+    assert other is not None
+    assert other.value == pytest.approx(found.objective, rel=1e-6)
+
+
+def test_blurred_labels_lose_no_more_than_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.partition.exact.SHARP", 0.0)
+    monkeypatch.setattr("dovetail.partition.exact.FEW_NODES", 0)
+    for seed in range(6):
+        graph, board, costs = residual(seed), platform(seed, KINDS, 25.0), Synthetic(seed)
+        found, truth = plan(graph, board, costs=costs), Enumeration(Problem(graph, board, costs))
+        assert found.lower_bound <= truth.best
+        assert found.objective <= truth.best * (1 + 2e-3)

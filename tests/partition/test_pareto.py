@@ -1,0 +1,48 @@
+"""Fronts: every point is proven, none is worse than another, and the drawing shows them all."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from dovetail.errors import UsageError
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.pareto import front
+from dovetail.partition.plan_json import assignment_from_json, front_to_json
+from dovetail.partition.problem import Problem
+from dovetail.report.front import front_svg
+from dovetail.terminal import front_table
+from tests.partition.enumeration import Enumeration
+from tests.partition.worlds import Synthetic, chain, platform, residual
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_point_is_the_fastest_within_its_energy_up_to_its_gap(seed: int) -> None:
+    graph, board, costs = residual(seed), platform(seed, budget=40.0), Synthetic(seed)
+    found = front(graph, board, 5, costs=costs)
+    problem = Problem(graph, board, costs)
+    for point in found.points:
+        judged = evaluate(problem, point.assignment)
+        assert (judged.latency_s, judged.energy_j) == (point.latency_s, point.energy_j)
+        assert judged.feasible
+        truth = Enumeration(Problem(graph, board, costs, max_energy_j=point.limit_j))
+        assert point.lower_bound_s <= truth.best * (1 + 1e-9)
+        assert point.latency_s <= truth.best * (1 + 1.1e-3)
+    energies = [p.energy_j for p in found.points]
+    assert energies == sorted(energies)
+    assert [p.latency_s for p in found.points] == sorted((p.latency_s for p in found.points), reverse=True)
+
+
+def test_a_front_is_drawn_listed_and_stored_whole() -> None:
+    found = front(chain(4, 4, 4), platform(3), 4, costs=Synthetic(3))
+    drawing = ElementTree.fromstring(front_svg(found))
+    assert len(drawing.findall(".//{http://www.w3.org/2000/svg}circle")) == len(found.points)
+    assert len(front_table(found).splitlines()) == len(found.points) + 4
+    stored = front_to_json(found)["points"]
+    assert [assignment_from_json(p["assignment"]) for p in stored] == [dict(p.assignment) for p in found.points]
+
+
+def test_a_front_needs_two_points() -> None:
+    with pytest.raises(UsageError, match="points 1: a front has two ends; ask for 2 or more"):
+        front(chain(2), platform(1), 1, costs=Synthetic(1))
