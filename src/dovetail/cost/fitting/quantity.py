@@ -152,6 +152,6 @@ def _evaluated(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], terms: in
 def errors_of(predicted: Floats, value: Floats) -> Errors:
     """Relative errors and the interval of measured / predicted that nine of ten rows lie in."""
     error = np.abs(predicted / value - 1)
-    low, high = np.percentile(value / predicted, [5, 95])
+    low, high = np.percentile(value / np.maximum(predicted, 1e-300), [5, 95])
     p50, p90, p95 = np.percentile(error, [50, 90, 95])
     return Errors(float(error.mean()), float(p50), float(p90), float(p95), float(low), float(high))
