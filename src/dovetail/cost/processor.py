@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from dovetail.cost.calibrated import calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
+from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import interpolate
 from dovetail.cost.work import CHANNELWISE, Work, work_of
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
 from dovetail.platform.calibrated import CALIBRATED
-from dovetail.platform.device import Device, Kind
+from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -51,6 +52,8 @@ def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
     model = posynomial_model(device.model)
     if isinstance(node.op, Conv | Gemm):
         dense = isinstance(node.op, Conv) and node.op.groups == 1
+        if dense and device.models is not ModelSet.PLANNING:
+            return row_costs(work, device, len(starts))
         return _fitted(work, device, model, dense, len(starts))
     return _moved(work, device, model, len(starts))
 
