@@ -54,9 +54,9 @@ def _measured() -> list[dict[str, Any]]:
 def _published() -> list[dict[str, Any]]:
     folder = resources.files("dovetail.platform") / "models" / ModelSet.PUBLISHED
     names = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-    return [_entry(ModelSet.PUBLISHED, name, "product of polynomials", factor_model(name).rows,
-                   {"in sample": factor_model(name).mape}, {}, factor_model(name).source, "the authors' own form, to reproduce it")
-            for name in names]
+    note = "the authors' own form, to reproduce it"
+    return [_entry(ModelSet.PUBLISHED, name, "product of polynomials", (model := factor_model(name)).rows,
+                   {"in sample": model.mape}, {}, model.source, note) for name in names]
 
 
 def _links() -> list[dict[str, Any]]:
