@@ -30,9 +30,10 @@ from dovetail.measure.energy import cpu_counter
 from dovetail.measure.layers import designed_layers
 from dovetail.measure.processor import ProcessorDevice
 from dovetail.measure.records import Record, load_record
-from dovetail.platform import load_platform
+from dovetail.platform import ModelSet, load_platform
 from dovetail.platform.device import Device
-from dovetail.platform.quantity import quantity_model
+from dovetail.platform.quantity import Form, quantity_model, quantity_names
+from dovetail.report.model_chart import model_chart
 from gpu_layers import NETWORKS, network
 
 TARGET = 0.10
@@ -97,13 +98,26 @@ def measured_here(path: Path, threads: int, graphs: Mapping[str, Graph]) -> Reco
                    lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True))
 
 
+def draw(folder: Path) -> None:
+    """One SVG per shipped quantity: how measured / predicted scatters over rows the fit had not seen."""
+    for name in quantity_names(ModelSet.MEASURED):
+        model = quantity_model(ModelSet.MEASURED, name)
+        errors = model.errors[Form.EVALUATION]
+        entry = {"rows": model.rows, "mean": errors.mean, "p90": errors.p90, "bands": errors.bands, "unit": model.unit}
+        (folder / f"models-{name}.svg").write_text(f"{model_chart(name, entry)}\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--record", type=Path, help="this machine's measurements, kept and continued (default: measured anew)")
     parser.add_argument("--gpu", type=Path, help="a record of bench/gpu_layers.py")
+    parser.add_argument("--figures", type=Path, help="only draw the shipped models against their measurements into this folder")
     parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime (default: %(default)s)")
     options = parser.parse_args()
+    if options.figures is not None:
+        draw(options.figures)
+        return 0
     graphs = {name: network(name) for name in NETWORKS}
     figures: dict[str, Any] = {"predictions_per_s": prediction_rate()}
     print(f"predictions: {figures['predictions_per_s']:,.0f} per second (promised {RATE:,})")

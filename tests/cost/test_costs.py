@@ -161,7 +161,7 @@ def test_the_measured_shape_is_inside_the_box_and_others_say_extrapolated(tx2: P
         costs = costs_of(graph, graph.nodes[0], None, *WHOLE, cpu)
         assert costs is not None
         assert costs.extrapolated.tolist() == [outside]
-        assert costs.source == "TX2 CPU fit (4,014 rows, float32), CV error 4%"
+        assert costs.source == "TX2 CPU fit (4,014 rows, float32, loop removed), CV error 2%"
 
 
 def test_the_gpu_beats_the_cpu_on_large_layers_by_the_ratio_of_their_fits(tx2: Platform) -> None:

@@ -85,3 +85,18 @@ def test_the_command_prints_the_schema_and_the_table(tmp_path: Path, capsys: pyt
 def test_a_folder_without_measurements_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate-models", "--data", str(tmp_path)]) == 2
     assert f"{tmp_path}: none of jetson_tx2_gpu_conv.csv" in capsys.readouterr().err
+
+
+def test_refitting_cross_validates_the_rows_that_are_there(tmp_path: Path) -> None:
+    every = layers(LATENCY, seen=True)
+    some = np.random.default_rng(0).choice(len(every.side), 150, replace=False)
+    part = Layers(*(getattr(every, v)[some] for v in ("side", "channels", "kernel", "filters")))
+    gpu_rows(tmp_path, part, 1.0)
+    told: list[str] = []
+    scores = validate(tmp_path, told.append)
+    again = [s for s in scores if s.how == "cross-validated"]
+    kinds = [(s.quantity, s.kind) for s in again]
+    assert kinds == [("latency", "posynomial"), ("latency", "evaluation"), ("power", "evaluation")]
+    assert all(not s.in_sample and s.rows == len(part.side) for s in again)
+    assert 0 < again[-1].mape < 0.5  # few rows tell little, but power is smooth
+    assert "tx2-gpu-latency: cross-validation" in told

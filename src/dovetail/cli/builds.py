@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, board, planning, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
@@ -50,7 +50,7 @@ def add_commands(commands: Commands) -> None:
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     with progress_bar() as progress:
-        build = pipeline.compile(options.model, options.platform, options.output, options=planning(options),
+        build = pipeline.compile(options.model, board(options), options.output, options=planning(options),
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
                                  equalise=Equalise(options.equalise))

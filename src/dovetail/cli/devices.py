@@ -31,6 +31,7 @@ def add_commands(commands: Commands) -> None:
                             "dovetail validate-models --data measurements --json -")
     validate.add_argument("--data", type=Path, required=True, metavar="DIR",
                           help="folder with measured CSV files (docs/models.md)")
+    validate.add_argument("--refit", action="store_true", help="cross-validate again, in minutes, in place of repeating it")
     add_json(validate)
 
 
@@ -75,6 +76,7 @@ def _measured(options: argparse.Namespace) -> Record:
 
 def _validate(options: argparse.Namespace) -> int:
     from dovetail.cost.validation import score_json, score_table, validate
-    scores = validate(options.data)
+    with progress_bar() as progress:
+        scores = validate(options.data, (lambda stage: progress(stage, 0, 1)) if options.refit else None)
     emit(options.json, {"models": [score_json(s) for s in scores]}, lambda: score_table(scores))
     return 0

@@ -12,9 +12,13 @@ from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.solve import SOLVERS
+from dovetail.platform.device import ModelSet
 
 if TYPE_CHECKING:
     from dovetail.pipeline import Options
+    from dovetail.platform.device import Platform
+
+PAPER_SOLVER = "gp-paper"
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -43,6 +47,8 @@ def add_model(sub: argparse.ArgumentParser) -> None:
 def add_planning(sub: argparse.ArgumentParser) -> None:
     """The board, the goal and the limits of a plan."""
     sub.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
+    sub.add_argument("--models", choices=[m.value for m in ModelSet], default=ModelSet.PLANNING.value,
+                     help="which models of the papers' board to believe (default: %(default)s; docs/models.md)")
     sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
     sub.add_argument("--mode", choices=[m.value for m in Mode], default=Mode.CONCURRENT.value,
                      help="whether shares of one layer run at once")
@@ -83,6 +89,20 @@ def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape {text}: not INPUT=SIZES; write for example --shape image=1,3,224,224")
         found[name] = tuple(int(p) for p in parts)
     return found
+
+
+def board(options: argparse.Namespace) -> Platform:
+    """The board that is planned for, with the models that are to be believed.
+
+    Raises:
+        UsageError: the authors' models are asked for, but not the method they belong to.
+    """
+    from dovetail.platform.load import load_platform
+    models = ModelSet(options.models)
+    if models is ModelSet.PUBLISHED and options.solver != PAPER_SOLVER:
+        raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
+                         f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
+    return load_platform(options.platform).with_models(models)
 
 
 def planning(options: argparse.Namespace) -> Options:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.options import board as board_of
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import InfeasibleError
 from dovetail.numerics.equalize import Equalise
@@ -16,6 +17,7 @@ def add_commands(commands: Commands) -> None:
     platforms = commands.add("platforms", _platforms, "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
+    platforms.add_argument("--models", action="store_true", help="the fitted models in place of boards: source, rows, error, box")
     add_json(platforms)
 
     plan = commands.add("plan", _plan, "decide which device computes which slice of which layer, with a proven bound",
@@ -39,6 +41,10 @@ def add_commands(commands: Commands) -> None:
 def _platforms(options: argparse.Namespace) -> int:
     from dovetail.platform.describe import describe
     from dovetail.platform.load import example_of, load_platform, platform_names, platform_to_dict
+    if options.models:
+        from dovetail.platform.model_list import model_list, model_list_table
+        emit(options.json, model_list(), lambda: model_list_table(model_list()))
+        return 0
     if options.name:
         board = load_platform(options.name)
         emit(options.json, platform_to_dict(board), lambda: describe(board))
@@ -54,8 +60,7 @@ def _plan(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import replace_text
     from dovetail.partition.plan_json import plan_to_json
-    from dovetail.platform.load import load_platform
-    board = load_platform(options.platform)
+    board = board_of(options)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
                                                Equalise(options.equalise))

@@ -15,6 +15,7 @@ import numpy as np
 
 from dovetail.cost.adders import Once, adders_of, digits_of, input_bits, multiplier_adders
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.measured import hardware_rows
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.work import map_shape, work_of
@@ -38,9 +39,11 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.numerics.requantize import requantizer
-from dovetail.platform.device import Device
+from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.fitted import DhmModel, dhm_model
 
+ROWS_FAMILY = "cyclone10gx"
+"""The FPGA family whose published rows the model sets `measured` and `published` go by."""
 ROUNDING_STAGES = 3
 """Clock edges from the accumulator to the output FIFO: bias, rounding, saturation."""
 TABLE_STAGES = 1
@@ -107,7 +110,12 @@ def dhm_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     """Costs of shares of a node that has an engine."""
     if isinstance(node.op, Reshape):
         return free_costs(len(starts), "flattening is wiring")
-    return engine_costs(engine_of(graph, node, axis, starts, stops), device)
+    costs = engine_costs(engine_of(graph, node, axis, starts, stops), device)
+    if device.models is ModelSet.PLANNING or device.family != ROWS_FAMILY or not isinstance(node.op, Conv):
+        return costs
+    work = work_of(graph, node, axis, starts, stops)
+    groups = np.broadcast_to(work.read_channels / work.channels, (len(starts),))
+    return hardware_rows(costs, work, device, groups, len(starts))
 
 
 def engine_costs(engine: Engine, device: Device) -> ShareCosts:

@@ -5,6 +5,7 @@ Everything is vectorised: one call predicts any number of layers (bench/models.p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,19 +93,31 @@ def evaluation_values(model: QuantityModel, layers: Layers) -> Floats:
 
 
 def interpolated(model: QuantityModel, layers: Layers) -> Floats:
-    """The correction at every layer: multilinear in the logarithms of LEVELS, constant beyond the first and last."""
-    base = np.zeros(len(layers.side), dtype=np.int64)
-    offsets, weights = np.zeros(1, dtype=np.int64), np.ones((len(base), 1))
-    for name, levels in zip(LEVELS, model.levels, strict=True):
-        value = np.clip(getattr(layers, name), levels[0], levels[-1])
+    """The correction at every layer."""
+    return interpolate(model.levels, model.correction, [getattr(layers, name) for name in LEVELS])
+
+
+def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats]) -> Floats:
+    """A table at points given axis by axis: multilinear in logarithms of the levels, constant beyond the first and last.
+
+    A coordinate of one entry holds for all points; the table is cut there once, which is most of the work saved.
+    """
+    base, offsets, weights = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.ones((1, 1))
+    left = table
+    for done, (levels, coordinate) in enumerate(zip(axes, points, strict=True)):
+        value = np.clip(coordinate, levels[0], levels[-1])
         below = np.minimum(np.searchsorted(levels, value, side="right") - 1, max(len(levels) - 2, 0))
         above = np.minimum(below + 1, len(levels) - 1)
         span = np.log(np.where(above > below, levels[above] / levels[below], np.e))
-        part = (np.log(value / levels[below]) / span)[:, None]
+        part = np.log(value / levels[below]) / span
+        if len(coordinate) == 1:
+            axis = left.ndim - (len(axes) - done)
+            left = left.take(below[0], axis) * (1 - part[0]) + left.take(above[0], axis) * part[0]
+            continue
         base = base * len(levels) + below
         offsets = np.concatenate([offsets * len(levels), offsets * len(levels) + min(1, len(levels) - 1)])
-        weights = np.concatenate([weights * (1 - part), weights * part], axis=1)
-    return np.asarray((model.correction.ravel()[base[:, None] + offsets] * weights).sum(axis=1), dtype=np.float64)
+        weights = np.concatenate([weights * (1 - part[:, None]), weights * part[:, None]], axis=1)
+    return np.asarray((left.ravel()[base[:, None] + offsets] * weights).sum(axis=1), dtype=np.float64)
 
 
 def inside_box(model: QuantityModel, layers: Layers) -> Flags:

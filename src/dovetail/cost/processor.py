@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from dovetail.cost.calibrated import calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
+from dovetail.cost.measured import row_costs
+from dovetail.cost.predict import interpolate
 from dovetail.cost.work import CHANNELWISE, Work, work_of
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
 from dovetail.platform.calibrated import CALIBRATED
-from dovetail.platform.device import Device, Kind
+from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -49,7 +51,10 @@ def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
         return _calibrated(graph, node, work, device, len(starts))
     model = posynomial_model(device.model)
     if isinstance(node.op, Conv | Gemm):
-        return _fitted(work, device, model, len(starts))
+        dense = isinstance(node.op, Conv) and node.op.groups == 1
+        if dense and device.models is not ModelSet.PLANNING:
+            return row_costs(work, device, len(starts))
+        return _fitted(work, device, model, dense, len(starts))
     return _moved(work, device, model, len(starts))
 
 
@@ -99,17 +104,17 @@ def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> Sh
     return _costs(seconds, energy, width, np.ones(count, dtype=np.bool_), f"bytes moved on {device.description}, not measured")
 
 
-def _fitted(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:
-    """The layer terms of the fit, without the measuring loop, plus launch and reading input and weights.
+def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, count: int) -> ShareCosts:
+    """The layer without its measuring loop, plus launch and reading input and weights.
 
-    Grouped and depthwise layers have fewer multiply-adds and the same windows to gather; a fully connected layer
-    is a 1x1 convolution of one pixel. Neither was measured: they are marked as extrapolated.
+    Dense convolutions follow the table of the layer; others its terms: grouped and depthwise layers have fewer
+    multiply-adds and the same windows to gather, a fully connected layer is a 1x1 convolution of one pixel. Those were not
+    measured: they are marked as extrapolated, and so is what lies outside of the measured box.
     """
-    amounts = {"macs": work.macs, "outputs": work.writes, "windows": work.windows}
-    seconds, joules = np.zeros(1), np.zeros(1)
-    for name, amount in amounts.items():
-        term = model.term(name)
-        seconds, joules = seconds + term.latency_s * amount, joules + term.energy_j * amount
+    seconds, joules = _terms(model, work.macs, work.writes, work.windows)
+    if dense and model.table is not None:
+        factor = _table_factor(work, model, seconds)
+        seconds, joules = seconds * factor, joules * factor
     rates = device.parameters
     waiting = rates["launch_s"] + (work.reads + work.weights) * ELEMENT_BYTES / rates["bandwidth_bytes_per_s"]
     # The fitted energy is that of the whole rail; plans count idle power separately.
@@ -117,8 +122,34 @@ def _fitted(work: Work, device: Device, model: PosynomialModel, count: int) -> S
     energy = active + (device.busy_power_w - device.idle_power_w) * waiting
     outside = _spread(outside_box(work, model), count)
     width = _spread(_half_width(work, model, seconds + waiting), count) * np.where(outside, EXTRAPOLATION_WIDENING, 1.0)
-    source = f"TX2 {device.kind.upper()} fit ({model.rows:,} rows, float32), CV error {model.latency_error[0]:.0%}"
+    source = f"TX2 {device.kind.upper()} fit ({model.rows:,} rows, float32, loop removed), CV error {model.latency_error[0]:.0%}"
     return _costs(_spread(seconds + waiting, count), _spread(energy, count), width, outside, source)
+
+
+def _terms(model: PosynomialModel, macs: Floats, outputs: Floats, windows: Floats) -> tuple[Floats, Floats]:
+    """Seconds and joules of the layer's terms."""
+    seconds, joules = np.zeros(1), np.zeros(1)
+    for name, amount in (("macs", macs), ("outputs", outputs), ("windows", windows)):
+        term = model.term(name)
+        seconds, joules = seconds + term.latency_s * amount, joules + term.energy_j * amount
+    return seconds, joules
+
+
+def _table_factor(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
+    """What the table says over what the terms say, at the nearest point of the table's box: the terms give the shape beyond.
+
+    The table knows square inputs without padding; any other layer counts by the square output of equal area.
+    """
+    table = model.table
+    assert table is not None
+    kernel = np.full(1, np.sqrt(work.kernel))
+    point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
+    inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]
+    known = interpolate(table.levels, table.log_seconds, inner)
+    side, read, window, wrote = inner
+    pixels = np.maximum(side - window + 1, 1.0) ** 2
+    near, _ = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)
+    return np.asarray(np.exp(known) / near, dtype=np.float64)
 
 
 def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.link import COLUMNS, DIRECTIONS, NAME, transfers
 from dovetail.cost.fitting.link import FILE as LINK_FILE
-from dovetail.cost.fitting.quantity import layers_of
+from dovetail.cost.fitting.quantity import Tick, fit_quantity, layers_of
 from dovetail.cost.fitting.recipes import FILES, LEVEL_COLUMNS, RECIPES, Recipe
 from dovetail.cost.fitting.rows import read_rows
 from dovetail.cost.predict import evaluation_values, posynomial_values, seen_in_fit
@@ -41,11 +41,12 @@ class Score:
     how: str
 
 
-def validate(folder: Path) -> list[Score]:
+def validate(folder: Path, refit: Tick | None = None) -> list[Score]:
     """Scores of every shipped model whose file of rows lies in the folder.
 
     Rows the fit had not seen are scored with the shipped model. Where all rows of the fit are there, its
-    cross-validated errors are given as well: they are those of rows each fold had not seen.
+    cross-validated errors are given as well: they are those of rows each fold had not seen. With `refit`, which is told
+    what is being fitted, the cross-validation is done again, on whatever rows there are.
     """
     if not any((folder / name).is_file() for name in (*FILES.values(), LINK_FILE)):
         raise UsageError(f"{folder}: none of {', '.join((*FILES.values(), LINK_FILE))} is there; "
@@ -53,24 +54,30 @@ def validate(folder: Path) -> list[Score]:
     scores: list[Score] = []
     for recipe in RECIPES:
         if (folder / FILES[recipe.device]).is_file():
-            scores += _quantity_scores(recipe, folder / FILES[recipe.device])
+            scores += _quantity_scores(recipe, folder / FILES[recipe.device], refit)
     if (folder / LINK_FILE).is_file():
         scores += _link_scores(folder / LINK_FILE)
     return scores
 
 
-def _quantity_scores(recipe: Recipe, path: Path) -> Iterator[Score]:
+def _quantity_scores(recipe: Recipe, path: Path, refit: Tick | None) -> Iterator[Score]:
     columns = read_rows(path, (*LEVEL_COLUMNS, *recipe.columns))
     value = recipe.value(columns)
     usable = recipe.usable(value)
     value, layers = value[usable], layers_of({name: column[usable] for name, column in columns.items()})
     model = quantity_model("measured", recipe.name)
     seen = seen_in_fit(model, layers)
+    again = None if refit is None else fit_quantity(recipe, columns, refit)
     predictors = {Form.POSYNOMIAL: posynomial_values, Form.EVALUATION: evaluation_values}
     for form in Form:
         if form in model.errors:
             predicted = predictors[form](model, layers)
-            yield from _scores(recipe.device, recipe.quantity, form, predicted, value, seen, model.rows, model.errors[form])
+            recorded = None if again is not None else model.errors[form]
+            yield from _scores(recipe.device, recipe.quantity, form, predicted, value, seen, model.rows, recorded)
+            if again is not None:
+                errors = again.errors[form]
+                yield Score(recipe.device, recipe.quantity, form.value, errors.mean, errors.p90, again.rows, False,
+                            CROSS_VALIDATED)
 
 
 def _link_scores(path: Path) -> Iterator[Score]:
@@ -86,7 +93,7 @@ def _link_scores(path: Path) -> Iterator[Score]:
 
 
 def _scores(device: str, quantity: str, form: Form, predicted: Floats, value: Floats, seen: Flags, fitted_rows: int,
-            recorded: Errors) -> Iterator[Score]:
+            recorded: Errors | None) -> Iterator[Score]:
     """Unseen rows; rows of the fit; and, where those are complete, their cross-validation."""
     error = np.abs(predicted / value - 1)
     for in_sample in (False, True):
@@ -94,7 +101,7 @@ def _scores(device: str, quantity: str, form: Form, predicted: Floats, value: Fl
         if len(part):
             yield Score(device, quantity, form.value, float(part.mean()), float(np.percentile(part, 90)), len(part), in_sample,
                         SCORED)
-    if seen.sum() == fitted_rows:
+    if recorded is not None and seen.sum() == fitted_rows:
         yield Score(device, quantity, form.value, recorded.mean, recorded.p90, fitted_rows, False, CROSS_VALIDATED)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dovetail.errors import PlatformError
@@ -15,6 +15,17 @@ class Kind(StrEnum):
     CPU = "cpu"
     GPU = "gpu"
     FPGA = "fpga"
+
+
+class ModelSet(StrEnum):
+    """Which models of the papers' board are believed; devices without published rows have one model only."""
+
+    PLANNING = "planning"
+    """Layers without the loop they were measured in, and the hardware we generate: what plans are made with."""
+    MEASURED = "measured"
+    """The published rows as they are: loop included, area and clock of the authors' hardware."""
+    PUBLISHED = "published"
+    """The authors' own form of model and serial FPGA latency, to reproduce their figures."""
 
 
 ASSUMED = "assumed"
@@ -40,6 +51,7 @@ class Device:
     resources: Mapping[str, float] = field(default_factory=dict)
     parameters: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    models: ModelSet = ModelSet.PLANNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,10 @@ class Platform:
             if device.name == name:
                 return device
         raise PlatformError(f"platform {self.name}: no device {name}; it has {', '.join(d.name for d in self.devices)}")
+
+    def with_models(self, models: ModelSet) -> Platform:
+        """The same board with another set of models believed."""
+        return replace(self, devices=tuple(replace(d, models=models) for d in self.devices))
 
     def of_kind(self, kind: Kind) -> tuple[Device, ...]:
         return tuple(d for d in self.devices if d.kind is kind)

@@ -1,6 +1,6 @@
 """Cost models as files: fitted posynomials of processors, coefficients of directly mapped hardware.
 
-platform/models/*.toml hold what `python -m dovetail.cost.fit` found, readable by a person: formula, coefficients,
+platform/models/*.toml hold what `python -m dovetail.cost.fitting` found, readable by a person: formula, coefficients,
 units, source, rows, cross-validated error and the box they are valid in.
 """
 
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dovetail.platform.calibrated import CALIBRATED, PARAMETERS
 from dovetail.platform.schema import Limits, Table
+
+Floats = NDArray[np.float64]
 
 ROOFLINE = "roofline"
 """The model that needs no file: peak rate, efficiency, bandwidth and launch time are parameters of the device."""
@@ -48,6 +53,18 @@ class Term:
     energy_j: float
 
 
+TABLE_LEVELS = ("input_side", "channels", "kernel", "filters")
+"""Axes of a layer table; convolutions of stride 1 without padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """Natural logarithms of a layer's seconds at the measured levels, rising along every axis."""
+
+    levels: tuple[Floats, ...]
+    log_seconds: Floats = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class PosynomialModel:
     """Time and energy of one convolution as sums of monomials, with the errors of 5-fold cross-validation.
@@ -64,6 +81,7 @@ class PosynomialModel:
     energy_error: tuple[float, float]
     box: Mapping[str, tuple[float, float]]
     terms: tuple[Term, ...]
+    table: LayerTable | None = None
 
     def term(self, name: str) -> Term:
         """The term of that name."""
@@ -133,7 +151,7 @@ def posynomial_model(name: str) -> PosynomialModel:
 
 def parse_posynomial(table: Table) -> PosynomialModel:
     """A checked posynomial model from the entries of its file."""
-    table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term"), ("floor",))
+    table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term"), ("floor", "layer_table"))
     table.choice("formula", ["posynomial"])
     error, box = table.table("error"), table.table("box")
     error.check_keys(("latency_mean", "latency_p90", "energy_mean", "energy_p90"))
@@ -149,7 +167,17 @@ def parse_posynomial(table: Table) -> PosynomialModel:
         int(table.plain_number("rows", Limits(1, 1e9, "rows"))),
         (error.plain_number("latency_mean", fraction), error.plain_number("latency_p90", fraction)),
         (error.plain_number("energy_mean", fraction), error.plain_number("energy_p90", fraction)),
-        bounds, tuple(_term(t) for t in table.tables("term")))
+        bounds, tuple(_term(t) for t in table.tables("term")), _layer_table(table) if "layer_table" in table.values else None)
+
+
+def _layer_table(table: Table) -> LayerTable:
+    entry = table.table("layer_table")
+    entry.check_keys((*TABLE_LEVELS, "log_seconds"))
+    levels = tuple(np.array(entry.values[name], dtype=np.float64) for name in TABLE_LEVELS)
+    found = np.array(entry.values["log_seconds"], dtype=np.float64)
+    if found.shape != tuple(len(v) for v in levels):
+        entry.fail(f"key log_seconds has shape {found.shape}; levels ask for {tuple(len(v) for v in levels)}")
+    return LayerTable(levels, found)
 
 
 def _term(table: Table) -> Term:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.errors import PlatformError
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
-from dovetail.platform.device import Device, Kind, Link, Platform
+from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.fitted import DHM, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
 from dovetail.platform.schema import Limits, Table, suggestion
@@ -124,7 +124,7 @@ def _platform(table: Table) -> Platform:
 
 def _device(table: Table) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "family", "resources", "parameters"))
+                     ("clock_hz", "family", "resources", "parameters", "models"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -143,7 +143,8 @@ def _device(table: Table) -> Device:
     return Device(
         _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
-        _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources)
+        _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
+        ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING)
 
 
 def _family(table: Table, kind: Kind, model: str) -> str | None:
@@ -208,6 +209,8 @@ def _device_entries(device: Device) -> dict[str, Any]:
         value = getattr(device, key)
         if value is not None:
             entries[key] = _sourced(value, device.sources[key])
+    if device.models is not ModelSet.PLANNING:
+        entries["models"] = device.models.value
     if device.family is not None:
         entries["family"] = device.family
     for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):

@@ -49,7 +49,8 @@ class Form(StrEnum):
 class Errors:
     """|predicted - measured| / measured on rows the fit had not seen, and the interval that covers nine of ten.
 
-    `low` and `high` are the 5th and 95th percentile of measured / predicted.
+    `low` and `high` are the 5th and 95th percentile of measured / predicted. `bands` tell the same for slices of equal
+    many rows: the slice's middle prediction, then the 5th, 50th and 95th percentile of measured / predicted in it.
     """
 
     mean: float
@@ -58,6 +59,7 @@ class Errors:
     p95: float
     low: float
     high: float
+    bands: tuple[tuple[float, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +182,9 @@ def read_errors(table: Table) -> Errors:
     """The cross-validated errors under the key `errors`."""
     entry = table.table("errors")
     keys = ("mean", "p50", "p90", "p95", "low", "high")
-    entry.check_keys(keys)
-    return Errors(*(entry.plain_number(key, _FRACTION) for key in keys))
+    entry.check_keys(keys, ("bands",))
+    bands = entry.values.get("bands", [])
+    if not all(isinstance(band, list) and len(band) == 4 for band in bands):
+        entry.fail(f"key bands is {bands!r}; rows of four numbers are needed")
+    mean, p50, p90, p95, low, high = (entry.plain_number(key, _FRACTION) for key in keys)
+    return Errors(mean, p50, p90, p95, low, high, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in bands))

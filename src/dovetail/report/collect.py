@@ -18,7 +18,8 @@ from dovetail.errors import BuildError
 from dovetail.fpga.design import Design
 from dovetail.ir import Graph, Node
 from dovetail.partition.plan import NodeCost, Plan, Split
-from dovetail.platform.device import Device, Link, Platform
+from dovetail.platform.device import Device, Link, ModelSet, Platform
+from dovetail.platform.quantity import Form, quantity_model, quantity_names
 from dovetail.schedule.timeline import Timeline
 
 SCHEMA = "dovetail-report/1"
@@ -176,6 +177,8 @@ def _device(device: Device) -> dict[str, object]:
         "kind": device.kind,
         "description": device.description,
         "model": device.model,
+        "models": device.models,
+        "accuracy": _accuracy(device),
         "family": device.family,
         "resources": device.resources,
         "sources": device.sources,
@@ -187,6 +190,18 @@ def _device(device: Device) -> dict[str, object]:
             **{f"resources.{k}": v for k, v in device.resources.items()},
         },
     }
+
+
+def _accuracy(device: Device) -> list[dict[str, object]]:
+    """How the device's measured quantities scatter about their predictions, where it has published rows."""
+    found: list[dict[str, object]] = []
+    for name in quantity_names(ModelSet.MEASURED):
+        model = quantity_model(ModelSet.MEASURED, name)
+        if model.device == device.model:
+            errors = model.errors[Form.EVALUATION]
+            found.append({"quantity": model.quantity, "unit": model.unit, "rows": model.rows, "mean": errors.mean,
+                          "p90": errors.p90, "bands": [list(b) for b in errors.bands]})
+    return found
 
 
 def _link(link: Link) -> dict[str, object]:

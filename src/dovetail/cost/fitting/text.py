@@ -13,6 +13,7 @@ HEAD = """\
 # physics    = sum over terms of exp(log_coefficient) * product of variable ** exponent
 # posynomial = the same form, one per kernel size, with real exponents
 # evaluation = physics * exp(correction), interpolated between levels in their logarithms, |correction| <= bound
+# bands: for slices of the rows, a middle prediction and the 5th, 50th, 95th percentile of measured / predicted
 # errors are |predicted - measured| / measured of 5-fold cross-validation; low, high: 5th, 95th percentile of measured / predicted
 """
 
@@ -55,7 +56,9 @@ def _row(values: Floats, form: str) -> str:
 
 def error_table(errors: Errors) -> str:
     """Errors as an inline table."""
-    return "{ " + ", ".join(f"{key} = {value:.5f}" for key, value in asdict(errors).items()) + " }"
+    numbers = [f"{key} = {value:.5f}" for key, value in asdict(errors).items() if key != "bands"]
+    bands = ", ".join(f"[{', '.join(f'{v:.4g}' for v in band)}]" for band in errors.bands)
+    return "{ " + ", ".join([*numbers, f"bands = [{bands}]"]) + " }"
 
 
 def posynomial_lines(posynomial: Posynomial) -> list[str]:

@@ -1,0 +1,140 @@
+"""Plans need the layer without the loop it was measured in: terms told apart, and a table of the layer alone.
+
+The rows of the Jetson TX2 time a whole loop: new random input (made on the CPU), new random weights, the
+convolution, a power reading. In a sum of monomials these are different terms, so the fit itself tells them apart: `loop`
+terms (a floor of 1 to 1.5 ms, and what grows with the input alone) predict the rows and are left out of plans. The table
+is the measured evaluation model less the loop terms, held monotone, because more work never takes less time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.cost.fitting.dictionary import fit_dictionary
+from dovetail.cost.fitting.quantity import errors_of, layers_of
+from dovetail.cost.fitting.recipes import SOURCE, Columns
+from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.predict import Layers, evaluation_values
+from dovetail.platform.fitted import VARIABLES, LayerTable, PosynomialModel, Term
+from dovetail.platform.quantity import Errors, Form, QuantityModel
+
+Dictionary = tuple[tuple[str, str, Mapping[str, float]], ...]
+TX2_TERMS: Dictionary = (
+    ("loop", "loop", {}),
+    ("random_input", "loop", {"input_side": 2, "channels": 1}),
+    ("random_input_root", "loop", {"input_side": 1, "channels": 0.5}),
+    ("random_weights", "loop", {"kernel": 2, "channels": 1, "filters": 1}),
+    ("macs", "layer", {"output_side": 2, "kernel": 2, "channels": 1, "filters": 1}),
+    ("outputs", "layer", {"output_side": 2, "filters": 1}),
+    ("windows", "layer", {"output_side": 2, "kernel": 2, "channels": 1}),
+)
+"""Multiply-adds, results written, window values gathered; and what the loop did besides."""
+
+TABLE_BOUND = float(np.log(3.0))
+"""A layer is never taken to be more than three times slower or faster than its terms say."""
+
+
+def points_of(layers: Layers) -> Floats:
+    """VARIABLES of layers measured with stride 1 and no padding."""
+    output = np.maximum(layers.side - layers.kernel + 1, 1.0)
+    return np.stack([layers.side, output, layers.channels, layers.kernel, layers.filters], axis=1)
+
+
+def monomials(points: Floats, exponents: Floats) -> Floats:
+    """Every monomial (column) at every point (row); points are positive, one column per variable."""
+    return np.exp(np.log(points) @ exponents.T)
+
+
+def cross_validate(points: Floats, features: Floats, target: Floats) -> Errors:
+    """Errors of rows the fit has not seen."""
+    predicted = np.empty(len(target))
+    for seen, kept in divisions(points):
+        predicted[kept] = features[kept] @ fit_dictionary(features[seen], target[seen])
+    return errors_of(predicted, target)
+
+
+def fit_processor(columns: Columns, name: str, description: str, measured: QuantityModel | None) -> PosynomialModel:
+    """Time and energy of a TX2 processor's layers; with the measured latency model, also the table of the layer alone."""
+    exponents = np.array([[term.get(v, 0.0) for v in VARIABLES] for _, _, term in TX2_TERMS])
+    points = points_of(layers_of(columns))
+    features = monomials(points, exponents)
+    latency, energy = columns["latency_ms"] * 1e-3, columns["energy_j"]
+    seconds, joules = fit_dictionary(features, latency), fit_dictionary(features, energy)
+    time_error, energy_error = (cross_validate(points, features, y) for y in (latency, energy))
+    terms = tuple(Term(label, part, tuple(float(e) for e in row), float(s), float(j))
+                  for (label, part, _), row, s, j in zip(TX2_TERMS, exponents, seconds, joules, strict=True))
+    if measured is not None:
+        time_error = measured.errors[Form.EVALUATION]
+    box = {v: (float(points[:, i].min()), float(points[:, i].max())) for i, v in enumerate(VARIABLES)}
+    return PosynomialModel(name, description, SOURCE, len(latency), (time_error.mean, time_error.p90),
+                           (energy_error.mean, energy_error.p90), box, terms,
+                           None if measured is None else layer_table(terms, measured))
+
+
+def layer_table(terms: tuple[Term, ...], measured: QuantityModel) -> LayerTable:
+    """log(layer / layer terms) over the measured grid.
+
+    What is left of a row after its loop is the less certain the smaller a part it is: the table follows it by the
+    weight that minimises the expected square error, and the terms for the rest.
+    """
+    grid = np.indices([len(v) for v in measured.levels]).reshape(len(measured.levels), -1).T
+    layers = Layers(*(values[grid[:, i]] for i, values in enumerate(measured.levels)))
+    points, shape = points_of(layers), tuple(len(v) for v in measured.levels)
+    part_s = {part: sum((t.latency_s * monomials(points, np.array([t.exponents]))[:, 0] for t in terms if t.part == part),
+                        np.zeros(len(points))) for part in ("loop", "layer")}
+    total = evaluation_values(measured, layers)
+    rest = np.maximum(total - part_s["loop"], part_s["layer"] * np.exp(-TABLE_BOUND))
+    noise = measured.errors[Form.EVALUATION].mean * total
+    trust = rest**2 / (rest**2 + noise**2)
+    correction = np.clip(trust * np.log(rest / part_s["layer"]), -TABLE_BOUND, TABLE_BOUND)
+    seconds = monotone((part_s["layer"] * np.exp(correction)).reshape(shape))
+    return LayerTable(measured.levels, np.log(seconds))
+
+
+def monotone(seconds: Floats) -> Floats:
+    """The nearest table that does not fall along any axis: the middle of its highest so far and its lowest from here."""
+    rising, falling = seconds, seconds
+    for axis in range(seconds.ndim):
+        rising = np.maximum.accumulate(rising, axis=axis)
+        falling = np.flip(np.minimum.accumulate(np.flip(falling, axis), axis=axis), axis)
+    return np.sqrt(rising * falling)
+
+
+def planning_text(model: PosynomialModel, floor: str) -> str:
+    """The model as the text of its file."""
+    lines = [
+        "# Written by python -m dovetail.cost.fitting; do not edit by hand.",
+        "# latency_s = sum over terms of latency_s * product of variable ** exponent; energy_j alike, whole rail, idle included.",
+        "# Terms of part `loop` belong to the measuring loop and are left out of plans.",
+        f'name = "{model.name}"', 'formula = "posynomial"', f'description = "{model.description}"', f'source = "{model.source}"',
+        f"rows = {model.rows}", f'floor = "{floor}"', "",
+        "# |predicted - measured| / measured of the whole loop, 5-fold cross-validation; fractions", "[error]",
+        f"latency_mean = {model.latency_error[0]:.4f}", f"latency_p90 = {model.latency_error[1]:.4f}",
+        f"energy_mean = {model.energy_error[0]:.4f}", f"energy_p90 = {model.energy_error[1]:.4f}", "",
+        "# smallest and largest value in the rows; sides in pixels", "[box]",
+        *(f"{v} = [{model.box[v][0]:g}, {model.box[v][1]:g}]" for v in VARIABLES),
+    ]
+    for term in model.terms:
+        exponents = ", ".join(f"{v} = {e:g}" for v, e in zip(VARIABLES, term.exponents, strict=True) if e)
+        lines += ["", "[[term]]", f'name = "{term.name}"', f'part = "{term.part}"', f"exponents = {{ {exponents} }}",
+                  f"latency_s = {term.latency_s:.6e}", f"energy_j = {term.energy_j:.6e}"]
+    return "\n".join([*lines, *_table_lines(model.table)]) + "\n"
+
+
+def _table_lines(table: LayerTable | None) -> list[str]:
+    if table is None:
+        return []
+    lines = ["", "# the layer without its loop at the measured levels; natural logarithm of seconds, "
+             "[input_side][channels][kernel][filters]", "[layer_table]"]
+    for name, values in zip(("input_side", "channels", "kernel", "filters"), table.levels, strict=True):
+        lines.append(f"{name} = [{', '.join(f'{v:g}' for v in values)}]")
+    lines.append("log_seconds = [")
+    for side in table.log_seconds:
+        lines.append("  [")
+        for channels in side:
+            lines += ["    [", *(f"      [{', '.join(f'{v:.3f}' for v in kernel)}]," for kernel in channels), "    ],"]
+        lines.append("  ],")
+    return [*lines, "]"]
