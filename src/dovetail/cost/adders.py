@@ -149,7 +149,8 @@ def _digits_once(key: Once[Constant]) -> Digits:
 def _rounded(block: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Magnitudes of float weights as `int8_weights` rounds them, a filter per row; scales are exact powers of two."""
     size = np.abs(block.astype(np.float32, copy=False))
-    size *= (1.0 / _scales(size.max(axis=1, initial=0.0))).astype(np.float32)[:, None]
+    inverse = np.minimum(1.0 / _scales(size.max(axis=1, initial=0.0)), np.finfo(np.float32).max)  # dead filters have tiny weights
+    size *= inverse.astype(np.float32)[:, None]
     return np.rint(size, out=size).astype(np.uint8)
 
 
