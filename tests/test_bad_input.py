@@ -273,12 +273,12 @@ def test_bad_calibration_data_is_named(arrays: dict[str, np.ndarray], message: s
     assert message in line
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 48], [0, 1, -1], [0, 1], [0.0, 1.0, 2.0]])
-def test_bad_labels_are_named(labels: list[float], small: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "data.npz", x=np.zeros((3, 2, 6, 6), np.float32), y=np.asarray(labels))
-    line = refusal(tmp_path, "evaluate", small, "--data", "data.npz")
+@pytest.mark.parametrize("labels", [[0, 1, 10], [0, 1, -1], [0, 1], [0.0, 1.0, 2.0]])
+def test_bad_labels_are_named(labels: list[float], tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.zeros((3, 1, 28, 28), np.float32), y=np.asarray(labels))
+    line = refusal(tmp_path, "evaluate", MODEL, "--data", "data.npz")
     assert line.startswith("dovetail: data.npz: ")
-    assert "one integer from 0 to 47 per image is needed" in line
+    assert "one integer from 0 to 9 per image is needed" in line
 
 
 def test_a_missing_simulator_or_synthesizer_says_how_to_get_it(tmp_path: Path) -> None:

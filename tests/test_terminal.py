@@ -49,12 +49,12 @@ def test_a_long_name_keeps_both_ends() -> None:
 
 
 def test_an_infeasible_plan_keeps_the_whole_contract(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *MODEL, "--max-latency-ms", "0.0845", "--json", "-"]) == 1
+    assert main(["plan", *MODEL, "--max-latency-ms", "0.0805", "--json", "-"]) == 1
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["status"] == "infeasible"
     assert found["baselines"] == dict.fromkeys(["cpu", "gpu", "fpga", "greedy", "balanced"])
-    assert "0.0845 ms allowed" in printed.err.splitlines()[-1]
+    assert "0.0805 ms allowed" in printed.err.splitlines()[-1]
     assert "too much" in printed.err.splitlines()[-1]
 
 

@@ -202,7 +202,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
             value = min(value, reply.spent)
         cuts.append((reply.spent, reply.used - 1))
         cap = cap or 4 * abs(reply.spent) + 1e-300
-        if not count or value - best <= SETTLED * abs(best) or number >= LEAST_ROUNDS and time.thread_time() > deadline:
+        if not count or value - best <= SETTLED * abs(best) or (number >= LEAST_ROUNDS and time.thread_time() > deadline):
             break
         upper, prices = _next_prices(cuts, cap)
         bounded = bool(prices.max() < cap * (1 - 1e-9)) or cap > DEAREST * abs(cuts[0][0])
