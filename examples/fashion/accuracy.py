@@ -16,10 +16,15 @@ import numpy as np
 import dovetail as dt
 from dovetail.files import replace_text
 from dovetail.numerics.calibration import load_arrays
+from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
-from dovetail.runtime.accuracy import build_scores, integer_scores, right
+from dovetail.numerics.reference import run_integer
+from dovetail.runtime.accuracy import build_outputs, right
+from dovetail.runtime.execute import store
 
 HERE = Path(__file__).resolve().parent
+CHUNK = 256
+"""Images the reference computes at once."""
 
 
 def labelled(options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +44,10 @@ def measure(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, o
     (name,), (output,) = build.graph.inputs, build.graph.outputs
     float_model = (HERE / "fashion.onnx").read_bytes()
     floats = np.concatenate([run_onnx(float_model, {name: x[None]})[output] for x in images])
-    reference, built = integer_scores(build.graph, images), build_scores(build, images)
+    stored, scheme = store(build.graph, {name: images}, "images")[name], build.graph.tensors[output].scheme
+    integers = np.concatenate([run_integer(build.graph, {name: stored[i:i + CHUNK]})[output]
+                               for i in range(0, len(stored), CHUNK)])
+    reference, built = dequantize(integers, scheme), build_outputs(build, {name: images})[output]
     return {
         "images": len(labels),
         "float": right(floats, labels),
