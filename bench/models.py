@@ -95,7 +95,7 @@ def measured_here(path: Path, threads: int, graphs: Mapping[str, Graph]) -> Reco
     if load > 0.5 * (os.cpu_count() or 1):
         print(f"note: other programs keep this machine busy (load {load:.1f}); times below are unreliable", file=sys.stderr)
     return measure(ProcessorDevice(threads, cpu_counter()), "cpu", designed_layers(), graphs, path,
-                   lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True))
+                   lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True), rounds=3)
 
 
 def draw(folder: Path) -> None:

@@ -71,6 +71,16 @@ def test_an_interrupted_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert record.idle_power_w == 2.0
 
 
+def test_a_second_round_keeps_the_faster_visit(tmp_path: Path) -> None:
+    path, slow = tmp_path / "record.json", Toy()
+    slow.layer = lambda layer, energy=False: Timing(1.0, 0.3 if energy else None)  # type: ignore[method-assign]
+    measure(slow, "cpu", LAYERS, {}, path, quiet)
+    record = measure(Toy(), "cpu", LAYERS, {}, path, quiet, rounds=2)
+    assert [t.rounds for t in record.layers.values()] == [2, 2, 2]
+    assert record.layers[LAYERS[0]] == Timing(pytest.approx(1e-6 + operator_macs(LAYERS[0]) * 1e-9), 0.3, 2)
+    assert load_record(path) == record
+
+
 def test_measurements_of_another_device_are_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     save_record(path, replace(measure(Toy(), "cpu", LAYERS[:1], {}, path, quiet), device="other"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 
 from dovetail.cost.estimate import Floats
@@ -36,10 +38,12 @@ def class_of(graph: Graph, node: Node) -> str:
 
 def amounts(graph: Graph, node: Node, work: Work) -> dict[str, Floats]:
     """What each of TERMS is multiplied by, one entry per share (or one for all)."""
-    activated = np.full(1, 0.0 if node.op.bounds is None else 1.0)
+    bounds = node.op.bounds
+    activated, clipped = (np.full(1, float(b)) for b in (bounds is not None, bounds is not None and isfinite(bounds.hi)))
     return {"launch_s": np.ones(1), "s_per_mac": work.macs, "s_per_read": work.reads, "s_per_write": work.writes,
             "s_per_weight": work.weights, "s_per_tap": work.windows, "s_per_depth": work.channels * work.kernel,
-            "s_per_root_mac": np.sqrt(work.macs), "activation_s": activated, "s_per_activated": activated * work.writes}
+            "s_per_root_mac": np.sqrt(work.macs), "activation_s": activated,
+            "s_per_rectified": (activated - clipped) * work.writes, "s_per_clipped": clipped * work.writes}
 
 
 def calibrated_seconds(graph: Graph, node: Node, work: Work, device: Device) -> tuple[Floats, float]:

@@ -131,7 +131,8 @@ def engine_costs(engine: Engine, device: Device) -> ShareCosts:
                       + area[model.block] * model.coefficients["power_w_per_block"])
     spread, inside = 1 + model.clock_error, np.zeros(count, dtype=np.bool_)
     return ShareCosts(seconds, fused, seconds / spread, seconds * spread, power_w * seconds, area, inside,
-                      f"DHM cycles in closed form at {device.clock_hz / 1e6:.0f} MHz; area: {model.source}, ±{model.error:.0%}")
+                      f"DHM cycles in closed form at {device.clock_hz / 1e6:.0f} MHz; area: {model.source}, ±{model.error:.0%}; "
+                      "power: a model")
 
 
 def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:

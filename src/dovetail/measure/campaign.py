@@ -31,27 +31,36 @@ class Measured(Protocol):
 
 
 def measure(device: Measured, kind: str, layers: Sequence[Layer], networks: Mapping[str, Graph], path: Path,
-            progress: Progress) -> Record:
-    """Measure what the file at `path` does not hold yet; it is written after every layer."""
+            progress: Progress, rounds: int = 1) -> Record:
+    """Measure what the file at `path` does not hold yet; it is written after every layer.
+
+    Several rounds visit everything again later, so that a busy minute of the machine spoils nothing for good.
+    """
     record = Record(device.name, kind, device.software)
     if path.is_file():
         record = load_record(path)
         if (record.device, record.kind) != (device.name, kind):
             raise UsageError(f"{path}: holds measurements of {record.device} ({record.kind}), this is {device.name} ({kind}); "
                              "give another file, or remove it to start again")
-    total = len(layers) + len(networks) + 1
+    total = rounds * (len(layers) + len(networks)) + 1
     if not record.transfers:
         progress("idle power and transfers", 0, total)
         record = replace(record, idle_power_w=device.idle_power_w(), transfers=tuple(device.transfers()))
         save_record(path, record)
-    for i, layer in enumerate(layers):
-        if layer not in record.layers:
-            progress(str(layer), i + 1, total)
-            record = record.with_layer(layer, device.layer(layer, energy=i % ENERGY_EVERY == 0))
-            save_record(path, record)
-    for i, (name, graph) in enumerate(networks.items()):
-        if name not in record.networks:
-            progress(name, len(layers) + i + 1, total)
-            record = record.with_network(name, device.network(graph, energy=True))
-            save_record(path, record)
+    for visit in range(rounds):
+        done = 1 + visit * (len(layers) + len(networks))
+        for i, layer in enumerate(layers):
+            if _visits(record.layers.get(layer)) <= visit:
+                progress(str(layer), done + i, total)
+                record = record.with_layer(layer, device.layer(layer, energy=visit == 0 and i % ENERGY_EVERY == 0))
+                save_record(path, record)
+        for i, (name, graph) in enumerate(networks.items()):
+            if _visits(record.networks.get(name)) <= visit:
+                progress(name, done + len(layers) + i, total)
+                record = record.with_network(name, device.network(graph, energy=visit == 0))
+                save_record(path, record)
     return record
+
+
+def _visits(timing: Timing | None) -> int:
+    return 0 if timing is None else timing.rounds

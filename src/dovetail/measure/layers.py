@@ -28,6 +28,8 @@ from dovetail.ir import (
 )
 
 ACTIVATIONS: dict[str, Clamp | None] = {"none": None, "relu": RELU, "relu6": Clamp(0.0, 6.0)}
+TURN = ("relu", "none", "relu6")
+"""Activations take turns across sizes and windows, so that none is measured with one kind of layer alone."""
 SIDES = (7, 14, 28, 56, 112)
 LARGEST_MACS = 1.2e9
 """A layer beyond this is in no network of ours and would take the time of fifty others."""
@@ -121,14 +123,13 @@ def _turns(*names: str) -> Iterator[str]:
 
 
 def _pointwise() -> Iterator[Layer]:
-    turn = _turns("relu", "none", "relu6")
     widths = {7: (96, 160, 320, 640, 1024), 14: (48, 96, 192, 384, 768), 28: (24, 48, 128, 256, 512), 56: (16, 32, 64, 144, 256),
               112: (8, 16, 32, 64, 96)}
-    for side in SIDES:
+    for s, side in enumerate(SIDES):
         for i, channels in enumerate(widths[side]):
             for j, filters in enumerate(widths[side]):
                 if (i + 2 * j) % 3 != 1:  # two of three pairs, spread evenly
-                    yield Layer("conv", channels, side, filters, activation=next(turn))
+                    yield Layer("conv", channels, side, filters, activation=TURN[(i + j + s) % 3])
 
 
 def _dense() -> Iterator[Layer]:
@@ -156,13 +157,12 @@ def _stems() -> Iterator[Layer]:
 
 
 def _depthwise() -> Iterator[Layer]:
-    turn = _turns("relu6", "none", "relu")
     widths = {7: (192, 576, 1024), 14: (96, 240, 480, 768), 28: (64, 160, 288), 56: (32, 80, 160), 112: (16, 48, 96)}
-    for side in SIDES:
-        for channels in widths[side]:
-            for kernel, stride in ((3, 1), (3, 2), (5, 1)):
+    for s, side in enumerate(SIDES):
+        for i, channels in enumerate(widths[side]):
+            for j, (kernel, stride) in enumerate(((3, 1), (3, 2), (5, 1))):
                 if kernel == 3 or side <= 28:
-                    yield Layer("conv", channels, side, channels, kernel, stride, channels, activation=next(turn))
+                    yield Layer("conv", channels, side, channels, kernel, stride, channels, activation=TURN[(i + j + s) % 3])
 
 
 def _grouped() -> Iterator[Layer]:

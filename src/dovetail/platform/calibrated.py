@@ -25,7 +25,8 @@ TERMS: Mapping[str, str] = {
     "s_per_depth": "s per multiply-add of one output value, which follow one another",
     "s_per_root_mac": "s per square root of the multiply-adds, for kernels that fill the device little by little",
     "activation_s": "s per activation",
-    "s_per_activated": "s per activated output element",
+    "s_per_rectified": "s per output element of a ReLU",
+    "s_per_clipped": "s per output element that is held between two bounds (ReLU6)",
 }
 """What the time of a layer is a sum of, with units."""
 
