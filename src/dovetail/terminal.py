@@ -128,8 +128,8 @@ def verdict(plan: Plan) -> str:
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
-    return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None, "status": "infeasible",
-            "solver": solver, "makespan_s": None,
+    return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None,
+            "status": "infeasible", "solver": solver, "makespan_s": None,
             "baselines": dict.fromkeys(BASELINES), "assignment": {}, "resources": {}, "reason": reason}
 
 
