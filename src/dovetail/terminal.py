@@ -12,6 +12,7 @@ from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split, Status
+from dovetail.partition.solve import OPTIMAL_GAP
 from dovetail.platform.load import load_platform
 from dovetail.report.units import joules, objective, percent, seconds
 from dovetail.runtime.build import Build
@@ -117,7 +118,8 @@ def front_table(front: Front) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    proof = "proven optimal" if plan.status is Status.OPTIMAL else f"within {percent(plan.gap)} of the bound"
+    best = plan.status is Status.OPTIMAL or plan.gap <= OPTIMAL_GAP
+    proof = "proven optimal" if best else f"within {percent(plan.gap)} of the bound"
     proof += f" before {percent(plan.given_up)} was given up for area" if plan.given_up > 0 else ""
     makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
@@ -126,8 +128,8 @@ def verdict(plan: Plan) -> str:
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
-    return {"schema": 1, "objective": None, "goal": goal, "lower_bound": None, "gap": None, "status": "infeasible",
-            "solver": solver, "makespan_s": None,
+    return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None,
+            "status": "infeasible", "solver": solver, "makespan_s": None,
             "baselines": dict.fromkeys(BASELINES), "assignment": {}, "resources": {}, "reason": reason}
 
 

@@ -14,8 +14,8 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from tests.partition.worlds import Synthetic, platform, residual
 
-KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "latency_s",
-        "energy_j", "makespan_s", "baselines", "assignment", "resources", "nodes", "notes"}
+KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
+        "latency_s", "energy_j", "makespan_s", "baselines", "assignment", "resources", "nodes", "notes"}
 
 
 @pytest.mark.parametrize("goal", Goal)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from dovetail.ir import Axis, Node, Shape
+from dovetail.ir import Axis, Node
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 
@@ -37,7 +37,8 @@ def cut_positions(extent: int, fractions: Sequence[float] = FRACTIONS) -> tuple[
     """Where an axis of `extent` units may be cut: everywhere if it is short, else at the given fractions."""
     if extent - 1 <= len(fractions):
         return tuple(range(1, extent))
-    return tuple(sorted({min(max(1, round(extent * f)), extent - 1) for f in fractions}))
+    # Halves round down, as `even_cuts` does.
+    return tuple(sorted({min(max(1, int(extent * f + 0.5 - 1e-9)), extent - 1) for f in fractions}))
 
 
 def partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
@@ -85,7 +86,7 @@ def candidates(problem: Problem, node: Node, capable: Sequence[str]) -> list[tup
         extent = node.op.extent(axis, shapes)
         for devices in groups:
             reducers = devices if axis is Axis.INPUT_CHANNELS else (None,)
-            cuts = _pairs(problem, node, extent) if len(devices) == 2 else _triples(node, extent, shapes)
+            cuts = _pairs(problem, node, extent) if len(devices) == 2 else _triples(node, extent)
             found += [(divide(axis, places, extent, devices, reducer), rank) for places, rank in cuts for reducer in reducers]
     return found
 
@@ -94,9 +95,9 @@ def _pairs(problem: Problem, node: Node, extent: int) -> list[tuple[tuple[int, .
     return [((c,), _rank(extent, c)) for c in cut_positions(extent, _fractions(problem, node))]
 
 
-def _triples(node: Node, extent: int, shapes: tuple[Shape, ...]) -> list[tuple[tuple[int, ...], int]]:
-    """Cuts among three devices; operators without weights gain nothing from a third."""
-    if extent < 3 or not node.params:
-        return []
+def _triples(node: Node, extent: int) -> list[tuple[tuple[int, ...], int]]:
+    """Cuts among three devices; operators without weights, which gain little from a third, are cut evenly."""
     even = even_cuts(extent, 3)
+    if extent < 3 or not node.params:
+        return [(even, 1)] if extent >= 3 else []
     return [(cuts, int(cuts == even)) for cuts in sorted({*combinations(cut_positions(extent, MIDDLE), 2), even})]

@@ -117,7 +117,11 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]))
     found = Found(None, inf, priced.bound, True)
     least = priced.bound
+    skip = 0
     for widening in WIDENINGS:
+        if skip > 0:
+            skip -= 1
+            continue
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
         narrow = max_labels <= FEW_LABELS
         sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow
@@ -125,6 +129,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
             break
+        skip = 0 if found.complete else len(active)  # the more limits, the farther from the bound a plan is
     return replace(found, bound=least)
 
 

@@ -130,9 +130,10 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
     coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
     groups = partners(problem)
-    pair = "device pair" if len(problem.devices) <= FEW_DEVICES else f"pair of {len(groups)} pairs of neighbouring devices"
-    return (f"bound: holds over all whole placements and splits of each axis at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, "
-            f"5/16, 3/8, 1/2 and their mirrors per {pair}{coarse}")
+    where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
+    if len(problem.devices) > FEW_DEVICES:
+        where = f"in quarters between {len(groups)} pairs of neighbouring devices"
+    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}"
 
 
 def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
