@@ -90,6 +90,14 @@ class Graph:
     def node(self, name: str) -> Node:
         return self._by_name[name]
 
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    def position(self, name: str) -> int:
+        """Where a node stands in the order of nodes."""
+        return self._positions[name]
+
     def shape(self, tensor: str) -> Shape:
         return self.tensors[tensor].shape
 

@@ -71,12 +71,13 @@ def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
     """`evaluate` after one node of a judged assignment moves: only it and its consumers cost anything else."""
     changed, graph = {**assignment, name: split}, problem.graph
-    touched = {name, *(c.name for c in graph.consumers(graph.node(name).output))}
-    near = {t for n in graph.nodes if n.name in touched for t in n.inputs} | set(graph.outputs)
+    touched = (graph.node(name), *graph.consumers(graph.node(name).output))
+    near = {*graph.outputs, *(t for n in touched for t in n.inputs)}
     places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
-    costs = [cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], places)) if n.name in touched else old
-             for n, old in zip(graph.nodes, judged.nodes, strict=True)]
+    costs = list(judged.nodes)
+    for n in touched:
+        costs[graph.position(n.name)] = cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], places))
     return _judged(problem, costs, places)
 
 
@@ -157,8 +158,9 @@ def _resources(split: Split, work: Work) -> dict[str, dict[str, float]]:
 
 def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float]]:
     used: dict[str, dict[str, float]] = {}
+    held = [c.resources for c in costs if c.resources]
     for device, resource, _ in problem.budgets:
-        amounts = [c.resources.get(device, {}).get(resource, 0.0) for c in costs]
+        amounts = [r[device].get(resource, 0.0) for r in held if device in r]
         used.setdefault(device, {})[resource] = sum(amounts) if problem.shared_budget else max(amounts, default=0.0)
     return used
 

@@ -49,24 +49,31 @@ def spare(problem: Problem, assignment: Assignment, judged: Evaluation, ceiling:
             break
         _, _, name, split, judged = min(worth, key=lambda t: t[:2])
         chosen[name] = split
-        judged = _settle(problem, chosen, judged)
+        judged = _settle(problem, chosen, judged, name)
     if judged is start:
         return Saved(assignment, judged, "")
     return Saved(chosen, judged, _sentence(problem, start, judged))
 
 
-def _settle(problem: Problem, chosen: dict[str, Split], judged: Evaluation) -> Evaluation:
-    """Let the others answer a move: whole placements that cost less and take no more area, until none is left."""
-    used, moved = area(problem, judged), True
-    while moved:
-        moved = False
-        for node in problem.graph.nodes:
-            for split in _whole_placements(problem, node):
-                found = reevaluate(problem, chosen, judged, node.name, split) if split != chosen[node.name] else judged
-                if found.feasible and found.objective < judged.objective * (1 - TOLERANCE) and area(problem, found) <= used:
-                    judged, used, moved = found, area(problem, found), True
-                    chosen[node.name] = split
+def _settle(problem: Problem, chosen: dict[str, Split], judged: Evaluation, moved: str) -> Evaluation:
+    """Let the neighbours of a move answer it: whole placements that cost less and take no more area, until none is left."""
+    used, waiting = area(problem, judged), _neighbours(problem, moved)
+    while waiting:
+        node = waiting.pop(0)
+        for split in _whole_placements(problem, node):
+            found = reevaluate(problem, chosen, judged, node.name, split) if split != chosen[node.name] else judged
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE) and area(problem, found) <= used:
+                judged, used = found, area(problem, found)
+                chosen[node.name] = split
+                waiting += [n for n in _neighbours(problem, node.name) if n not in waiting]
     return judged
+
+
+def _neighbours(problem: Problem, name: str) -> list[Node]:
+    """The node and those whose transfers its place decides: who makes what it reads, who reads what it makes."""
+    graph, node = problem.graph, problem.graph.node(name)
+    makers = [p for t in node.inputs if (p := graph.producer(t)) is not None]
+    return list(dict.fromkeys((*makers, node, *graph.consumers(node.output))))
 
 
 def _whole_placements(problem: Problem, node: Node) -> list[Split]:
