@@ -108,7 +108,7 @@ def _fullest(problem: Problem, found: Evaluation) -> tuple[str, float, float] | 
 
 def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda *_: None,
               sizes: tuple[int, ...] | None = None) -> dict[str, Any]:
-    """Every block at every size (SIZES unless told): the GPU alone, the authors' partition, and the best plans for latency and for energy."""
+    """Every block at every size (SIZES unless told): the GPU alone, the authors' partition, the best for either goal."""
     board, gpu_board = (load_platform(name).with_models(models) for name in (BOARD, GPU_BOARD))
     found = []
     for i, block in enumerate(BLOCKS):
