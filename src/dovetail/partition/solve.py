@@ -18,6 +18,8 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
+from dovetail.partition.gp import gp
+from dovetail.partition.gp_paper_plan import gp_paper
 from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -154,6 +156,16 @@ def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., 
     return run
 
 
+def _geometric(choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]]) -> Callable[
+        ..., tuple[Answer, tuple[str, ...]]]:
+    """A geometric programming solver, which has no bound of its own."""
+    def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        bounded, notes = _heuristic(lambda _: None)(problem, known, deadline)
+        found, own = choose(problem, deadline)
+        return replace(bounded, assignments=found), (*notes, *own)
+    return run
+
+
 def _best_single(problem: Problem) -> Assignment | None:
     judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
     legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
@@ -165,6 +177,8 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
+    "gp": _geometric(gp),
+    "gp-paper": _geometric(gp_paper),
 }
 
 

@@ -42,7 +42,8 @@ def _v2_branch(net: Net, x: str, name: str, half: int, stride: int) -> str:
     return net.unit(y, f"{name}.pointwise2", half)
 
 
-def _v2_unit(net: Net, x: str, name: str, channels: int, halves: bool) -> str:
+def v2_unit(net: Net, x: str, name: str, channels: int, halves: bool) -> str:
+    """The unit that halves the image and works on all channels, or the one that works on half of them and keeps its size."""
     depth, half = net.shape(x)[1], channels // 2
     if halves:
         kept = net.unit(x, f"{name}.branch1.depthwise", depth, 3, stride=2, groups=depth, act=Activation.NONE)
@@ -59,6 +60,6 @@ def shufflenet_v2(net: Net, classes: int) -> str:
     x = net.max_pool(net.unit(net.image(), "conv1", 24, 3, stride=2), "maxpool", pad=1)
     for stage, (channels, repeats) in enumerate(zip(stages, REPEATS, strict=True), 2):
         for i in range(repeats):
-            x = _v2_unit(net, x, f"stage{stage}.{i}", channels, i == 0)
+            x = v2_unit(net, x, f"stage{stage}.{i}", channels, i == 0)
     x = net.unit(x, "conv5", last)
     return net.gemm(net.mean(x, "mean"), "fc", classes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dovetail.zoo.network import Net
 
 
-def _fire(net: Net, x: str, name: str, squeeze: int, expand: int) -> str:
+def fire(net: Net, x: str, name: str, squeeze: int, expand: int) -> str:
+    """Squeeze to few channels, expand them by 1x1 and 3x3 filters side by side."""
     x = net.conv(x, f"{name}_squeeze", net.channels(squeeze), gain=2.0)
     x = net.activate(x, f"{name}_squeeze_relu")
     sides = []
@@ -23,7 +24,7 @@ def _squeezenet(net: Net, classes: int, channels: int, kernel: int, pool_after: 
     x = net.conv(net.image(), "conv1", net.channels(channels), kernel, stride=2, gain=2.0)
     x = net.max_pool(net.activate(x, "conv1_relu"), "pool1", ceil_mode=True)
     for i, (squeeze, expand) in enumerate(FIRES, 2):
-        x = _fire(net, x, f"fire{i}", squeeze, expand)
+        x = fire(net, x, f"fire{i}", squeeze, expand)
         if i in pool_after:
             x = net.max_pool(x, f"pool{i}", ceil_mode=True)
     x = net.activate(net.conv(x, "conv10", classes, gain=2.0), "conv10_relu")

@@ -1,0 +1,29 @@
+"""The command that runs papers again."""
+
+from __future__ import annotations
+
+import argparse
+
+from dovetail.cli.options import Commands, add_json
+from dovetail.cli.output import emit, progress_bar
+from dovetail.platform.device import ModelSet
+
+PAPERS = ("heterogeneity-2021",)
+
+
+def add_commands(commands: Commands) -> None:
+    """`reproduce`."""
+    sub = commands.add("reproduce", _reproduce, "a paper's figures and tables on our models, printed values beside ours",
+                       "dovetail reproduce heterogeneity-2021 --json -")
+    sub.add_argument("paper", choices=PAPERS, help="which one")
+    sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value], default=ModelSet.PLANNING.value,
+                     help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
+    add_json(sub)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from dovetail.reproduce import heterogeneity_2021
+    with progress_bar() as progress:
+        found = heterogeneity_2021.reproduce(ModelSet(options.models), progress)
+    emit(options.json, found, lambda: heterogeneity_2021.text(found))
+    return 0

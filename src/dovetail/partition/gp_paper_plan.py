@@ -1,0 +1,79 @@
+"""The paper's method as a solver: its problem from a network and its devices' costs, its answer as a plan.
+
+The method divides filters of weighted nodes; nodes without weights, which the paper does not treat, are placed around
+them. Input channels, which the paper names, would not give the network's numbers without adding up partial sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, Terms, Tightening, tighten
+from dovetail.partition.gp_posynomials import Divisible, divisible
+from dovetail.partition.gp_rounding import complete, fit_budgets, split_of
+from dovetail.partition.plan import Assignment, Goal
+from dovetail.partition.problem import Problem
+
+FLOOR = 1e-4
+"""Smallest share: one filter of every layer, the paper's choice, can be more than an FPGA that all layers share has."""
+
+
+def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool = False,
+                  kappa: int | None = KAPPA) -> PaperProblem:
+    """Eq. 14 for latency, Eq. 15 for energy; with `constant_power`, energy is busy power times latency.
+
+    The energy-delay product is no objective of the paper; latency stands in for it.
+    """
+    return PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), kappa, problem.shared_budget, FLOOR)
+
+
+def _layer(problem: Problem, part: Divisible, constant_power: bool) -> PaperLayer:
+    limits = {(d, r): limit for d, r, limit in problem.budgets}
+    energy = problem.goal is Goal.ENERGY
+    compute, transfer = {}, {}
+    for device, fitted in part.fits.items():
+        busy_w = problem.platform.device(device).busy_power_w
+        compute[device] = fitted.seconds if not energy else _times(fitted.seconds, busy_w) if constant_power else fitted.joules
+        transfer[device] = _transfer(problem, part, device, energy)
+    resources = {(d, r): _times(terms, 1 / limits[d, r])
+                 for d, f in part.fits.items() for r, terms in f.resources.items() if terms}
+    return PaperLayer(part.node.name, part.extent, compute, transfer, resources)
+
+
+def _transfer(problem: Problem, part: Divisible, device: str, energy: bool) -> Terms:
+    """Moving a share of the input feature map to a device from the host, which shares its memory with the GPU."""
+    if device == problem.platform.host:
+        return ()
+    size = float(sum(problem.graph.tensors[t].size for t in dict.fromkeys(part.node.inputs)))
+    seconds, joules = problem.transfer(problem.platform.host, device, np.array([1.0, size]))
+    first, whole = (joules if energy else seconds).tolist()
+    return tuple((c, e) for c, e in ((first, 0.0), (whole - first, 1.0)) if c > 0)
+
+
+def _times(terms: Terms, factor: float) -> Terms:
+    return tuple((c * factor, e) for c, e in terms)
+
+
+def solve_paper(problem: Problem, schedule: Schedule = Schedule.TOGETHER, constant_power: bool = False,
+                kappa: int | None = KAPPA) -> tuple[Tightening | None, Assignment | None]:
+    """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets."""
+    parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
+    if not parts:
+        return None, complete(problem, parts, {})
+    found = tighten(paper_problem(problem, parts, constant_power, kappa), schedule)
+    if not found.steps:
+        return found, None
+    splits = {p.node.name: split_of(p, dict(zip(p.fits, shares, strict=True)))
+              for p, shares in zip(parts, found.answer.shares, strict=True)}
+    return found, complete(problem, parts, fit_budgets(problem, parts, splits))
+
+
+def gp_paper(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """The plan of the paper's method with all weights growing together, and what to know about it."""
+    found, assignment = solve_paper(problem)
+    if found is None:
+        return (assignment,) if assignment is not None else (), ("gp-paper: nothing here can be divided",)
+    unmet = sum(not m for m in found.met)
+    missed = f"; {unmet} of {len(found.met)} sums were not met" if unmet else ""
+    note = f"gp-paper: {len(found.steps)} geometric programs{missed}"
+    return (assignment,) if assignment is not None else (), (note,)

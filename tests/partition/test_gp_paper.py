@@ -1,0 +1,87 @@
+"""The paper's method: what it stops at, and how far that is from the best."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cvxpy", reason="the gp extra is not installed")
+
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
+from dovetail.partition.gp_paper_plan import solve_paper
+from dovetail.partition.gp_rounding import whole_units
+from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.problem import Problem
+from dovetail.partition.solve import plan
+from tests.partition.priced import CHANNELS, FPGA_US, GPU_US, PerUnit, one_layer
+from tests.partition.worlds import Synthetic, chain, platform
+
+
+def layer(name: str = "conv", fpga: float = FPGA_US, area: float = 0.0) -> PaperLayer:
+    return PaperLayer(name, CHANNELS, {"fpga": ((fpga * CHANNELS, 1.0),), "gpu": ((GPU_US * CHANNELS, 1.0),)},
+                      {"fpga": (), "gpu": ()}, {("fpga", "alm"): ((area, 1.0),)} if area else {})
+
+
+def test_the_single_layer_example_stops_at_14_and_2_channels_at_iteration_17() -> None:
+    found = tighten(PaperProblem((layer(),), kappa=None), step=10.0)
+    assert len(found.steps) == 17
+    assert found.answer.alphas == (170.0,)
+    assert whole_units(CHANNELS, found.answer.shares[0]) == (14, 2)
+    assert found.answer.cost == pytest.approx(257, abs=2)
+    assert found.met == (True,)
+
+
+def test_earlier_iterations_of_the_example_leave_channels_undone() -> None:
+    sums = [s.tightness(0) for s in tighten(PaperProblem((layer(),), kappa=None), step=10.0).steps]
+    assert sums == sorted(sums)
+    assert all(s < 0.999 for s in sums[:-1])
+
+
+def test_the_exact_solver_gives_the_whole_example_to_the_fpga() -> None:
+    problem = one_layer(PerUnit({"gpu": GPU_US, "fpga": FPGA_US}), Mode.SEQUENTIAL)
+    best = plan(problem.graph, problem.platform, mode=Mode.SEQUENTIAL, costs=problem.costs)
+    assert best.assignment["n0"].devices == ("fpga",)
+    assert best.objective == pytest.approx(16 * FPGA_US * 1e-6)
+    theirs = plan(problem.graph, problem.platform, mode=Mode.SEQUENTIAL, costs=problem.costs, solver="gp-paper")
+    assert {p.device: p.stop - p.start for p in theirs.assignment["n0"].pieces} == {"fpga": 14, "gpu": 2}
+    assert theirs.objective == pytest.approx((14 * FPGA_US + 2 * GPU_US) * 1e-6)
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_both_schedules_reach_every_sum_within_the_budget(schedule: Schedule) -> None:
+    layers = (layer("a", area=1.0), layer("b", 20.0, area=1.0))
+    found = tighten(PaperProblem(layers, kappa=None), schedule)
+    assert found.met == (True, True)
+    assert sum(shares[0] for shares in found.answer.shares) <= 1 + 1e-6
+
+
+def test_together_raises_all_weights_at_once_and_one_by_one_only_one() -> None:
+    layers = (layer("a"), layer("b", 20.0))
+    together, one = (tighten(PaperProblem(layers, kappa=None), s, step=10.0) for s in Schedule)
+    assert together.steps[0].alphas == (10.0, 10.0)
+    assert one.steps[0].alphas == (10.0, 0.0)
+    assert len(together.steps) < len(one.steps)
+
+
+def test_the_communication_weight_makes_transfers_nearly_free() -> None:
+    assert communication_weight(1.0) == 1.0
+    assert communication_weight(61 / 64) == pytest.approx(6.8e-5, rel=0.02)
+    assert step_norm(100) == pytest.approx(0.0499, abs=1e-4)
+
+
+@pytest.mark.parametrize("constant_power", [True, False])
+def test_constant_power_makes_energy_the_latency_times_a_number(constant_power: bool) -> None:
+    problem = one_layer(PerUnit({"gpu": GPU_US, "fpga": FPGA_US}, power_w=2.0), Mode.SEQUENTIAL, goal=Goal.ENERGY)
+    found, _ = solve_paper(problem, constant_power=constant_power)
+    assert found is not None
+    shares = found.answer.shares[0]
+    joules = CHANNELS * (shares[0] * GPU_US + shares[1] * FPGA_US) * 1e-6 * (1.0 if constant_power else 2.0)
+    assert found.answer.cost == pytest.approx(joules, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_its_plans_are_legal(seed: int) -> None:
+    problem = Problem(chain(4, 8), platform(seed), Synthetic(seed))
+    _, assignment = solve_paper(problem)
+    assert assignment is not None
+    assert evaluate(problem, assignment).feasible

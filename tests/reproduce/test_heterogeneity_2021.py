@@ -1,0 +1,72 @@
+"""Heterogeneity 2021: the authors' partitions, their printed values, and what overlapping branches are worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.partition.plan import whole_on
+from dovetail.platform.load import load_platform
+from dovetail.reproduce import heterogeneity_2021
+from dovetail.reproduce.heterogeneity_2021 import BLOCKS, Block, hand_partition, judge
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return heterogeneity_2021.reproduce(sizes=(28, 7))
+
+
+def test_every_block_stands_beside_its_printed_values(found: dict[str, Any]) -> None:
+    printed = {b["block"]: tuple(b["paper"]["table_1"].values()) for b in found["blocks"]}
+    assert printed == {"Fire": (1.34, 1.01), "Bottleneck 0.5x": (1.55, 1.26), "Shuffle reduction 0.5x": (1.39, 1.35),
+                       "Shuffle basic 0.5x": (1.39, 1.35)}
+    assert all(len(b["sizes"]) == 2 and b["why"].endswith(".") for b in found["blocks"])
+
+
+def test_the_optimum_is_never_worse_than_the_authors_partition_that_fits(found: dict[str, Any]) -> None:
+    for block in found["blocks"]:
+        assert block["fits"]
+        for row in block["sizes"]:
+            assert row["best_energy"]["energy"] <= row["hand"]["energy"] * (1 + 1e-9)
+            assert row["best_latency"]["latency"] <= row["hand"]["latency"] * (1 + 1e-9)
+
+
+def test_the_gain_is_that_of_the_averages(found: dict[str, Any]) -> None:
+    rows = found["blocks"][0]["sizes"]
+    total = {k: sum(r[k]["energy"] for r in rows) for k in ("gpu", "hand")}
+    assert found["blocks"][0]["gain"]["energy"] == pytest.approx(total["gpu"] / total["hand"])
+
+
+def test_text_holds_every_size_and_reason(found: dict[str, Any]) -> None:
+    text = heterogeneity_2021.text(found)
+    assert "Fire: expand 3x3 on the FPGA beside expand 1x1 on the GPU; fits the FPGA (alm " in text
+    assert all(b.why in text and b.printed.text in text for b in BLOCKS)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.name)
+def test_only_the_named_convolutions_go_to_the_fpga(block: Block) -> None:
+    graph = block.graph(14)
+    moved = [n for n, split in hand_partition(block, graph).items() if split == whole_on("fpga")]
+    assert len(moved) == len(block.on_fpga)
+    assert all(graph.node(n).params for n in moved)
+
+
+def test_the_3x3_expansion_hides_behind_the_1x1() -> None:
+    graph, board = BLOCKS[0].graph(28), load_platform("tx2-c10gx")
+    partition = hand_partition(BLOCKS[0], graph)
+    beside, after = (judge(graph, board, partition, parallel) for parallel in (True, False))
+    assert beside.latency_s < after.latency_s
+    assert beside.energy_j < after.energy_j
+
+
+def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heterogeneity_2021, "SIZES", (7,))
+    target = tmp_path / "found.json"
+    assert main(["reproduce", "heterogeneity-2021", "--json", str(target)]) == 0
+    document = json.loads(target.read_text())
+    assert document["paper"] == "heterogeneity-2021"
+    assert [r["side"] for r in document["blocks"][0]["sizes"]] == [7]
