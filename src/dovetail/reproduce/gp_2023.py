@@ -169,7 +169,8 @@ def text(document: Mapping[str, Any]) -> str:
     for title, key in (("Figures 3 and 4", "figure_3_and_4"), ("Figure 5", "figure_5")):
         e = document[key]
         lines += [f"{title}: stops at {_division(e['devices'], e['channels'])} in iteration {e['iteration']}, "
-                  f"alpha {e['alpha']:g}, {e['us']:.0f} us; best {_division(e['devices'], e['best_channels'])}, {e['best_us']:.0f} us"]
+                  f"alpha {e['alpha']:g}, {e['us']:.0f} us; "
+                  f"best {_division(e['devices'], e['best_channels'])}, {e['best_us']:.0f} us"]
     rows = document["figure_3_on_published_models"]
     lines += [f"The same layer on the published models: {_division(rows['devices'], rows['channels'])}", ""]
     steps = document["figure_3_and_4"]["steps"]
