@@ -8,7 +8,7 @@ from dovetail.cli.options import Commands, add_json
 from dovetail.cli.output import emit, progress_bar
 from dovetail.platform.device import ModelSet
 
-PAPERS = ("heterogeneity-2021",)
+PAPERS = ("gp-2023", "heterogeneity-2021")
 
 
 def add_commands(commands: Commands) -> None:
@@ -22,7 +22,12 @@ def add_commands(commands: Commands) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from dovetail.reproduce import heterogeneity_2021
+    from dovetail.reproduce import gp_2023, heterogeneity_2021
+    if options.paper == "gp-2023":
+        with progress_bar() as progress:
+            found = gp_2023.reproduce(progress)
+        emit(options.json, found, lambda: gp_2023.text(found))
+        return 0
     with progress_bar() as progress:
         found = heterogeneity_2021.reproduce(ModelSet(options.models), progress)
     emit(options.json, found, lambda: heterogeneity_2021.text(found))

@@ -1,0 +1,210 @@
+"""GP partitioning 2023 (Carballo-Hernández, Pelcat, Berry): Figures 3, 4, 5, 7, 8, 9 and Table 1.
+
+The method is the paper's, its costs are ours. Every division it gives is counted again without its two fictions: transfers
+are paid in full, not weighted by S(x), and a device without filters costs nothing. Beside it stand one device, an even
+division, and the best division there is, found by trying all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
+from dovetail.partition.gp_rounding import whole_units
+from dovetail.platform.device import Platform
+from dovetail.platform.load import load_platform
+from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, Reading, at, by_filters, paper_layer
+from dovetail.terminal import table
+
+Progress = Callable[[str, int, int], None]
+BOARD = "tx2-c10gx"
+EXAMPLE = Convolution(112, 16, 1, 32)
+"""The layer of Figures 3 to 5, whose 16 input channels are divided."""
+CHANNEL_US = {"fpga": 9.18, "gpu": 64.25}
+"""Microseconds per channel that make the method stop where Figure 3 does; calibrated to it, so no evidence for it."""
+ALPHA_STEP = 10.0
+PRINTED_FILTERS = {"first_on_fpga": "61/64", "last_on_gpu": "352/512"}
+"""Sec. 5.2, of ResNet18."""
+PRINTED_OVER_BALANCED = {"latency": 1.20, "energy": 1.15}
+"""The abstract's 20 % and 15 %."""
+PRINTED: dict[str, tuple[float, float]] = {"AlexNet": (3.1, 5.7), "VGG16": (2.8, 6.4), "ResNet18": (2.8, 6.3)}
+"""Table 1: lowest and highest gain of a layer over the CPU."""
+KAPPAS = (1, 2, 5, 10, 50, 100)
+WHY = (
+    "Figure 3: an FPGA that serves a channel in 9.18 us with its link makes the method stop where the paper does; the "
+    "published rows, serial over channels, take milliseconds for that, and on them the method gives the layer to the GPU.",
+    "Figure 8: the distance of S(x) from a step is 0.050 at kappa = 100, the square root of 1 / 401; the paper reads 0.12.",
+    "Figure 9: most of the first layer goes to an FPGA that streams and has no limits, most of the last to the GPU beside one "
+    "with them; no single reading of the models gives both of the paper's points.",
+    "Table 1: it counts single layers over the CPU; the highest gains come near on a streaming FPGA without limits, and over "
+    "whole networks the GPU alone is faster than what the method gives.",
+    "Abstract: an even division is a weak opponent where times add, so gains over it say little; the best division is far away.",
+)
+
+
+def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tuple(NETWORKS)) -> dict[str, Any]:
+    """All figures as numbers."""
+    board = load_platform(BOARD)
+    progress("gp-2023: Figures 3 to 8", 0, 1)
+    found: dict[str, Any] = {
+        "paper": "gp-2023", "board": BOARD, "figure_3_and_4": _example(("fpga", "gpu"), CHANNEL_US),
+        "figure_5": _example(("fpga", "gpu", "cpu"), {**CHANNEL_US, "cpu": _cpu_channel_us()}),
+        "figure_3_on_published_models": _example_on_rows(),
+        "figure_7": {str(k): [communication_weight(x / 20, k) for x in range(21)] for k in KAPPAS},
+        "figure_8": {str(k): step_norm(k) for k in KAPPAS}, "figure_8_printed": {str(KAPPA): 0.12},
+        "printed_filters_of_resnet18": PRINTED_FILTERS, "printed_gain_over_balanced": PRINTED_OVER_BALANCED}
+    found["figure_9"] = []
+    for i, name in enumerate(networks):
+        progress(f"gp-2023: Figure 9, {name}", i, len(networks))
+        found["figure_9"] += [_network(name, reading, limited, board) for reading in Reading for limited in (False, True)]
+    found["energy"] = [_energy(name, kind, board) for name in networks for kind in ("constant", "rows")]
+    return found
+
+
+def _cpu_channel_us() -> float:
+    """The CPU's slope over input channels, by the authors' form of model."""
+    one, whole = (sum(c for c, _ in by_filters("tx2-cpu-latency", replace(EXAMPLE, channels=n))) for n in (1, EXAMPLE.channels))
+    return (whole - one) / (EXAMPLE.channels - 1) * 1e6
+
+
+def _steps(layer: PaperLayer, step: float | None) -> dict[str, Any]:
+    found = tighten(PaperProblem((layer,), kappa=None), step=step)
+    units = [whole_units(layer.channels, s.shares[0]) for s in found.steps]
+    return {"devices": list(layer.devices), "met": found.met[0], "iteration": len(found.steps),
+            "alpha": found.answer.alphas[0], "channels": list(units[-1]),
+            "steps": [{"alpha": s.alphas[0], "channels": [x * layer.channels for x in s.shares[0]], "sum": s.tightness(0),
+                       "us": s.cost} for s in found.steps]}
+
+
+def _example(devices: tuple[str, ...], channel_us: Mapping[str, float]) -> dict[str, Any]:
+    """Figures 3 to 5: the tightening, and the best there is."""
+    count = EXAMPLE.channels
+    layer = PaperLayer("example", count, {d: ((channel_us[d] * count, 1.0),) for d in devices}, {d: () for d in devices}, {})
+    found = _steps(layer, ALPHA_STEP)
+    us = sum(n * channel_us[d] for n, d in zip(found["channels"], devices, strict=True))
+    best = min(devices, key=channel_us.__getitem__)
+    return {**found, "us": us, "best_channels": [count if d == best else 0 for d in devices], "best_us": count * channel_us[best]}
+
+
+def _example_on_rows() -> dict[str, Any]:
+    """The layer of Figure 3 with the authors' form of model, channels divided, transfers at the measured rate."""
+    count = EXAMPLE.channels
+    shares: Floats = np.arange(1, count + 1) / count
+    compute = {}
+    for device, model in (("fpga", "c10gx-latency"), ("gpu", "tx2-gpu-latency")):
+        us = [1e6 * sum(c for c, _ in by_filters(model, replace(EXAMPLE, channels=n))) for n in range(1, count + 1)]
+        slope, start = np.polyfit(shares, us, 1)
+        compute[device] = tuple((float(c), e) for c, e in ((start, 0.0), (slope, 1.0)) if c > 0)
+    return _steps(PaperLayer("example", count, compute, {d: () for d in compute}, {}), None)
+
+
+def _network(name: str, reading: Reading, limited: bool, board: Platform) -> dict[str, Any]:
+    """Figure 9 and Table 1 for one network under one reading."""
+    layers = tuple(paper_layer(f"{name}.{i}", x, reading, limited, board) for i, x in enumerate(NETWORKS[name], 1))
+    found = tighten(PaperProblem(layers, shared_budget=False))
+    rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
+    total = {k: sum(r["seconds"][k] for r in rows) for k in rows[0]["seconds"]}
+    schedules = {s.value: len(tighten(PaperProblem(layers[:3], shared_budget=False), s).steps) for s in Schedule}
+    return {"network": name, "fpga": reading.value, "area_limited": limited, "layers": rows, "total_s": total,
+            "programs": len(found.steps), "programs_of_first_three_layers": schedules, "sums_met": all(found.met),
+            "gain_over_cpu": {k: [min(g), max(g)] for k in ("as_counted", "paid")
+                              if (g := [r["seconds"]["cpu"] / r["seconds"][k] for r in rows])},
+            "printed_gain_over_cpu": list(PRINTED[name]), "gain_over_balanced": total["balanced"] / total["paid"],
+            "gap_to_best": total["paid"] / total["best"] - 1}
+
+
+def _layer_row(layer: PaperLayer, shares: Sequence[float]) -> dict[str, Any]:
+    units = dict(zip(layer.devices, whole_units(layer.channels, list(shares)), strict=True))
+    even = dict(zip(layer.devices, whole_units(layer.channels, [1.0] * len(layer.devices)), strict=True))
+    best, best_s = _best(layer)
+    seconds = {"as_counted": _counted(layer, units, weighted=True), "paid": _counted(layer, units), "best": best_s,
+               "balanced": _counted(layer, even), **{d: _counted(layer, {d: layer.channels}) for d in ("cpu", "gpu")}}
+    return {"layer": layer.name, "filters": units, "best_filters": best, "seconds": seconds}
+
+
+def _costs(layer: PaperLayer, device: str, units: Floats, weighted: bool) -> Floats:
+    """Time of so many filters on a device; nothing for none. `weighted` scales transfers by S(x)."""
+    shares = units / layer.channels
+    moved = at(layer.transfer[device], shares) * (shares ** (2 * KAPPA) if weighted else 1.0)
+    return np.where(units > 0, at(layer.compute[device], shares) + moved, 0.0)
+
+
+def _counted(layer: PaperLayer, units: Mapping[str, int], weighted: bool = False) -> float:
+    return float(sum(_costs(layer, d, np.array([float(n)]), weighted)[0] for d, n in units.items()))
+
+
+def _best(layer: PaperLayer) -> tuple[dict[str, int], float]:
+    """The best division of all, within the area: every number of filters on FPGA and GPU tried, the rest on the CPU."""
+    units = np.arange(layer.channels + 1, dtype=np.float64)
+    fits = np.ones(len(units), dtype=np.bool_)
+    for terms in layer.resources.values():
+        fits &= at(terms, units / layer.channels) <= 1
+    cost = {d: _costs(layer, d, units, False) if d in layer.devices else np.where(units > 0, np.inf, 0.0) for d in DEVICES}
+    fpga, gpu = np.meshgrid(units.astype(int), units.astype(int), indexing="ij")
+    rest = layer.channels - fpga - gpu
+    total = np.where((rest >= 0) & fits[fpga], cost["fpga"][fpga] + cost["gpu"][gpu] + cost["cpu"][np.maximum(rest, 0)], np.inf)
+    f, g = np.unravel_index(int(total.argmin()), total.shape)
+    return {"cpu": int(layer.channels - f - g), "gpu": int(g), "fpga": int(f)}, float(total.min())
+
+
+def _energy(name: str, kind: str, board: Platform) -> dict[str, Any]:
+    """Eq. 15 on a streaming FPGA without limits: the gain of a layer's energy over the CPU's."""
+    layers = tuple(paper_layer(f"{name}.{i}", x, Reading.STREAMING, False, board, kind) for i, x in enumerate(NETWORKS[name], 1))
+    found = tighten(PaperProblem(layers, shared_budget=False))
+    rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
+    gains = [r["seconds"]["cpu"] / r["seconds"]["paid"] for r in rows]
+    balanced, paid = (sum(r["seconds"][k] for r in rows) for k in ("balanced", "paid"))
+    return {"network": name, "power": kind, "gain_over_cpu": [min(gains), max(gains)], "gain_over_balanced": balanced / paid,
+            "printed_gain_over_cpu": list(PRINTED[name])}
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """The figures as tables."""
+    lines = [f"GP partitioning 2023 on {document['board']}", ""]
+    for title, key in (("Figures 3 and 4", "figure_3_and_4"), ("Figure 5", "figure_5")):
+        e = document[key]
+        lines += [f"{title}: stops at {_division(e['devices'], e['channels'])} in iteration {e['iteration']}, "
+                  f"alpha {e['alpha']:g}, {e['us']:.0f} us; "
+                  f"best {_division(e['devices'], e['best_channels'])}, {e['best_us']:.0f} us"]
+    rows = document["figure_3_on_published_models"]
+    lines += [f"The same layer on the published models: {_division(rows['devices'], rows['channels'])}", ""]
+    steps = document["figure_3_and_4"]["steps"]
+    lines += [table(["iteration", "alpha", "FPGA", "GPU", "sum", "us"],
+                    [[str(i), f"{s['alpha']:g}", *(f"{c:.2f}" for c in s["channels"]), f"{s['sum']:.3f}", f"{s['us']:.1f}"]
+                     for i, s in enumerate(steps, 1)], range(6)), "",
+              "Figures 7 and 8: " + ", ".join(f"kappa {k}: {v:.3f}" for k, v in document["figure_8"].items())
+              + f" (printed: 0.12 at {KAPPA}); S(61/64) = {communication_weight(61 / 64):.1e}", ""]
+    head = ["network", "FPGA", "area", "first on FPGA", "last on GPU", "printed", "as counted", "paid", "whole", "GPU", "best",
+            "over even"]
+    lines += ["Figure 9 and Table 1: gains over the CPU, lowest and highest of the layers, then of the whole network",
+              table(head, [_network_cells(n) for n in document["figure_9"]], range(3, 12)), "",
+              "as counted: transfers weighted by S(x); paid: in full; whole: all layers, paid, beside the GPU alone and the best "
+              "division; over even: gain over an even division (printed: 1.20)",
+              "printed for ResNet18: 61/64 of the first layer on the FPGA, 352/512 of deep layers on the GPU", "",
+              "Eq. 15, gain of a layer's energy over the CPU, and of all of them over an even division (printed: 1.15)",
+              table(["network", "power", "printed", "paid", "over even"],
+                    [[e["network"], e["power"], _range(e["printed_gain_over_cpu"]), _range(e["gain_over_cpu"]),
+                      f"{e['gain_over_balanced']:.2f}"] for e in document["energy"]], range(2, 5)), ""]
+    return "\n".join([*lines, *WHY])
+
+
+def _division(devices: Sequence[str], channels: Sequence[int]) -> str:
+    return ", ".join(f"{d.upper()} {n}" for d, n in zip(devices, channels, strict=True))
+
+
+def _range(pair: Sequence[float]) -> str:
+    return f"{pair[0]:.1f}–{pair[1]:.1f}"
+
+
+def _network_cells(n: Mapping[str, Any]) -> list[str]:
+    first, last, total = n["layers"][0]["filters"], n["layers"][-1]["filters"], n["total_s"]
+    gain = n["gain_over_cpu"]
+    return [n["network"], n["fpga"], "limited" if n["area_limited"] else "free",
+            f"{first.get('fpga', 0)}/{sum(first.values())}", f"{last['gpu']}/{sum(last.values())}",
+            _range(n["printed_gain_over_cpu"]), _range(gain["as_counted"]), _range(gain["paid"]),
+            *(f"{total['cpu'] / total[k]:.1f}" for k in ("paid", "gpu", "best")), f"{n['gain_over_balanced']:.2f}"]

@@ -1,0 +1,125 @@
+"""Convolutions of GP partitioning 2023's networks, and what a share of their filters costs on its board.
+
+CPU, GPU and area are the authors' form of model (`models/published`), which is a posynomial in the filters as it stands.
+For the FPGA's time there are two readings. The published rows take side^2 x channels x filters / clock, serial over
+channels. The direct mapping that the paper describes takes one pixel per clock, whatever the filters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.cost.predict import Layers, predict
+from dovetail.partition.gp_paper import PaperLayer, Terms
+from dovetail.partition.gp_posynomials import fit
+from dovetail.platform.device import Platform
+from dovetail.platform.factors import factor_model
+from dovetail.platform.quantity import quantity_model
+
+DEVICES = ("cpu", "gpu", "fpga")
+MODELS = {"cpu": "tx2-cpu", "gpu": "tx2-gpu", "fpga": "c10gx"}
+POWER_SHARES = np.array([1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0])
+
+
+class Reading(StrEnum):
+    """How long the FPGA takes."""
+
+    SERIAL = "serial"
+    STREAMING = "streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A square convolution: side of its input, channels, side of its kernel, filters, stride."""
+
+    side: int
+    channels: int
+    kernel: int
+    filters: int
+    stride: int = 1
+
+    @property
+    def point(self) -> tuple[float, float, float]:
+        """Side, channels and kernel of the stride-1 layer without padding that gives as many outputs, as the rows have it."""
+        return self.side / self.stride + self.kernel - 1.0, float(self.channels), float(self.kernel)
+
+
+def _stage(side: int, channels: int, filters: int) -> tuple[Convolution, ...]:
+    """A stage of ResNet18 that halves the image: the shortcut's convolution, then four on the way beside it."""
+    return (Convolution(side, channels, 1, filters, 2), Convolution(side, channels, 3, filters, 2),
+            *(Convolution(side // 2, filters, 3, filters) for _ in range(3)))
+
+
+NETWORKS: dict[str, tuple[Convolution, ...]] = {
+    "AlexNet": (Convolution(224, 3, 11, 64, 4), Convolution(27, 64, 5, 192), Convolution(13, 192, 3, 384),
+                Convolution(13, 384, 3, 256), Convolution(13, 256, 3, 256)),
+    "VGG16": (Convolution(224, 3, 3, 64), Convolution(224, 64, 3, 64), Convolution(112, 64, 3, 128),
+              Convolution(112, 128, 3, 128), Convolution(56, 128, 3, 256), Convolution(56, 256, 3, 256),
+              Convolution(56, 256, 3, 256), Convolution(28, 256, 3, 512), *(Convolution(28, 512, 3, 512) for _ in range(2)),
+              *(Convolution(14, 512, 3, 512) for _ in range(3))),
+    "ResNet18": (Convolution(224, 3, 7, 64, 2), *(Convolution(56, 64, 3, 64) for _ in range(4)),
+                 *_stage(56, 64, 128), *_stage(28, 128, 256), *_stage(14, 256, 512)),
+}
+
+
+def by_filters(model: str, layer: Convolution) -> Terms:
+    """A model in the authors' form as terms of the share of a layer's filters."""
+    found = factor_model(model)
+    side, channels, kernel = (np.array([v]) for v in layer.point)
+    scale = float(found.values((side, channels, kernel, np.ones(1)))[0]) / sum(found.coefficients[3])
+    return tuple((scale * c * layer.filters**e, float(e)) for e, c in enumerate(found.coefficients[3]) if c > 0)
+
+
+def seconds_of(layer: Convolution, device: str, reading: Reading, board: Platform) -> Terms:
+    """Time of a share of the filters."""
+    if device != "fpga" or reading is Reading.SERIAL:
+        return by_filters(f"{MODELS[device]}-latency", layer)
+    clock_hz = board.device("fpga").clock_hz
+    assert clock_hz is not None
+    return ((layer.side**2 / clock_hz, 0.0),)
+
+
+def at(terms: Terms, shares: Floats) -> Floats:
+    """What terms are at given shares."""
+    return np.asarray(sum((c * shares**e for c, e in terms), np.zeros(len(shares))), dtype=np.float64)
+
+
+def link_seconds(layer: Convolution, board: Platform) -> Terms:
+    """The FPGA's share of the input feature map over PCIe, one byte per element (LAT_Comm(X_F))."""
+    link = next(x for x in board.links if "fpga" in x.ends)
+    return ((link.latency_s, 0.0), (layer.side**2 * layer.channels / link.bandwidth_bytes_per_s, 1.0))
+
+
+def paper_layer(name: str, layer: Convolution, reading: Reading, limited: bool, board: Platform,
+                energy: str | None = None) -> PaperLayer:
+    """A layer for the paper's method.
+
+    `limited` applies the area models to one FPGA per layer (Setup 2), which leaves it out where it cannot take one filter.
+    `energy` is None for latency, `constant` for busy
+    power times latency, `rows` for the power that was measured at each share.
+    """
+    compute = {d: seconds_of(layer, d, reading, board) for d in DEVICES}
+    transfer: dict[str, Terms] = {d: () for d in DEVICES} | {"fpga": link_seconds(layer, board)}
+    if energy is not None:
+        compute = {d: _joules(layer, d, terms, energy, board) for d, terms in compute.items()}
+        link = next(x for x in board.links if "fpga" in x.ends)
+        transfer["fpga"] = ((layer.side**2 * layer.channels * link.energy_j_per_byte, 1.0),)
+    limits = {r: board.device("fpga").resources[r] for r in ("alm", "m20k")} if limited else {}
+    area = {("fpga", r): tuple((c / limit, e) for c, e in by_filters(f"c10gx-{r}", layer)) for r, limit in limits.items()}
+    if any(at(terms, np.array([1 / layer.filters]))[0] > 1 for terms in area.values()):
+        return PaperLayer(name, layer.filters, {d: compute[d] for d in ("cpu", "gpu")}, {d: () for d in ("cpu", "gpu")}, {})
+    return PaperLayer(name, layer.filters, compute, transfer, area)
+
+
+def _joules(layer: Convolution, device: str, seconds: Terms, energy: str, board: Platform) -> Terms:
+    if energy == "constant":
+        return tuple((c * board.device(device).busy_power_w, e) for c, e in seconds)
+    side, channels, kernel = layer.point
+    ones = np.ones(len(POWER_SHARES))
+    power = predict(quantity_model("measured", f"{MODELS[device]}-power"),
+                    Layers(ones * side, ones * channels, ones * kernel, np.maximum(1.0, POWER_SHARES * layer.filters)))
+    return fit(POWER_SHARES, power.value * at(seconds, POWER_SHARES))

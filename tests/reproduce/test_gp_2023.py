@@ -1,0 +1,84 @@
+"""GP partitioning 2023: the figures that can be checked by hand, and the method beside the best division."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cvxpy", reason="the gp extra is not installed")
+
+from dovetail.platform.factors import factor_model
+from dovetail.platform.load import load_platform
+from dovetail.reproduce import gp_2023
+from dovetail.reproduce.gp_layers import NETWORKS, Convolution, Reading, at, by_filters, paper_layer
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return gp_2023.reproduce(networks=("AlexNet",))
+
+
+def test_figures_3_and_4_stop_where_the_paper_does(found: dict[str, Any]) -> None:
+    example = found["figure_3_and_4"]
+    assert (example["channels"], example["iteration"], example["alpha"]) == ([14, 2], 17, 170.0)
+    assert example["us"] == pytest.approx(257, abs=0.5)
+    assert (example["best_channels"], round(example["best_us"])) == ([16, 0], 147)
+
+
+def test_a_third_device_takes_the_least_in_figure_5(found: dict[str, Any]) -> None:
+    fpga, gpu, cpu = found["figure_5"]["channels"]
+    assert fpga > gpu >= cpu >= 1
+    assert fpga + gpu + cpu == 16
+
+
+def test_on_the_published_models_the_gpu_gets_the_layer(found: dict[str, Any]) -> None:
+    fpga, gpu = found["figure_3_on_published_models"]["channels"]
+    assert gpu > fpga
+
+
+def test_the_norm_of_figure_8_is_that_of_the_function(found: dict[str, Any]) -> None:
+    x = np.linspace(0, 1, 200_001)
+    for kappa, norm in found["figure_8"].items():
+        assert norm == pytest.approx(float(np.sqrt(np.trapezoid(x ** (4 * int(kappa)), x))), rel=1e-3)
+
+
+def test_nothing_beats_the_best_division(found: dict[str, Any]) -> None:
+    assert len(found["figure_9"]) == 4
+    for network in found["figure_9"]:
+        for row in network["layers"]:
+            seconds = row["seconds"]
+            assert sum(row["filters"].values()) == sum(row["best_filters"].values())
+            others = ("cpu", "gpu") if network["area_limited"] else ("cpu", "gpu", "paid", "balanced")
+            assert seconds["best"] <= min(seconds[k] for k in others) * (1 + 1e-9)
+            assert seconds["as_counted"] <= seconds["paid"] * (1 + 1e-12)
+
+
+def test_terms_by_filters_are_the_model_itself() -> None:
+    layer = NETWORKS["ResNet18"][4]
+    terms = by_filters("tx2-gpu-latency", layer)
+    side, channels, kernel = (np.array([v]) for v in layer.point)
+    for filters in (1, 17, 64):
+        expected = factor_model("tx2-gpu-latency").values((side, channels, kernel, np.array([float(filters)])))
+        assert at(terms, np.array([filters / layer.filters])) == pytest.approx(expected)
+
+
+def test_a_layer_too_large_for_one_filter_leaves_the_fpga_out() -> None:
+    board = load_platform("tx2-c10gx")
+    assert "fpga" not in paper_layer("deep", Convolution(7, 512, 3, 512), Reading.SERIAL, True, board).devices
+    assert "fpga" in paper_layer("deep", Convolution(7, 512, 3, 512), Reading.SERIAL, False, board).devices
+
+
+def test_constant_power_is_told_apart_from_measured_power(found: dict[str, Any]) -> None:
+    constant, rows = found["energy"]
+    assert (constant["power"], rows["power"]) == ("constant", "rows")
+    assert constant["gain_over_cpu"] != rows["gain_over_cpu"]
+
+
+def test_text_names_the_printed_points(found: dict[str, Any]) -> None:
+    text = gp_2023.text(found)
+    assert "stops at FPGA 14, GPU 2 in iteration 17, alpha 170, 257 us; best FPGA 16, GPU 0, 147 us" in text
+    assert "61/64" in text
+    assert "352/512" in text
+    assert all(reason in text for reason in gp_2023.WHY)
