@@ -27,8 +27,10 @@ def class_of(graph: Graph, node: Node) -> str:
             return "pointwise" if window.kernel == (1, 1) else "dense"
         case Gemm():
             return "gemm"
-        case MaxPool() | AvgPool():
-            return "pool"
+        case MaxPool():
+            return "max_pool"
+        case AvgPool():
+            return "average_pool"
         case GlobalAvgPool():
             return "global_average"
         case Concat():

@@ -92,4 +92,4 @@ def _layer(entry: Mapping[str, Any]) -> Layer:
 
 
 def _timing(entry: Mapping[str, Any]) -> Timing:
-    return Timing(float(entry["seconds"]), None if entry["energy_j"] is None else float(entry["energy_j"]), int(entry["rounds"]))
+    return Timing(float(entry["seconds"]), None if entry["energy_j"] is None else float(entry["energy_j"]), int(entry.get("rounds", 1)))

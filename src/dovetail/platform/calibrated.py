@@ -12,8 +12,12 @@ from dovetail.platform.schema import Limits
 
 CALIBRATED = "calibrated"
 
-CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "pool", "global_average", "add", "concat")
-"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation."""
+CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "max_pool", "average_pool", "global_average", "add",
+           "concat")
+"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation.
+
+The two poolings are libraries' kernels of their own: on a GPU one takes several times as long as the other.
+"""
 
 TERMS: Mapping[str, str] = {
     "launch_s": "s per run",
