@@ -44,5 +44,18 @@ PARAMETERS: Mapping[str, Limits] = {
 
 COEFFICIENTS: Mapping[str, Limits] = {
     f"{group}_{term}": Limits(0.0, 1.0, unit) for group in CLASSES for term, unit in TERMS.items()
-} | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES}
-"""Everything a board file may state per class; `interval_fraction` is the 90th percentile of the fit's error."""
+} | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES} | {
+    "j_per_mac": Limits(0.0, 1e-3, "J per multiply-add"),
+    "j_per_element": Limits(0.0, 1e-3, "J per element read or written"),
+}
+"""Everything a board file may state besides; `interval_fraction` is the 90th percentile of the fit's error.
+
+Energy above idle is busy less idle power for the time a layer takes, and these two for what is done in it.
+"""
+
+RELATED: Mapping[str, tuple[str, ...]] = {
+    "stem": ("dense", "pointwise"), "dense": ("pointwise", "grouped"), "pointwise": ("dense",),
+    "depthwise": ("grouped", "dense"), "grouped": ("dense", "depthwise"), "gemm": ("pointwise", "dense"),
+    "max_pool": ("average_pool",), "average_pool": ("max_pool",),
+}
+"""Classes whose terms stand in for those of a class that was not measured, the nearest first."""
