@@ -53,7 +53,8 @@ def test_the_shipped_board_is_what_its_record_fits(record: Record, found: Calibr
     for layer in record.layers:
         assert spent(graph_of(layer), shipped) == pytest.approx(spent(graph_of(layer), board.device("gpu")), rel=0.01), layer
     (link,), (fitted,) = load_platform("h200").links, board.links
-    assert (link.latency_s, link.bandwidth_bytes_per_s) == pytest.approx((fitted.latency_s, fitted.bandwidth_bytes_per_s), rel=0.01)
+    assert link.latency_s == pytest.approx(fitted.latency_s, rel=0.01)
+    assert link.bandwidth_bytes_per_s == pytest.approx(fitted.bandwidth_bytes_per_s, rel=0.01)
     assert shipped.idle_power_w == pytest.approx(record.idle_power_w, rel=1e-3)
 
 
