@@ -20,6 +20,7 @@ from dovetail.measure.cuda import CudaDevice
 from dovetail.measure.energy import gpu_counter
 from dovetail.measure.layers import designed_layers
 
+COMMAND = "PYTHONPATH=src python bench/gpu_layers.py --record FILE.json"
 NETWORKS = ("mobilenet-v2", "resnet18", "squeezenet1.1")
 
 
@@ -38,7 +39,8 @@ def main() -> None:
     device = CudaDevice(gpu_counter())
     print(f"{device.name}: {device.software}", file=sys.stderr)
     record = measure(device, "gpu", designed_layers(), {n: network(n) for n in NETWORKS}, options.record,
-                     lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True))
+                     lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True),
+                     command=COMMAND)
     for name, timing in record.networks.items():
         joules = "" if timing.energy_j is None else f", {timing.energy_j * 1e3:.1f} mJ"
         print(f"{name}: {timing.seconds * 1e6:.1f} us{joules}")

@@ -2,8 +2,8 @@
 
 `python bench/models.py --json FILE` measures the designed layers on this machine (a few minutes, continued from
 --record), fits them, and compares the sum over a network's layers with its measured latency; the networks take no part
-in the fit. `--gpu RECORD.json` does the same with what bench/gpu_layers.py wrote on a GPU. Errors of every shipped model:
-`dovetail validate-models --data DIR`.
+in the fit. The same is done with what bench/gpu_layers.py wrote on a GPU (`--gpu RECORD.json`; without it, the H200's);
+`--no-cpu` leaves it at that, which takes seconds. Errors of every shipped model: `dovetail validate-models --data DIR`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from gpu_layers import NETWORKS, network
 
 TARGET = 0.10
 """Relative error of a whole network's latency that is promised."""
+H200 = Path(__file__).parent / "records" / "h200.json"
 RATE = 100_000
 """Predictions per second that are promised."""
 
 
-def predicted_s(graph: Graph, device: Device) -> float:
-    """Sum over the layers, as a plan on one device has it."""
-    total = device.parameters["overhead_s"]
+def predicted(graph: Graph, device: Device) -> tuple[float, float]:
+    """Seconds and joules, idle power included: sums over the layers, as a plan on one device has them."""
+    seconds, joules = device.parameters["overhead_s"], 0.0
     for node in graph.nodes:
         costs = costs_of(graph, node, None, *whole_units(), device)
         assert costs is not None
-        total += float(costs.alone_s[0])
-    return total
+        seconds, joules = seconds + float(costs.alone_s[0]), joules + float(costs.energy_j[0])
+    return seconds, joules + device.idle_power_w * seconds
 
 
 def compare(record: Record, graphs: Mapping[str, Graph]) -> dict[str, Any]:
@@ -61,12 +62,17 @@ def compare(record: Record, graphs: Mapping[str, Graph]) -> dict[str, Any]:
         device = load_platform(str(path)).device(record.kind)
     networks = []
     for name, timing in record.networks.items():
-        seconds = predicted_s(graphs[name], device)
+        seconds, joules = predicted(graphs[name], device)
         error = seconds / timing.seconds - 1
-        networks.append({"network": name, "measured_s": timing.seconds, "predicted_s": seconds, "error": error,
-                         "within": abs(error) <= TARGET})
-        print(f"{record.kind} {name:<14} measured {timing.seconds * 1e3:9.3f} ms   predicted {seconds * 1e3:9.3f} ms   "
-              f"{error:+.1%}")
+        entry = {"network": name, "measured_s": timing.seconds, "predicted_s": seconds, "error": error,
+                 "within": abs(error) <= TARGET}
+        line = (f"{record.kind} {name:<14} measured {timing.seconds * 1e3:9.3f} ms   predicted {seconds * 1e3:9.3f} ms   "
+                f"{error:+.1%}")
+        if timing.energy_j is not None:
+            entry |= {"measured_j": timing.energy_j, "predicted_j": joules, "energy_error": joules / timing.energy_j - 1}
+            line += f"   {timing.energy_j * 1e3:.1f} mJ, predicted {joules * 1e3:.1f}   {joules / timing.energy_j - 1:+.1%}"
+        networks.append(entry)
+        print(line)
     print(f"{record.kind} layers left out of the fit: {found.fit.total.mean:.1%} on average, p90 {found.fit.total.p90:.1%} "
           f"({len(record.layers)} layers on {record.device})")
     return {"device": record.device, "software": record.software, "layers": len(record.layers),
@@ -111,7 +117,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--record", type=Path, help="this machine's measurements, kept and continued (default: measured anew)")
-    parser.add_argument("--gpu", type=Path, help="a record of bench/gpu_layers.py")
+    parser.add_argument("--gpu", type=Path, default=H200, help="a record of bench/gpu_layers.py (default: the H200's)")
+    parser.add_argument("--no-cpu", action="store_true", help="do not measure this machine: the GPU's record and the rate alone")
     parser.add_argument("--figures", type=Path, help="only draw the shipped models against their measurements into this folder")
     parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime (default: %(default)s)")
     options = parser.parse_args()
@@ -121,10 +128,10 @@ def main() -> int:
     graphs = {name: network(name) for name in NETWORKS}
     figures: dict[str, Any] = {"predictions_per_s": prediction_rate()}
     print(f"predictions: {figures['predictions_per_s']:,.0f} per second (promised {RATE:,})")
-    with TemporaryDirectory() as folder:
-        figures["cpu"] = compare(measured_here(options.record or Path(folder) / "cpu.json", options.threads, graphs), graphs)
-    if options.gpu is not None:
-        figures["gpu"] = compare(load_record(options.gpu), graphs)
+    figures["gpu"] = compare(load_record(options.gpu), graphs)
+    if not options.no_cpu:
+        with TemporaryDirectory() as folder:
+            figures["cpu"] = compare(measured_here(options.record or Path(folder) / "cpu.json", options.threads, graphs), graphs)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     networks = [n for kind in ("cpu", "gpu") for n in figures.get(kind, {}).get("networks", ())]

@@ -54,6 +54,49 @@ def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_p
         assert costs.low_s[0] <= costs.alone_s[0] <= costs.high_s[0]
 
 
+def test_energy_is_told_apart_into_running_computing_and_moving(record: Record, tmp_path: Path) -> None:
+    layers = {}
+    for i, (layer, timing) in enumerate(record.layers.items()):
+        _, amounts = layer_features(graph_of(layer))
+        done = dict(zip(TERMS, amounts, strict=True))
+        joules = 12.0 * timing.seconds + 3e-11 * done["s_per_mac"] + 2e-9 * (done["s_per_read"] + done["s_per_write"])
+        layers[layer] = Timing(timing.seconds, joules if i % 9 == 0 else None)
+    (tmp_path / "mine.toml").write_text(calibrate(replace(record, layers=layers), "mine").text)
+    gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
+    assert gpu.busy_power_w == pytest.approx(12.0, rel=1e-3)
+    assert (gpu.parameters["j_per_mac"], gpu.parameters["j_per_element"]) == pytest.approx((3e-11, 2e-9), rel=1e-3)
+    graph = graph_of(Layer("conv", 40, 20, 72, 3))
+    costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
+    assert costs is not None
+    expected = 7.0 * costs.alone_s[0] + 3e-11 * 400 * 40 * 72 * 9 + 2e-9 * 400 * (40 + 72)
+    assert costs.energy_j[0] == pytest.approx(expected, rel=1e-3)
+
+
+def test_few_layers_with_energy_give_one_power(record: Record) -> None:
+    few = {layer: replace(timing, energy_j=None if i > 30 else timing.energy_j)
+           for i, (layer, timing) in enumerate(record.layers.items())}
+    text = calibrate(replace(record, layers=few), "x").text
+    assert "busy_power_w = { value = 30, source = \"measured: energy of 4 layers" in text
+    assert "j_per_mac = { value = 0," in text
+
+
+@pytest.mark.parametrize(("asked", "source"), [
+    (Layer("average_pool", 16, 28, 16, 3), "of another kind"), (Layer("gemm", 64, 1, 10), "of another kind"),
+    (Layer("add", 16, 28, 16, inputs=2), "bytes moved"),
+])
+def test_a_class_that_was_not_measured_borrows_or_moves_bytes_and_says_so(record: Record, tmp_path: Path, asked: Layer,
+                                                                          source: str) -> None:
+    known = {layer: timing for layer, timing in record.layers.items()
+             if layer.op == "max_pool" or (layer.op == "conv" and layer.groups == 1 and layer.channels > 4)}
+    (tmp_path / "mine.toml").write_text(calibrate(replace(record, layers=known), "mine").text)
+    graph = graph_of(asked)
+    costs = costs_of(graph, graph.nodes[0], None, *whole_units(), load_platform(str(tmp_path / "mine.toml")).device("gpu"))
+    assert costs is not None
+    assert costs.alone_s[0] >= TRUTH["launch_s"] * 0.9
+    assert costs.extrapolated[0]
+    assert source in costs.source
+
+
 def test_without_a_counter_power_is_assumed_and_says_so(record: Record) -> None:
     text = calibrate(replace(record, idle_power_w=None), "x").text
     assert 'idle_power_w = { value = 30, source = "assumed: no energy counter' in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,20 @@ def test_an_interrupted_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert load_record(path) == record
     assert record.networks["net"].seconds == pytest.approx(1e-6 + graph_of(LAYERS[0]).macs * 1e-9)
     assert record.idle_power_w == 2.0
+
+
+def test_a_record_keeps_its_date_and_command_and_older_ones_have_neither(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    measure(Toy(), "cpu", LAYERS[:1], {}, path, quiet, command="measure it")
+    record = measure(Toy(), "cpu", LAYERS, {}, path, quiet, command="another")
+    assert record.command == "measure it"
+    assert date.fromisoformat(record.date) <= date.today()
+    document = json.loads(path.read_text())
+    for entry in (*document["layers"], *document["networks"]):
+        del entry["rounds"]
+    del document["date"], document["command"]
+    path.write_text(json.dumps(document))
+    assert load_record(path) == replace(record, date="", command="")
 
 
 def test_a_second_round_keeps_the_faster_visit(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def _measured(options: argparse.Namespace) -> Record:
     record_path = options.record or options.output.with_suffix(".measurements.json")
     print(f"measuring {device.name}; interrupt at will, {record_path} keeps what is done", file=sys.stderr)
     with progress_bar() as progress:
-        return measure(device, options.device, designed_layers(), {}, record_path, progress, 2 if options.device == "cpu" else 1)
+        return measure(device, options.device, designed_layers(), {}, record_path, progress, 2 if options.device == "cpu" else 1,
+                       f"dovetail calibrate --device {options.device}")
 
 
 def _validate(options: argparse.Namespace) -> int:

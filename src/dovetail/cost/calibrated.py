@@ -1,7 +1,8 @@
-"""Time of shares on a device that was measured layer by layer: the terms of the layer's class, vectorised."""
+"""Time and energy of shares on a device that was measured layer by layer: the terms of the layer's class, vectorised."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.cost.work import Work
 from dovetail.ir import AvgPool, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
-from dovetail.platform.calibrated import CLASSES
+from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device
 
 STEM_CHANNELS = 4
@@ -27,8 +28,10 @@ def class_of(graph: Graph, node: Node) -> str:
             return "pointwise" if window.kernel == (1, 1) else "dense"
         case Gemm():
             return "gemm"
-        case MaxPool() | AvgPool():
-            return "pool"
+        case MaxPool():
+            return "max_pool"
+        case AvgPool():
+            return "average_pool"
         case GlobalAvgPool():
             return "global_average"
         case Concat():
@@ -46,13 +49,30 @@ def amounts(graph: Graph, node: Node, work: Work) -> dict[str, Floats]:
             "s_per_rectified": (activated - clipped) * work.writes, "s_per_clipped": clipped * work.writes}
 
 
-def calibrated_seconds(graph: Graph, node: Node, work: Work, device: Device) -> tuple[Floats, float]:
-    """Seconds of every share, and the relative half-width of their interval."""
-    group, found = class_of(graph, node), device.parameters
-    assert group in CLASSES
+def measured_class(group: str, found: Mapping[str, float]) -> str | None:
+    """The class itself if it was measured, else the nearest one that was; None where there is neither."""
+    return next((near for near in (group, *RELATED.get(group, ())) if any(f"{near}_{term}" in found for term in TERMS)), None)
+
+
+def calibrated_seconds(graph: Graph, node: Node, work: Work, device: Device) -> tuple[Floats, float, bool] | None:
+    """Seconds of every share, the relative half-width of their interval, and whether the node's own class was measured.
+
+    None if neither its class nor one like it was measured.
+    """
+    own, found = class_of(graph, node), device.parameters
+    group = measured_class(own, found)
+    if group is None:
+        return None
     seconds = np.zeros(1)
     for term, amount in amounts(graph, node, work).items():
         coefficient = found.get(f"{group}_{term}", 0.0)
         if coefficient:
             seconds = seconds + coefficient * amount
-    return seconds, found.get(f"{group}_interval_fraction", found["interval_fraction"])
+    return seconds, found.get(f"{group}_interval_fraction", found["interval_fraction"]), group == own
+
+
+def calibrated_joules(work: Work, seconds: Floats, device: Device) -> Floats:
+    """Energy above idle: what running draws, and what the multiply-adds and the moved elements take."""
+    found = device.parameters
+    done = found.get("j_per_mac", 0.0) * work.macs + found.get("j_per_element", 0.0) * (work.reads + work.writes)
+    return np.asarray(seconds * (device.busy_power_w - device.idle_power_w) + done, dtype=np.float64)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.calibrated import calibrated_seconds
+from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import interpolate
@@ -83,17 +83,19 @@ def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
 
 
 def _calibrated(graph: Graph, node: Node, work: Work, device: Device, count: int) -> ShareCosts:
-    """The measured terms of the node's class; a foreign operator is launched and moves its elements."""
-    if isinstance(node.op, Opaque):
+    """The measured terms of the node's class, or of one like it; any other operator is launched and moves its elements."""
+    found = None if isinstance(node.op, Opaque) else calibrated_seconds(graph, node, work, device)
+    if found is None:
         rates = device.parameters
-        seconds = rates["launch_s"] + _traffic_s(work, device)
-        width, foreign, source = rates["interval_fraction"], True, f"bytes moved on {device.description}, not measured"
+        seconds, width, own = rates["launch_s"] + _traffic_s(work, device), rates["interval_fraction"], False
+        source = f"bytes moved on {device.description}, not measured"
     else:
-        seconds, width = calibrated_seconds(graph, node, work, device)
-        foreign, source = False, f"measured layers of {device.description}"
-    spread = _spread(seconds, count)
-    return _costs(spread, spread * (device.busy_power_w - device.idle_power_w), np.full(count, width),
-                  np.full(count, foreign), source)
+        seconds, width, own = found
+        source = f"measured layers of {device.description}"
+        if not own:
+            width, source = width * EXTRAPOLATION_WIDENING, f"{source}, of another kind"
+    return _costs(_spread(seconds, count), _spread(calibrated_joules(work, seconds, device), count), np.full(count, width),
+                  np.full(count, not own), source)
 
 
 def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:

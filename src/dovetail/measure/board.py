@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dovetail.cost.fitting.energy import fit_energy
 from dovetail.cost.fitting.layers import LayerFit, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
@@ -19,6 +20,8 @@ from dovetail.platform.device import ASSUMED
 from dovetail.platform.this_machine import this_machine_entries
 
 NUMBERS = ("channels", "side", "filters", "kernel", "stride", "groups", "inputs")
+LEFT_OUT = "90th percentile of layers left out"
+POWERS = ("idle_power_w", "busy_power_w")
 ASSUMED_POWER_W = {"cpu": (10.0, 40.0), "gpu": (30.0, 150.0)}
 """Idle and busy power where no counter could be read."""
 
@@ -79,6 +82,7 @@ def calibrate(record: Record, name: str) -> Calibration:
     fit = fit_layers([graph_of(layer) for layer in layers], np.array([record.layers[layer].seconds for layer in layers]))
     device = _device_lines(record, fit)
     lines = [f"# Written by dovetail calibrate: {len(layers)} layers on {record.device}.",
+             *([f"# Measured by: {_plain(record.command)}"] if record.command else []),
              f"# Layers left out of the fit, a fifth at a time, are predicted within {fit.total.mean:.1%} on average, "
              f"{fit.total.p90:.1%} for nine of ten.", "# Every number is { value, source }; SI units, named in the key.", "",
              f'name = "{name}"', f'description = "{_plain(record.device)}, measured layer by layer"', 'host = "cpu"', ""]
@@ -90,19 +94,19 @@ def calibrate(record: Record, name: str) -> Calibration:
 
 
 def _device_lines(record: Record, fit: LayerFit) -> list[str]:
-    source = f"measured: {_plain(record.device)}, {record.software}"
-    idle, busy, power_source = _power(record)
+    source = f"measured: {_plain(record.device)}, {_plain(record.software)}{_when(record)}"
+    powers, joules = _power_lines(record)
     lines = ["[[device]]", f'name = "{record.kind}"', f'kind = "{record.kind}"', f'description = "{_plain(record.device)}"',
-             'model = "calibrated"', _number("idle_power_w", idle, power_source), _number("busy_power_w", busy, power_source), "",
-             "[device.parameters]"]
+             'model = "calibrated"', *powers, "", "[device.parameters]", *joules]
     common = {"launch_s": fit.coefficients.get("add", {}).get("launch_s", 5e-6), "bandwidth_bytes_per_s": _bandwidth(fit),
-              "interval_fraction": fit.total.p90, "overhead_s": record.overhead_s}
+              "overhead_s": record.overhead_s}
     lines += [_number(key, value, source) for key, value in common.items()]
+    lines.append(_number("interval_fraction", min(fit.total.p90, 10.0), LEFT_OUT))
     for group, terms in fit.coefficients.items():
         count, errors = fit.counts[group], fit.errors[group]
         lines.append(f"# {group}: {count} layers, left out {errors.mean:.1%} on average")
         lines += [_number(f"{group}_{term}", value, source) for term, value in terms.items()]
-        lines.append(_number(f"{group}_interval_fraction", min(errors.p90, 10.0), "90th percentile of layers left out"))
+        lines.append(_number(f"{group}_interval_fraction", min(errors.p90, 10.0), LEFT_OUT))
     return [*lines, ""]
 
 
@@ -113,14 +117,23 @@ def _bandwidth(fit: LayerFit) -> float:
     return min(4.0 / per_element, 1e13)
 
 
-def _power(record: Record) -> tuple[float, float, str]:
-    """Idle and busy power: the middle of energy over time of the layers whose energy was read."""
-    powers = [t.energy_j / t.seconds for t in (*record.layers.values(), *record.networks.values()) if t.energy_j is not None]
-    if not powers or record.idle_power_w is None:
-        idle, busy = ASSUMED_POWER_W[record.kind]
-        return idle, busy, f"{ASSUMED}: no energy counter could be read"
-    busy = max(float(np.median(powers)), record.idle_power_w)
-    return record.idle_power_w, busy, f"measured: energy of {len(powers)} layers over time"
+def _power_lines(record: Record) -> tuple[list[str], list[str]]:
+    """Idle and busy power, and the energy of what is done, from the layers whose energy was read; networks are left to judge."""
+    read = {layer: timing for layer, timing in record.layers.items() if timing.energy_j is not None}
+    if not read or record.idle_power_w is None:
+        source = f"{ASSUMED}: no energy counter could be read"
+        return [_number(key, value, source) for key, value in zip(POWERS, ASSUMED_POWER_W[record.kind], strict=True)], []
+    fit = fit_energy([graph_of(layer) for layer in read], np.array([t.seconds for t in read.values()]),
+                     np.array([t.energy_j for t in read.values()]), record.idle_power_w)
+    source = f"measured: energy of {fit.layers} layers, left out {fit.errors.mean:.1%} on average"
+    powers = [_number("idle_power_w", record.idle_power_w, f"measured: ready, with nothing to do{_when(record)}"),
+              _number("busy_power_w", record.idle_power_w + fit.running_w,
+                      f"{source}; while a layer runs, before j_per_mac and j_per_element")]
+    return powers, [_number("j_per_mac", fit.j_per_mac, source), _number("j_per_element", fit.j_per_element, source)]
+
+
+def _when(record: Record) -> str:
+    return f", {_plain(record.date)}" if record.date else ""
 
 
 def _link_lines(record: Record) -> list[str]:
@@ -147,5 +160,5 @@ def _number(key: str, value: float, source: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what would end a string of the file."""
-    return text.replace("\\", "/").replace('"', "'")
+    """Text on one line, without what would end a string of the file."""
+    return " ".join(text.split()).replace("\\", "/").replace('"', "'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Protocol
 
@@ -31,12 +32,13 @@ class Measured(Protocol):
 
 
 def measure(device: Measured, kind: str, layers: Sequence[Layer], networks: Mapping[str, Graph], path: Path,
-            progress: Progress, rounds: int = 1) -> Record:
+            progress: Progress, rounds: int = 1, command: str = "") -> Record:
     """Measure what the file at `path` does not hold yet; it is written after every layer.
 
-    Several rounds visit everything again later, so that a busy minute of the machine spoils nothing for good.
+    Several rounds visit everything again later, so that a busy minute of the machine spoils nothing for good. `command` is
+    noted in the record: how to measure it again.
     """
-    record = Record(device.name, kind, device.software)
+    record = Record(device.name, kind, device.software, date=date.today().isoformat(), command=command)
     if path.is_file():
         record = load_record(path)
         if (record.device, record.kind) != (device.name, kind):

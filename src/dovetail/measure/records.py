@@ -37,6 +37,7 @@ class Record:
     """What was measured on one device so far.
 
     `transfers` are (direction, bytes, seconds); `overhead_s` is what one run of a network takes besides its layers.
+    `date` (of its beginning, ISO) and `command` say where it comes from; older records have neither.
     """
 
     device: str
@@ -47,6 +48,8 @@ class Record:
     layers: Mapping[Layer, Timing] = field(default_factory=dict)
     networks: Mapping[str, Timing] = field(default_factory=dict)
     transfers: tuple[tuple[str, int, float], ...] = ()
+    date: str = ""
+    command: str = ""
 
     def with_layer(self, layer: Layer, timing: Timing) -> Record:
         """One more visit of a layer."""
@@ -63,7 +66,7 @@ def save_record(path: Path, record: Record) -> None:
     """Write the whole record, in one step."""
     document = {
         "schema": SCHEMA, "device": record.device, "kind": record.kind, "software": record.software,
-        "idle_power_w": record.idle_power_w, "overhead_s": record.overhead_s,
+        "date": record.date, "command": record.command, "idle_power_w": record.idle_power_w, "overhead_s": record.overhead_s,
         "layers": [{**asdict(layer), **asdict(timing)} for layer, timing in record.layers.items()],
         "networks": [{"name": name, **asdict(timing)} for name, timing in record.networks.items()],
         "transfers": [{"direction": d, "bytes": size, "seconds": s} for d, size, s in record.transfers]}
@@ -80,7 +83,8 @@ def load_record(path: Path) -> Record:
             document["device"], document["kind"], document["software"], document["idle_power_w"], document["overhead_s"],
             {_layer(entry): _timing(entry) for entry in document["layers"]},
             {entry["name"]: _timing(entry) for entry in document["networks"]},
-            tuple((t["direction"], int(t["bytes"]), float(t["seconds"])) for t in document["transfers"]))
+            tuple((t["direction"], int(t["bytes"]), float(t["seconds"])) for t in document["transfers"]),
+            str(document.get("date", "")), str(document.get("command", "")))
     except OSError as problem:
         raise UsageError(f"{path}: not readable, {problem.strerror}; give a file of measurements") from None
     except (ValueError, KeyError, TypeError) as problem:
@@ -92,4 +96,5 @@ def _layer(entry: Mapping[str, Any]) -> Layer:
 
 
 def _timing(entry: Mapping[str, Any]) -> Timing:
-    return Timing(float(entry["seconds"]), None if entry["energy_j"] is None else float(entry["energy_j"]), int(entry["rounds"]))
+    energy = entry["energy_j"]
+    return Timing(float(entry["seconds"]), None if energy is None else float(energy), int(entry.get("rounds", 1)))

@@ -12,8 +12,12 @@ from dovetail.platform.schema import Limits
 
 CALIBRATED = "calibrated"
 
-CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "pool", "global_average", "add", "concat")
-"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation."""
+CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "max_pool", "average_pool", "global_average", "add",
+           "concat")
+"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation.
+
+The two poolings are libraries' kernels of their own: on a GPU one takes several times as long as the other.
+"""
 
 TERMS: Mapping[str, str] = {
     "launch_s": "s per run",
@@ -40,5 +44,18 @@ PARAMETERS: Mapping[str, Limits] = {
 
 COEFFICIENTS: Mapping[str, Limits] = {
     f"{group}_{term}": Limits(0.0, 1.0, unit) for group in CLASSES for term, unit in TERMS.items()
-} | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES}
-"""Everything a board file may state per class; `interval_fraction` is the 90th percentile of the fit's error."""
+} | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES} | {
+    "j_per_mac": Limits(0.0, 1e-3, "J per multiply-add"),
+    "j_per_element": Limits(0.0, 1e-3, "J per element read or written"),
+}
+"""Everything a board file may state besides; `interval_fraction` is the 90th percentile of the fit's error.
+
+Energy above idle is busy less idle power for the time a layer takes, and these two for what is done in it.
+"""
+
+RELATED: Mapping[str, tuple[str, ...]] = {
+    "stem": ("dense", "pointwise"), "dense": ("pointwise", "grouped"), "pointwise": ("dense",),
+    "depthwise": ("grouped", "dense"), "grouped": ("dense", "depthwise"), "gemm": ("pointwise", "dense"),
+    "max_pool": ("average_pool",), "average_pool": ("max_pool",),
+}
+"""Classes whose terms stand in for those of a class that was not measured, the nearest first."""
