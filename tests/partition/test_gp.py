@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -12,6 +13,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail import zoo
 from dovetail.errors import ToolError
 from dovetail.partition import gp_convex
 from dovetail.partition.evaluate import evaluate
@@ -21,6 +23,8 @@ from dovetail.partition.gp_rounding import fit_budgets, whole_units
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.pipeline import graph_to_plan
+from dovetail.platform.load import load_platform
 from tests.partition.priced import FPGA_US, GPU_US, PerUnit, one_layer
 from tests.partition.worlds import Synthetic, chain, platform
 
@@ -80,6 +84,17 @@ def test_plans_are_legal_and_never_better_than_the_bound(seed: int, goal: Goal, 
     assert evaluate(Problem(graph, board, Synthetic(seed), goal, mode), found.assignment).feasible
     assert found.lower_bound <= found.objective
     assert found.objective <= best.objective * 1.25
+
+
+@pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])
+def test_a_real_network_comes_near_the_exact_plan(goal: Goal, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(zoo.build("squeezenet1.1", size=64))
+    graph, _ = graph_to_plan(path)
+    board = load_platform("tx2-c10gx")
+    ours, theirs, best = (plan(graph, board, goal, solver=s) for s in ("gp", "gp-paper", "exact"))
+    assert ours.objective <= best.objective * 1.03
+    assert best.lower_bound <= ours.objective < theirs.objective
 
 
 def test_without_cvxpy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

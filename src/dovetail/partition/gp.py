@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import inf
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.gp_convex import LogProgram, Solution
 from dovetail.partition.gp_posynomials import Divisible, GeometricProgram, Monomial, Posynomial, divisible, of_share
 from dovetail.partition.gp_rounding import Shares, complete, fit_budgets, polish, split_of
+from dovetail.partition.gp_snap import snap
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Platform
@@ -30,6 +32,8 @@ ROUNDS = 8
 """Re-centred programs per set of devices."""
 SETTLED = 1e-3
 """Relative change of the objective at which re-centring ends."""
+POLISHED = 2
+"""Rounded plans in which single moves are tried."""
 FIXED_POWER = 0.25
 """Power of a producer's share that stands for whether anything has to be fetched from there at all."""
 
@@ -55,32 +59,54 @@ class _Model:
     limits: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A judged plan and the program it came from."""
+
+    assignment: Assignment
+    judged: Evaluation
+    model: _Model
+    solution: Solution | None
+
+    @property
+    def worth(self) -> float:
+        return self.judged.objective if self.judged.feasible else inf
+
+
 def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
     """The best plan found, and notes on what more of each limit, link and power budget would be worth."""
     parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
     if not parts:
         found = complete(problem, parts, {})
         return (found,) if found is not None else (), ("gp: nothing here can be divided",)
-    tried: list[tuple[float, int, Assignment, _Model, Solution | None]] = []
+    tries = _tries(problem, parts, deadline)
+    if not tries:
+        return (), ("gp: no rounding fits the budgets",)
+    polished = [replace(t, assignment=a, judged=e) for t in sorted(tries, key=lambda t: t.worth)[:POLISHED]
+                for a, e in [polish(problem, parts, t.assignment, deadline)]]
+    best = min(polished, key=lambda t: t.worth)
+    notes = tuple(f"gp: one {s.unit} of {s.what} saves {_printed(problem.goal, s.saves)}"
+                  for s in _sensitivities(problem, best) if s.saves > 0)
+    return (best.assignment,), notes
+
+
+def _tries(problem: Problem, parts: Sequence[Divisible], deadline: float) -> list[_Try]:
+    """Every set of devices solved and rounded by itself, then all answers together."""
+    answers: list[Shares] = []
+    tries: list[_Try] = []
+    programs: list[tuple[_Model, Solution | None]] = []
     for devices in _subsets(problem):
-        if tried and time.thread_time() > deadline:
+        if answers and time.thread_time() > deadline:
             break
         model, solution, shares = _shares(problem, parts, devices)
+        answers.append(shares)
+        programs.append((model, solution))
         splits = fit_budgets(problem, parts, {p.node.name: split_of(p, shares[p.node.name]) for p in parts})
         assignment = complete(problem, parts, splits)
         if assignment is not None:
-            judged = evaluate(problem, assignment)
-            tried.append((judged.objective if judged.feasible else np.inf, len(tried), assignment, model, solution))
-    polished: list[tuple[float, int, Assignment, Evaluation, _Model, Solution | None]] = []
-    for _, _, assignment, model, solution in sorted(tried, key=lambda t: t[:2])[:2]:
-        best, judged = polish(problem, parts, assignment, deadline)
-        polished.append((judged.objective if judged.feasible else np.inf, len(polished), best, judged, model, solution))
-    if not polished:
-        return (), ("gp: no rounding fits the budgets",)
-    _, _, best, judged, model, solution = min(polished, key=lambda t: t[:2])
-    notes = tuple(f"gp: one {s.unit} of {s.what} saves {_printed(problem.goal, s.saves)}"
-                  for s in sensitivities(problem, best, judged, model, solution) if s.saves > 0)
-    return (best,), notes
+            tries.append(_Try(assignment, evaluate(problem, assignment), model, solution))
+    values = [(t.judged.latency_s, t.judged.energy_j) for t in tries if t.judged.feasible]
+    return tries + [_Try(a, evaluate(problem, a), *programs[0]) for a in snap(problem, answers, values, deadline)]
 
 
 def _subsets(problem: Problem) -> list[frozenset[str]]:
@@ -175,15 +201,15 @@ def _leader(problem: Problem, tensor: str, divided: set[str]) -> str | None:
     return producer.name if producer is not None else None
 
 
-def sensitivities(problem: Problem, assignment: Assignment, judged: Evaluation, model: _Model,
-                  solution: Solution | None) -> tuple[Sensitivity, ...]:
+def _sensitivities(problem: Problem, best: _Try) -> tuple[Sensitivity, ...]:
     """What one more unit of each limit, link and power is worth.
 
     Of limits by the program's dual prices, which hold for small changes of the continuous shares. Of links and idle power
     by judging the same plan with a little more: to first order a best plan need not change for that.
     """
     budgets = {(d, r): limit for d, r, limit in problem.budgets}
-    prices = solution.prices if solution is not None else np.zeros(0)
+    assignment, judged, model = best.assignment, best.judged, best.model
+    prices = best.solution.prices if best.solution is not None else np.zeros(0)
     worth: dict[tuple[str, str], float] = {}
     for key, price in zip(model.limits, prices.tolist(), strict=False):
         worth[key[0], key[1]] = worth.get((key[0], key[1]), 0.0) + price / budgets[key[0], key[1]]

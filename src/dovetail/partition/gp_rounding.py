@@ -143,7 +143,9 @@ def _moves(problem: Problem, node: Node, part: Divisible | None, split: Split) -
     able = [d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)])]
     found = [whole_on(d) for d in able]
     producer = problem.graph.producer(node.inputs[0])
-    if part is not None:
+    if split.axis is not None and (part is None or split.axis is not part.axis):
+        found += _shifted(split)
+    elif part is not None:
         units, step = _units(part, split), max(1, round(part.extent * SHIFT))
         found += [_from_units(part, {**units, a: units[a] - n, b: units.get(b, 0) + n})
                   for a in units for b in part.fits if a != b for n in {min(step, units[a]), min(4 * step, units[a])}]
@@ -153,3 +155,15 @@ def _moves(problem: Problem, node: Node, part: Divisible | None, split: Split) -
                   for a in able for b in able if problem.devices.index(a) < problem.devices.index(b)
                   for i in (1, 2, 3) if 0 < extent * i // 4 < extent]
     return [s for s in found if s != split]
+
+
+def _shifted(split: Split) -> list[Split]:
+    """Every cut of a split moved by a sixteenth of its axis either way, where all pieces keep something."""
+    assert split.axis is not None, "a whole node has no cuts"
+    extent, cuts = split.pieces[-1].stop, [p.stop for p in split.pieces[:-1]]
+    step, found = max(1, round(extent * SHIFT)), []
+    for i, cut in enumerate(cuts):
+        below, above = (0, *cuts)[i], (*cuts, extent)[i + 1]
+        found += [divide(split.axis, (*cuts[:i], cut + move, *cuts[i + 1:]), extent, split.devices, split.reducer)
+                  for move in (-step, step) if below < cut + move < above]
+    return found
