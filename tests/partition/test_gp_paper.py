@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("cvxpy", reason="the gp extra is not installed")
 
+from dovetail import zoo
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
 from dovetail.partition.gp_paper_plan import solve_paper
@@ -13,6 +16,9 @@ from dovetail.partition.gp_rounding import whole_units
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.pipeline import graph_to_plan
+from dovetail.platform.device import ModelSet
+from dovetail.platform.load import load_platform
 from tests.partition.priced import CHANNELS, FPGA_US, GPU_US, PerUnit, one_layer
 from tests.partition.worlds import Synthetic, chain, platform
 
@@ -77,6 +83,16 @@ def test_constant_power_makes_energy_the_latency_times_a_number(constant_power: 
     shares = found.answer.shares[0]
     joules = CHANNELS * (shares[0] * GPU_US + shares[1] * FPGA_US) * 1e-6 * (1.0 if constant_power else 2.0)
     assert found.answer.cost == pytest.approx(joules, rel=1e-3)
+
+
+def test_the_authors_models_leave_the_fpga_out_where_one_filter_is_too_much(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(zoo.build("resnet18", size=64))
+    graph, _ = graph_to_plan(path)
+    board = load_platform("tx2-c10gx").with_models(ModelSet.PUBLISHED)
+    found = plan(graph, board, mode=Mode.SEQUENTIAL, solver="gp-paper", budget="per_layer")
+    assert "fpga" not in found.assignment["layer4.1.conv2"].devices
+    assert found.lower_bound <= found.objective
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -19,15 +19,21 @@ import numpy as np
 
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.gp_convex import LogProgram, Solution
-from dovetail.partition.gp_posynomials import Divisible, GeometricProgram, Monomial, Posynomial, divisible, of_share
+from dovetail.partition.gp_posynomials import (
+    Divisible,
+    GeometricProgram,
+    Monomial,
+    Posynomial,
+    divisible,
+    of_share,
+    smallest_share,
+)
 from dovetail.partition.gp_rounding import Shares, complete, fit_budgets, polish, split_of
 from dovetail.partition.gp_snap import snap
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Platform
 
-FLOOR = 1e-4
-"""Smallest share; what stays near it is dropped when shares become units."""
 ROUNDS = 8
 """Re-centred programs per set of devices."""
 SETTLED = 1e-3
@@ -169,7 +175,8 @@ def _model(problem: Problem, parts: Sequence[Divisible], taking: Mapping[str, tu
             objective += times
     groups = tuple(tuple(variables[p.node.name, d] for d in taking[p.node.name]) for p in parts)
     kept = {key: sum(found, ()) for key, found in used.items() if any(found)}
-    program = GeometricProgram(np.full(len(variables), FLOOR), groups, sum(objective, ()), tuple(kept.values()), tuple(peaks))
+    floor = smallest_share(tuple(kept.values()), len(variables))
+    program = GeometricProgram(np.full(len(variables), floor), groups, sum(objective, ()), tuple(kept.values()), tuple(peaks))
     return _Model(program, variables, tuple(kept))
 
 

@@ -117,7 +117,7 @@ def tighten(problem: PaperProblem, schedule: Schedule = Schedule.TOGETHER, step:
     `step` is added to a weight at a time; by default it follows the layer's own cost. Layers that no weight brings to one
     within MOST_STEPS are reported as not met.
     """
-    program, offsets = _program(problem)
+    program, offsets = program_of(problem)
     centre = np.concatenate([np.full(len(x.devices), 1 / len(x.devices)) for x in problem.layers])
     centre = np.maximum(centre, program.lowest)
     solver = LogProgram(program, centre, penalised=True)
@@ -153,7 +153,7 @@ def _balanced_cost(layer: PaperLayer) -> float:
     return float(sum(c * share**e for d in layer.devices for c, e in (*layer.compute[d], *layer.transfer[d])))
 
 
-def _program(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
+def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
     """The geometric program, and where each layer's variables start."""
     objective: list[Posynomial] = []
     used: dict[tuple[str, ...], list[Posynomial]] = {}

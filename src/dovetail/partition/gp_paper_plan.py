@@ -6,25 +6,27 @@ them. Input channels, which the paper names, would not give the network's number
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, Terms, Tightening, tighten
-from dovetail.partition.gp_posynomials import Divisible, divisible
+from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, Terms, Tightening, program_of, tighten
+from dovetail.partition.gp_posynomials import Divisible, divisible, smallest_share
 from dovetail.partition.gp_rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
-
-FLOOR = 1e-4
-"""Smallest share: one filter of every layer, the paper's choice, can be more than an FPGA that all layers share has."""
 
 
 def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool = False,
                   kappa: int | None = KAPPA) -> PaperProblem:
     """Eq. 14 for latency, Eq. 15 for energy; with `constant_power`, energy is busy power times latency.
 
-    The energy-delay product is no objective of the paper; latency stands in for it.
+    The energy-delay product is no objective of the paper; latency stands in for it. The smallest share is not one filter, as
+    in the paper: one of every layer can be more than an FPGA that all layers share has.
     """
-    return PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), kappa, problem.shared_budget, FLOOR)
+    found = PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), kappa, problem.shared_budget)
+    program, _ = program_of(found)
+    return replace(found, floor=smallest_share(program.limits, len(program.lowest)))
 
 
 def _layer(problem: Problem, part: Divisible, constant_power: bool) -> PaperLayer:

@@ -5,11 +5,11 @@ A share is the part of a node's axis that one device computes, in (0, 1].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, nnls
 
 from dovetail.cost.estimate import Floats
 from dovetail.ir import Axis, Node
@@ -21,6 +21,8 @@ EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Powers of the share that a fit may use."""
 VANISHING = EXPONENTS[1:]
 """The same for resources, which a device that gets next to nothing must not use: no program can leave a device out."""
+FLOORS = (1e-4, 1e-5, 1e-6, 1e-8)
+"""Smallest shares; what stays near them is dropped when shares become units."""
 SAMPLES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0)
 """Shares at which a device's costs are asked for a fit."""
 
@@ -63,6 +65,11 @@ class GeometricProgram:
     peaks: tuple[tuple[Posynomial, ...], ...] = ()
 
 
+def smallest_share(limits: Sequence[Posynomial], count: int) -> float:
+    """A floor for all of `count` shares at which the limits are at most half used, where there is one among FLOORS."""
+    return next((f for f in FLOORS if all(value_of(x, np.full(count, f)) <= 0.5 for x in limits)), FLOORS[-1])
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """Costs of a share x of one node on one device, each as (coefficient, exponent) of x."""
@@ -94,15 +101,16 @@ def divisible(problem: Problem, node: Node) -> Divisible | None:
 
 
 def _fitted(problem: Problem, node: Node, axis: Axis, extent: int, device: str) -> Fitted | None:
-    units = sorted({max(1, round(extent * f)) for f in SAMPLES})
+    units = sorted({1, *(max(1, round(extent * f)) for f in SAMPLES)})
     known = price_pieces(problem, node, axis, device, [(0, u) for u in units])
     if known is None:
         return None
     found: list[tuple[float, PieceCost]] = [(u / extent, known[0, u]) for u in units if (0, u) in known]
-    if not found:
-        return None
+    limits = {r: limit for d, r, limit in problem.budgets if d == device}
+    if not found or any(amount > limits.get(r, amount) for r, amount in found[0][1].resources):
+        return None  # not even one unit fits
     shares = np.array([s for s, _ in found])
-    names = [r for r, _ in found[0][1].resources if (device, r) in {(d, r) for d, r, _ in problem.budgets}]
+    names = [r for r, _ in found[0][1].resources if r in limits]
     return Fitted(
         fit(shares, np.array([c.alone_s for _, c in found])), fit(shares, np.array([c.energy_j for _, c in found])),
         {r: fit(shares, np.array([dict(c.resources)[r] for _, c in found]), VANISHING) for r in names})
@@ -113,7 +121,11 @@ def fit(shares: Floats, values: Floats, exponents: tuple[float, ...] = EXPONENTS
     if not (values > 0).any():
         return ()
     weight = 1 / np.maximum(values, 1e-3 * values.max())
-    found, _ = nnls(np.stack([shares**e * weight for e in exponents], axis=1), values * weight)
+    powers = np.stack([shares**e * weight for e in exponents], axis=1)
+    try:
+        found, _ = nnls(powers, values * weight)
+    except RuntimeError:  # it cycles on some sums that fit exactly; the slower method does not
+        found = np.maximum(lsq_linear(powers, values * weight, bounds=(0, np.inf)).x, 0.0)
     return tuple((float(c), e) for c, e in zip(found, exponents, strict=True) if c > 1e-9 * found.max())
 
 
