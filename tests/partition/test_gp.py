@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-pytest.importorskip("cvxpy", reason="the gp extra is not installed")
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cvxpy", reason="the gp extra is not installed")
-
 from dovetail import zoo
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten

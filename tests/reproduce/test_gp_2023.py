@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cvxpy", reason="the gp extra is not installed")
-
 from dovetail.platform.factors import factor_model
 from dovetail.platform.load import load_platform
 from dovetail.reproduce import gp_2023
