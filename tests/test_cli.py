@@ -259,7 +259,8 @@ def test_an_interrupt_is_exit_code_130_and_leaves_nothing(tmp_path: Path) -> Non
     environment = {**os.environ, "DOVETAIL_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(
         [sys.executable, "-m", "dovetail.cli", "compile", MODEL, "--calibration", CALIBRATION, "-o", str(tmp_path / "build")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background inherit it ignored
     assert process.stderr is not None
     seen = ""
     deadline = time.monotonic() + 120
