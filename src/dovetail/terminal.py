@@ -11,10 +11,9 @@ from dovetail.cost.costs import why_not
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES
 from dovetail.partition.pareto import Front
-from dovetail.partition.plan import NodeCost, Plan, Split, Status
-from dovetail.partition.solve import OPTIMAL_GAP
+from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.load import load_platform
-from dovetail.report.units import joules, objective, percent, seconds
+from dovetail.report.units import joules, objective, percent, proof, seconds
 from dovetail.runtime.build import Build
 
 NARROWEST = 40
@@ -118,12 +117,10 @@ def front_table(front: Front) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    best = plan.status is Status.OPTIMAL or plan.gap <= OPTIMAL_GAP
-    proof = "proven optimal" if best else f"within {percent(plan.gap)} of the bound"
-    proof += f" before {percent(plan.given_up)} was given up for area" if plan.given_up > 0 else ""
     makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
-            f"{plan.goal} {objective(plan.objective, plan.goal)}, {proof} ({plan.solver})")
+            f"{plan.goal} {objective(plan.objective, plan.goal)}, "
+            f"{proof(plan.proven, f'within {percent(plan.gap)} of the bound', plan.given_up)} ({plan.solver})")
 
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:

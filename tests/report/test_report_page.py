@@ -179,6 +179,15 @@ def test_the_last_bits_of_a_solver_are_no_gap_and_a_real_gap_is_stated() -> None
         assert f"Gap to the bound{card}" in page.one("dl", class_="cards").text
 
 
+def test_what_thrift_gave_up_stands_in_the_verdict_beside_the_proof() -> None:
+    best = sample.plan()
+    thrifty = replace(best, objective=best.objective * 1.04, best_objective=best.objective, lower_bound=best.objective,
+                      status=Status.FEASIBLE)
+    page = parse(render(collect(sample.graph(), thrifty, sample.platform(), sample.timeline(), {})))
+    assert "proven optimal before 4.00 % was given up for area" in page.one(id="verdict").text
+    assert "before 4.00 % was given up for area" in page.one("dl", class_="cards").text
+
+
 def test_layers_and_what_the_plan_adds_make_the_whole() -> None:
     best = sample.plan()
     page = parse(

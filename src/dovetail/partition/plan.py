@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from dovetail.ir import Axis
 
+OPTIMAL_GAP = 1e-9
+"""Relative gap at which a plan counts as proven best."""
+
 
 class Goal(StrEnum):
     """What a plan minimises."""
@@ -119,6 +122,11 @@ class Plan:
         """How far the best plan found can be from the best possible, as a fraction; what thrift gave up is not in it."""
         best = self.objective if self.best_objective is None else self.best_objective
         return max(0.0, (best - self.lower_bound) / best) if best > 0 else 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether the best plan found is proven best; what thrift gave up is not in it."""
+        return self.status is Status.OPTIMAL or self.gap <= OPTIMAL_GAP
 
     @property
     def given_up(self) -> float:

@@ -21,7 +21,7 @@ from dovetail.partition.explain import explain, shown
 from dovetail.partition.gp import gp
 from dovetail.partition.gp_paper_plan import gp_paper
 from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
+from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.tables import prune, tabulate
@@ -29,8 +29,6 @@ from dovetail.partition.thrift import spare
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
-OPTIMAL_GAP = 1e-9
-"""Relative gap at which a plan counts as proven best."""
 ROUNDING = 1e-12
 """Relative slack taken off bounds, which are sums in another order than the evaluator's."""
 

@@ -138,6 +138,8 @@ def _plan(plan: Plan) -> dict[str, object]:
         "objective": plan.objective,
         "lower_bound": plan.lower_bound,
         "gap": plan.gap,
+        "proven": plan.proven,
+        "given_up": plan.given_up,
         "latency_s": plan.latency_s,
         "energy_j": plan.energy_j,
         "makespan_s": plan.makespan_s,

@@ -53,7 +53,7 @@ def verdict(report: Report) -> str:
         return f"No plan for this model meets the limits on this board. {why}".strip()
     goal, devices = plan["goal"], used_devices(report)
     parts = [f"Predicted {units.objective(plan['objective'], goal)} per frame on {' + '.join(devices)}{_compared(report)}"]
-    parts.append("proven optimal" if plan["status"] == "optimal" else f"proven within {units.percent(plan['gap'])} of optimal")
+    parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"]))
     checked = report.get("verification")
     if not checked:
         parts.append("not yet verified")
@@ -112,7 +112,8 @@ def cards(report: Report) -> Markup:
     gap = _card(
         "Gap to the bound",
         _gap(plan),
-        f"{plan['status']}, solver {plan['solver']}, {plan['mode']} mode",
+        ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
+        + f"{'optimal' if plan['proven'] else plan['status']}, solver {plan['solver']}, {plan['mode']} mode",
     )
     return join(
         [

@@ -78,6 +78,12 @@ def percent(fraction: float | None, digits: int = 3) -> str:
     return ABSENT if fraction is None else f"{significant(fraction * 100, digits)} %"
 
 
+def proof(proven: bool, otherwise: str, given_up: float) -> str:
+    """How good a plan is: proven optimal, or what else is known, and what of that was given up on purpose."""
+    spared = f" before {percent(given_up)} was given up for area" if given_up > 0 else ""
+    return ("proven optimal" if proven else otherwise) + spared
+
+
 def accuracy(fraction: float | None) -> str:
     """A fourth digit, because one image in ten thousand must show when two accuracies claim to be equal."""
     return percent(fraction, 4)
