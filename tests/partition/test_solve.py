@@ -10,7 +10,7 @@ from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Axis
 from dovetail.partition.baselines import balanced
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.plan import Goal, Mode, Piece, Split, Status, whole_on
+from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Kind
@@ -101,3 +101,7 @@ def test_every_node_says_why() -> None:
     alone = plan(chain(1), platform(1, (Kind.CPU, Kind.FPGA)), costs=Synthetic(1, refuse=1.0))
     assert alone.nodes[0].why.endswith("fpga cannot: Conv has no engine")
     assert alone.assignment["n0"] == whole_on("cpu")
+
+
+def test_the_command_line_names_the_solvers_there_are() -> None:
+    assert tuple(SOLVERS) == SOLVER_NAMES

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.plan import Goal, Mode
-from dovetail.partition.solve import SOLVERS
+from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
 from dovetail.platform.device import ModelSet
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
     sub.add_argument("--mode", choices=[m.value for m in Mode], default=Mode.CONCURRENT.value,
                      help="whether shares of one layer run at once")
-    sub.add_argument("--solver", choices=list(SOLVERS), default="exact", help="how to search (default: %(default)s)")
+    sub.add_argument("--solver", choices=SOLVER_NAMES, default="exact", help="how to search (default: %(default)s)")
     sub.add_argument("--budget", choices=["shared", "per_layer"], default="shared",
                      help="one FPGA for the whole network, or (as papers assume) one per layer")
     sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")

@@ -12,8 +12,8 @@ from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.link import COLUMNS, DIRECTIONS, NAME, transfers
 from dovetail.cost.fitting.link import FILE as LINK_FILE
 from dovetail.cost.fitting.quantity import Tick, fit_quantity, layers_of
-from dovetail.cost.fitting.recipes import FILES, LEVEL_COLUMNS, RECIPES, Recipe
-from dovetail.cost.fitting.rows import read_rows
+from dovetail.cost.fitting.recipes import RECIPES, Recipe
+from dovetail.cost.fitting.rows import FILES, LEVEL_COLUMNS, read_rows
 from dovetail.cost.predict import evaluation_values, posynomial_values, seen_in_fit
 from dovetail.errors import UsageError
 from dovetail.platform.link_model import link_model

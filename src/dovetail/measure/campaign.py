@@ -13,7 +13,7 @@ from dovetail.ir import Graph
 from dovetail.measure.layers import Layer
 from dovetail.measure.records import Record, Timing, load_record, save_record
 
-ENERGY_EVERY = 9
+ENERGY_EVERY = 11
 """Energy takes two seconds a layer, so that only every so many layers tell it; power hardly depends on the layer."""
 
 Progress = Callable[[str, int, int], None]

@@ -23,7 +23,7 @@ COPIES = 24
 """Runs of a layer in one CUDA graph, so that launching the graph does not count."""
 WEIGHT_BYTES = 48e6
 """Copies have weights of their own up to this much in all, so that large layers fetch them as they would in a network."""
-BLOCKS = 7
+BLOCKS = 5
 BLOCK_S = 0.03
 """Timed blocks of graph replays; the middle one counts."""
 ENERGY_S = 2.2

@@ -166,26 +166,51 @@ def _depthwise() -> Iterator[Layer]:
 
 
 def _grouped() -> Iterator[Layer]:
-    for side, channels, groups, kernel in ((14, 256, 2, 3), (28, 128, 4, 3), (28, 256, 32, 3), (56, 64, 8, 3), (14, 384, 2, 1),
-                                           (28, 240, 3, 1), (56, 96, 2, 5)):
-        yield Layer("conv", channels, side, channels, kernel, 1, groups, activation="relu")
+    """Few wide groups, as in ShuffleNet and AlexNet, to many narrow ones, as in ResNeXt and RegNet."""
+    widths = {7: (384, 768, 1024), 14: (192, 256, 384, 512), 28: (96, 240, 256), 56: (64, 96, 128), 112: (32, 64)}
+    groups = (2, 3, 4, 8, 16, 32)
+    kinds = ((3, 1), (1, 1), (3, 2), (3, 1), (5, 1))
+    turn = 0
+    for s, side in enumerate(SIDES):
+        for i, channels in enumerate(widths[side]):
+            for j, count_of in enumerate(groups):
+                if channels % count_of == 0 and (i + j + s) % 2 == 0:
+                    kernel, stride = kinds[turn % len(kinds)]
+                    yield Layer("conv", channels, side, channels, kernel, stride, count_of, activation=TURN[turn % 3])
+                    turn += 1
+    for side, channels, filters, count_of in ((28, 240, 60, 3), (28, 60, 240, 3), (14, 480, 120, 3), (14, 120, 480, 3),
+                                              (27, 96, 256, 2), (13, 384, 256, 2)):
+        yield Layer("conv", channels, side, filters, 5 if side == 27 else 3 if side == 13 else 1, 1, count_of, activation="relu")
 
 
 def _pools() -> Iterator[Layer]:
-    for side, channels in ((112, 64), (56, 64), (55, 96), (28, 256), (27, 128), (14, 512), (13, 256)):
+    maps = ((112, 16), (112, 64), (56, 32), (56, 64), (55, 96), (28, 64), (28, 192), (28, 256), (27, 128), (14, 128), (14, 512),
+            (13, 256), (7, 512))
+    for i, (side, channels) in enumerate(maps):
         yield Layer("max_pool", channels, side, channels, 3, 2)
         yield Layer("max_pool", channels, side, channels, 2, 2)
-    for side, channels in ((56, 64), (28, 192), (14, 480)):
-        yield Layer("average_pool", channels, side, channels, 3, 1)
-    for side, channels in ((7, 512), (7, 1280), (14, 1000), (13, 512), (28, 128)):
+        if i % 2:
+            yield Layer("max_pool", channels, side, channels, 3, 1)
+        if i % 4 == 0 and side < 112:
+            yield Layer("max_pool", channels, side, channels, 5, 1)
+    for i, (side, channels) in enumerate(maps[1:]):
+        kernel, stride = ((3, 1), (2, 2), (3, 2), (3, 1))[i % 4]
+        yield Layer("average_pool", channels, side, channels, kernel, stride)
+    for side, channels in ((7, 512), (7, 960), (7, 1280), (14, 256), (14, 1000), (13, 512), (28, 64), (28, 128), (28, 240),
+                           (56, 64), (56, 128), (112, 32)):
         yield Layer("global_average", channels, side, channels)
 
 
 def _rest() -> Iterator[Layer]:
-    for features, units in ((256, 64), (512, 1000), (1024, 1000), (1280, 1000), (2048, 512), (4096, 1000), (4096, 4096)):
-        yield Layer("gemm", features, 1, units)
-    sums = ((56, 24), (56, 64), (28, 32), (28, 128), (14, 64), (14, 96), (14, 256), (7, 160), (7, 512), (112, 16))
+    for i, features in enumerate((64, 256, 512, 1024, 1280, 2048, 4096, 9216)):
+        for j, units in enumerate((10, 100, 512, 1000, 2048, 4096)):
+            if (i + j) % 2 == 0 or units == 1000:
+                yield Layer("gemm", features, 1, units, activation=("none", "relu")[(i + j) // 2 % 2])
+    sums = ((56, 24), (56, 64), (28, 32), (28, 128), (14, 64), (14, 96), (14, 256), (7, 160), (7, 512), (112, 16), (56, 256),
+            (28, 512), (112, 64))
     for i, (side, channels) in enumerate(sums):
         yield Layer("add", channels, side, channels, inputs=2, activation=("none", "relu")[i % 2])
-    for side, channels in ((56, 64), (28, 64), (28, 128), (27, 128), (14, 192), (13, 256), (7, 256)):
+    for side, channels in ((56, 64), (28, 64), (28, 128), (27, 128), (14, 192), (13, 256), (7, 256), (56, 16), (112, 32)):
         yield Layer("concat", channels, side, 2 * channels, inputs=2)
+    for side, channels in ((28, 64), (14, 128), (56, 32)):
+        yield Layer("concat", channels, side, 4 * channels, inputs=4)

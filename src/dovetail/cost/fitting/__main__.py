@@ -12,8 +12,8 @@ from dovetail.cost.fitting.authors import DEGREES, factor_text, fit_factors
 from dovetail.cost.fitting.link import COLUMNS, FILE, fit_link, link_text
 from dovetail.cost.fitting.planning import fit_processor, planning_text
 from dovetail.cost.fitting.quantity import fit_quantity
-from dovetail.cost.fitting.recipes import FILES, LEVEL_COLUMNS, RECIPES
-from dovetail.cost.fitting.rows import read_rows
+from dovetail.cost.fitting.recipes import RECIPES
+from dovetail.cost.fitting.rows import FILES, LEVEL_COLUMNS, read_rows
 from dovetail.cost.fitting.text import quantity_text, summary
 from dovetail.files import replace_text
 from dovetail.platform.quantity import parse_quantity

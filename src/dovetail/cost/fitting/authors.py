@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dovetail.cost.estimate import Floats
-from dovetail.cost.fitting.recipes import LEVEL_COLUMNS, SOURCE, Columns
+from dovetail.cost.fitting.nonnegative import least_squares
+from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns
 from dovetail.platform.factors import FactorModel
 from dovetail.platform.quantity import LEVELS, VERSION
 
@@ -29,8 +29,7 @@ def fit_factors(name: str, unit: str, columns: Columns, value: Floats) -> Factor
         for i, basis in enumerate(powers):
             others = np.prod([powers[j] @ coefficients[j] for j in range(len(powers)) if j != i], axis=0)
             design = basis * others[:, None]
-            scale = np.maximum(np.linalg.norm(design, axis=0), np.finfo(np.float64).tiny)
-            coefficients[i] = nnls(design / scale, value, maxiter=10_000)[0] / scale
+            coefficients[i] = least_squares(design, value)
             if i:  # the size of the value lives in the first factor
                 size = coefficients[i].max()
                 coefficients[i], coefficients[0] = coefficients[i] / size, coefficients[0] * size

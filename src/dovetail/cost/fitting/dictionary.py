@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dovetail.cost.estimate import Floats
+from dovetail.cost.fitting.nonnegative import least_squares
 
 ROUNDS = 15
 """Re-weightings that turn least squares into least relative deviation, so that a few stalled rows do not bend the fit."""
@@ -20,7 +20,7 @@ def fit_dictionary(features: Floats, target: Floats) -> Floats:
     weight = np.ones(len(target))
     coefficients = np.zeros(features.shape[1])
     for _ in range(ROUNDS):
-        coefficients = nnls(scaled / scale * weight[:, None], weight, maxiter=10_000)[0] / scale
+        coefficients = least_squares(scaled / scale * weight[:, None], weight) / scale
         deviation = np.abs(scaled @ coefficients - 1.0)
         weight = 1.0 / np.sqrt(np.maximum(deviation, FLOOR))
     return np.asarray(coefficients, dtype=np.float64)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dovetail.cost.estimate import Floats
-from dovetail.cost.fitting.quantity import errors_of
+from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.work import whole_units, work_of
 from dovetail.ir import Graph
 from dovetail.platform.quantity import Errors
@@ -57,4 +57,4 @@ def _fit(features: Floats, joules: Floats, idle: Floats) -> Floats:
         return np.array([max(0.0, float(np.median((joules - idle) / features[:, 0]))), 0.0, 0.0])
     scaled = features / joules[:, None]
     scale = np.maximum(scaled.max(axis=0), np.finfo(np.float64).tiny)
-    return np.asarray(nnls(scaled / scale, np.maximum(joules - idle, 0.0) / joules)[0] / scale, dtype=np.float64)
+    return np.asarray(least_squares(scaled / scale, np.maximum(joules - idle, 0.0) / joules) / scale, dtype=np.float64)

@@ -10,8 +10,8 @@ import numpy as np
 from dovetail.cost.calibrated import amounts, class_of
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
-from dovetail.cost.fitting.quantity import errors_of
 from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.work import whole_units, work_of
 from dovetail.ir import Graph
 from dovetail.platform.calibrated import CLASSES, TERMS

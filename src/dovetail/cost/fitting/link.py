@@ -8,9 +8,8 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
-from dovetail.cost.fitting.quantity import errors_of
-from dovetail.cost.fitting.recipes import SOURCE, Columns
-from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.fitting.rows import SOURCE, Columns, divisions
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import HEAD_LINK, error_table
 from dovetail.platform.link_model import LinkModel, Transfer
 from dovetail.platform.quantity import VERSION, Form

@@ -14,9 +14,9 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
-from dovetail.cost.fitting.quantity import errors_of, layers_of
-from dovetail.cost.fitting.recipes import SOURCE, Columns
-from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.fitting.quantity import layers_of
+from dovetail.cost.fitting.rows import SOURCE, Columns, divisions
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.predict import Layers, evaluation_values
 from dovetail.platform.fitted import VARIABLES, LayerTable, PosynomialModel, Term
 from dovetail.platform.quantity import Errors, Form, QuantityModel

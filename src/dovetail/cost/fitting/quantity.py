@@ -10,19 +10,17 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import fit_table
-from dovetail.cost.fitting.recipes import LEVEL_COLUMNS, SOURCE, Columns, Recipe
-from dovetail.cost.fitting.rows import divisions
+from dovetail.cost.fitting.recipes import Recipe
+from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
 from dovetail.cost.predict import Layers
-from dovetail.platform.quantity import BASE_VARIABLES, Errors, Form, Posynomial, QuantityModel
+from dovetail.platform.quantity import BASE_VARIABLES, Form, Posynomial, QuantityModel
 
 ABSENT = -700.0
 """Logarithm of the coefficient of a term that the fit left out: e to this power is nothing."""
 TOLERANCE = 1.01
 """A smaller number of terms is taken when its error is within this factor of the best."""
-
-BANDS = 12
-FEWEST_IN_BAND = 5
 
 Tick = Callable[[str], None]
 
@@ -150,21 +148,3 @@ def _evaluated(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], terms: in
         base = (posynomials_at(recipe, kernels, rows.layers), posynomials_at(recipe, kernels, layers))
     left = fit_table(rows.index, np.log(rows.value / base[0]), rows.weights, levels, recipe.smoothing, wanted)
     return np.asarray(there * np.exp(np.clip(left + np.log(base[1] / there), -recipe.bound, recipe.bound)), dtype=np.float64)
-
-
-def errors_of(predicted: Floats, value: Floats) -> Errors:
-    """Relative errors and the interval of measured / predicted that nine of ten rows lie in."""
-    error = np.abs(predicted / value - 1)
-    low, high = np.percentile(value / np.maximum(predicted, 1e-300), [5, 95])
-    p50, p90, p95 = np.percentile(error, [50, 90, 95])
-    return Errors(float(error.mean()), float(p50), float(p90), float(p95), float(low), float(high), _bands(predicted, value))
-
-
-def _bands(predicted: Floats, value: Floats) -> tuple[tuple[float, float, float, float], ...]:
-    """Percentiles of measured / predicted in slices of equally many rows, from small predictions to large."""
-    order = np.argsort(predicted, kind="stable")
-    found = []
-    for part in np.array_split(order, min(BANDS, max(1, len(value) // FEWEST_IN_BAND))):
-        low, middle, high = np.percentile(value[part] / np.maximum(predicted[part], 1e-300), [5, 50, 95])
-        found.append((float(np.median(predicted[part])), float(low), float(middle), float(high)))
-    return tuple(found)

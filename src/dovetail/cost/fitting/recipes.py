@@ -9,14 +9,10 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.kriging import Smoothing
+from dovetail.cost.fitting.rows import Columns
 
-SOURCE = "SysIdentif repository of the authors of GP partitioning 2023, commit 4b4b4e4"
-
-Columns = Mapping[str, Floats]
 Term = Mapping[str, float]
 
-FILES = {"tx2-gpu": "jetson_tx2_gpu_conv.csv", "tx2-cpu": "jetson_tx2_cpu_conv.csv", "c10gx": "cyclone10gx_dhm_conv.csv"}
-LEVEL_COLUMNS = ("hw", "c", "k", "n")
 M20K_LIMIT = 587.0
 """RAM blocks of the 10CX220: rows at the limit say only that at least so many were wanted."""
 

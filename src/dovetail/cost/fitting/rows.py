@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,13 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.errors import UsageError
 
+SOURCE = "SysIdentif repository of the authors of GP partitioning 2023, commit 4b4b4e4"
+FILES = {"tx2-gpu": "jetson_tx2_gpu_conv.csv", "tx2-cpu": "jetson_tx2_cpu_conv.csv", "c10gx": "cyclone10gx_dhm_conv.csv"}
+LEVEL_COLUMNS = ("hw", "c", "k", "n")
+"""Side of the square input, channels, side of the square kernel, filters."""
 FOLDS = 5
+
+Columns = Mapping[str, Floats]
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> dict[str, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from dovetail.cost.estimate import Floats
-from dovetail.cost.fitting.recipes import FILES
+from dovetail.cost.fitting.rows import FILES
 from dovetail.platform.quantity import BASE_VARIABLES, LEVELS, VERSION, Errors, Form, Posynomial, QuantityModel, pack_seen
 
 HEAD = """\
