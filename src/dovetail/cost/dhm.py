@@ -53,7 +53,7 @@ PRODUCT_STAGES = 1
 ACCUMULATOR_BITS = 32
 PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
-TYPICAL_STAGES = 12
+TYPICAL_STAGES = 13
 """Pipeline of an engine where only the delay between branches is wanted."""
 LINE_BLOCK_BITS = 1024
 SKIP_BLOCK_BITS = 4096
