@@ -5,14 +5,15 @@ Nothing here changes state; every answer says where it comes from and whether it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from dovetail.cost.dhm import dhm_costs, dhm_reduction
+from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
-from dovetail.cost.processor import processor_costs, processor_why_not, reduction_costs
+from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -37,6 +38,27 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
     price = dhm_costs if device.kind is Kind.FPGA else processor_costs
     return price(graph, node, axis, starts, stops, device)
+
+
+def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
+    """Costs of many shares of many nodes at once, device by device; None where a device cannot run a node.
+
+    To the last bit what `costs_of` says share by share, except for shares that are too large for any FPGA among the devices:
+    their resources and energy are lower bounds, too large as well.
+    """
+    found: list[list[ShareCosts | None]] = [[None] * len(questions) for _ in devices]
+    for answers, of_kind in ((processor_answers, lambda d: d.kind is not Kind.FPGA), (dhm_answers, lambda d: d.kind is Kind.FPGA)):
+        chosen = [i for i, d in enumerate(devices) if of_kind(d)]
+        able: dict[tuple[int, ...], list[int]] = {}
+        for i in chosen:
+            can = tuple(q for q, (node, _) in enumerate(questions) if why_not(graph, node, devices[i]) is None)
+            able.setdefault(can, []).append(i)
+        for can, alike in able.items():
+            answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
+            for i, own in zip(alike, answered, strict=True):
+                for q, costs in zip(can, own, strict=True):
+                    found[i][q] = costs
+    return found
 
 
 def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:

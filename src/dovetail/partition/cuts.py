@@ -82,7 +82,7 @@ class Network:
         return weights[0] * table.latency_s + weights[1] * table.energy_j
 
     def assignment(self, path: tuple[int, ...]) -> Assignment:
-        return {t.node.name: t.options.pattern.splits[t.options.columns[c]] for t, c in zip(self.tables, path, strict=True)}
+        return {t.node.name: t.options.pattern.split(int(t.options.columns[c])) for t, c in zip(self.tables, path, strict=True)}
 
 
 def network(problem: Problem, tables: tuple[Table, ...]) -> Network:
