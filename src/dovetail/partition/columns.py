@@ -41,7 +41,17 @@ class Pattern:
     has: Flags
     rank_on: Ints
     """Which of the columns with a piece on a device each column is, columns x devices."""
+    kept: Ints
+    """Which of all candidate columns these are, where some were left out."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
+
+    def keep(self, chosen: Ints) -> Pattern:
+        """Only some columns, and the places they fill; `chosen` is ascending."""
+        places, place_of = np.unique(self.place_of[chosen], return_inverse=True)
+        has = self.has[chosen]
+        return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
+                       self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1, chosen,
+                       {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made})
 
     @property
     def rank(self) -> Ints:
@@ -149,7 +159,7 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
         problem.patterns[key] = Pattern(problem.devices, columns, none, np.zeros(1, dtype=np.bool_), empty, held, (),
-                                        none.astype(np.bool_), none)
+                                        none.astype(np.bool_), none, empty)
     return problem.patterns[key]
 
 
@@ -157,7 +167,15 @@ def options(problem: Problem, node: Node) -> Options:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
     if node.name not in problem.choices:
         ask_all(problem)
-        problem.choices[node.name] = _priced(problem, node, _pattern(problem, node))
+        raw = [_raw(problem, n, _pattern(problem, n)) for n in problem.graph.nodes]
+        families: dict[int, list[_Raw]] = {}
+        for own in raw:
+            families.setdefault(id(own.pattern), []).append(own)
+        for alike in families.values():
+            # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
+            pattern = alike[0].pattern.keep(np.flatnonzero(np.logical_or.reduce([own.legal for own in alike])))
+            for own in alike:
+                problem.choices[own.node.name] = _finish(problem, own, pattern)
     return problem.choices[node.name]
 
 
@@ -195,13 +213,13 @@ def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Patte
     whole_on_one = own.axis == 0
     streams = np.array([problem.streams(d) for d in problem.devices])
     flows = whole_on_one & (has & streams).any(axis=1) if problem.mode is Mode.CONCURRENT else np.zeros(len(has), dtype=np.bool_)
+    numbers: dict[bytes, int] = {}
     rows = np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1)
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    place = np.argsort(np.argsort(first))[inverse.ravel()]
+    place = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], dtype=np.int64)
     order = np.argsort(place, kind="stable")
-    starts = np.sort(first)
+    starts = order[np.searchsorted(place[order], np.arange(len(numbers)))]
     found = Pattern(problem.devices, own.take(order), menu.share[chosen][order], flows[starts], place[order], held[starts],
-                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1)
+                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)))
     if fixed is not None:
         found.made[0] = fixed
     return found
@@ -228,7 +246,17 @@ def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[l
     return reads, held
 
 
-def _priced(problem: Problem, node: Node, pattern: Pattern) -> Options:
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Prices of all columns of a node's pattern, and which are legal by themselves."""
+
+    node: Node
+    pattern: Pattern
+    legal: Flags
+    arrays: tuple[Floats, ...]
+
+
+def _raw(problem: Problem, node: Node, pattern: Pattern) -> _Raw:
     count, at = len(pattern.has), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = (np.zeros((count, len(problem.devices))) for _ in range(3))
     used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
@@ -249,7 +277,7 @@ def _priced(problem: Problem, node: Node, pattern: Pattern) -> Options:
     sums = _sums(problem, node, pattern, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
-    return _finish(problem, node, pattern, (alone, fused, energy, *sums, used), np.flatnonzero(legal))
+    return _Raw(node, pattern, legal, (alone, fused, energy, *sums, used))
 
 
 def _sums(problem: Problem, node: Node, pattern: Pattern, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
@@ -269,19 +297,19 @@ def _sums(problem: Problem, node: Node, pattern: Pattern, used: Floats, legal: F
     return seconds, joules
 
 
-def _finish(problem: Problem, node: Node, pattern: Pattern, arrays: tuple[Floats, ...], chosen: Ints) -> Options:
-    """The chosen columns as options, with what each place still owes: the way home, and the stream that fills it."""
-    alone, fused, energy, reduce_s, reduce_j, used = arrays
-    present = np.unique(pattern.place_of[chosen])
-    stream = np.zeros(len(pattern.held))
-    for column in chosen[pattern.flowing[pattern.place_of[chosen]]].tolist():
-        stream[pattern.place_of[column]] = max(0.0, float((alone[column] - fused[column]).sum()))
-    homes = np.zeros((len(pattern.held), 2))
+def _finish(problem: Problem, own: _Raw, pattern: Pattern) -> Options:
+    """The legal columns as options, with what each place still owes: the way home, and the stream that fills it."""
+    node, chosen = own.node, np.flatnonzero(own.legal)
+    alone, fused, energy, reduce_s, reduce_j, used = (a[chosen] for a in own.arrays)
+    columns = np.searchsorted(pattern.kept, chosen)
+    present, place_of = np.unique(pattern.place_of[columns], return_inverse=True)
+    stream, homes = np.zeros(len(present)), np.zeros((len(present), 2))
+    for column in np.flatnonzero(pattern.flowing[present][place_of]).tolist():
+        stream[place_of[column]] = max(0.0, float((alone[column] - fused[column]).sum()))
     if node.output in problem.graph.outputs:
         dimensions = len(problem.graph.shape(node.output))
-        for i in present.tolist():
-            homes[i] = delivery(problem, node.output, Place(pattern.layout(i, dimensions), float(stream[i])))
-    home = homes[pattern.place_of[chosen]]
-    return Options(
-        node, pattern, chosen, present, np.searchsorted(present, pattern.place_of[chosen]), stream[present], alone[chosen],
-        fused[chosen], energy[chosen], reduce_s[chosen], reduce_j[chosen], home[:, 0], home[:, 1], used[chosen])
+        for i, place in enumerate(present.tolist()):
+            homes[i] = delivery(problem, node.output, Place(pattern.layout(place, dimensions), float(stream[i])))
+    home = homes[place_of]
+    return Options(node, pattern, columns, present, place_of, stream, alone, fused, energy, reduce_s, reduce_j, home[:, 0],
+                   home[:, 1], used)

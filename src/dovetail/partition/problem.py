@@ -17,6 +17,7 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Piece
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
+    from dovetail.partition.arrivals import Arrivals
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.narrow import Tree
     from dovetail.partition.overlaps import Common
@@ -56,7 +57,7 @@ class Problem:
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
-    timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
+    arrived: dict[tuple[object, ...], Arrivals] = field(default_factory=dict, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
 
