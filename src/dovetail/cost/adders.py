@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -22,9 +23,15 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Axis, Constant, Graph, Node
 
 Value = TypeVar("Value")
+Enough = Callable[[int], bool]
+"""Whether so many digits are more than anyone wants to know of."""
 
 BLOCK = 1 << 17
 """Weights counted at once."""
+PART = 1 << 13
+"""Weights counted before asking whether they are too many already."""
+FEW = 1 << 16
+"""Weights of a tensor that is counted as a whole."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
 SMALL = 170
@@ -71,24 +78,124 @@ def remaining(digits: Floats, filters: Floats) -> Floats:
     return np.minimum(SCALE * digits**POWER, np.maximum(digits - filters, 0.0))
 
 
-@dataclass(frozen=True, slots=True)
 class Digits:
-    """What pricing needs to know of a weight tensor (filters, channels / groups, ...)."""
+    """What pricing needs to know of a weight tensor (filters, channels / groups, ...), counted only where it is asked for.
+
+    `length` (mean bit length of the weights that are not zero) and `deepest` (digits of the largest filter) are those of the
+    whole tensor if it has FEW weights, else of evenly spaced filters with some PART of them.
+    """
+
+    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "length", "weights")
+
+    def __init__(self, weights: NDArray[np.generic]) -> None:
+        self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
+        count = len(weights)
+        self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
+        self._peaks: NDArray[np.floating] | None = None
+        few = self.weights.size <= FEW
+        found = self._count(np.arange(0, count, 1 if few else -(-self.weights.size // PART)))
+        self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
+        if few:
+            self._channels[:] = found.per_channel
+
+    @property
+    def per_filter(self) -> Ints:
+        """Signed digits of each filter."""
+        self._know_filters(0, len(self._filters))
+        return self._filters
+
+    @property
+    def magnitudes(self) -> Ints:
+        """Sum of magnitudes of each filter."""
+        self._know_filters(0, len(self._filters))
+        return self._sizes
+
+    @property
+    def per_channel(self) -> Ints:
+        """Signed digits of each input channel (of a group), over all filters."""
+        self._know_channels(0, len(self._channels), lambda digits: False)
+        return self._channels
+
+    def of_filters(self, start: int, stop: int, enough: Enough) -> int:
+        """Digits of filters [start, stop), or of as many of them as are `enough`."""
+        step = max(1, PART // max(1, self.weights[0].size))
+        total = 0
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            self._know_filters(first, last)
+            total += int(self._filters[first:last].sum())
+            if enough(total):
+                break
+        return total
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which filters were counted; `known_sizes` holds the sums of their magnitudes."""
+        return self._filters >= 0
+
+    @property
+    def known_sizes(self) -> Ints:
+        return self._sizes
+
+    def of_channels(self, start: int, stop: int, enough: Enough) -> int:
+        """Digits of channels [start, stop) over all filters, or over as many of them as are `enough`."""
+        counted = self._know_channels(start, stop, enough)
+        return int(self._channels[start:stop].sum()) if counted is None else counted
+
+    def _know_filters(self, start: int, stop: int) -> None:
+        if (self._filters[start:stop] < 0).any():
+            self._count(np.arange(start, stop)[self._filters[start:stop] < 0])
+
+    def _count(self, rows: Ints) -> Counted:
+        whole = len(rows) == len(self.weights)
+        found = _counted(self.weights if whole else self.weights[rows])
+        self._filters[rows], self._sizes[rows] = found.per_filter, found.magnitudes
+        return found
+
+    def _know_channels(self, start: int, stop: int, enough: Enough) -> int | None:
+        """Count digits of some channels; how many there were where it ended early."""
+        missing = np.flatnonzero(self._channels[start:stop] < 0) + start
+        if not len(missing):
+            return None
+        first, last = int(missing[0]), int(missing[-1]) + 1
+        row = max(1, (last - first) * self.weights.shape[2])
+        step, total = max(1, PART // row), np.zeros(last - first, dtype=np.int64)
+        for i in range(0, len(self.weights), step):
+            block = self.weights[i:i + step, first:last]
+            sizes = _sizes(block, self._peak(i, min(i + step, len(self.weights))))
+            total += _digits(sizes).sum(axis=(0, 2), dtype=np.int64)
+            if i + step < len(self.weights) and enough(int(total.sum())):
+                return int(total.sum())
+        self._channels[first:last] = total
+        return None
+
+    def _peak(self, start: int, stop: int) -> NDArray[np.floating] | None:
+        """Largest magnitudes of filters, which decide how floats are rounded; integers are taken as they are."""
+        if not np.issubdtype(self.weights.dtype, np.floating):
+            return None
+        if self._peaks is None:
+            self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
+        if (self._peaks[start:stop] < 0).any():
+            step = max(1, BLOCK // max(1, self.weights[0].size))
+            for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
+                self._peaks[i:min(i + step, stop)] = _peaks(self.weights[i:min(i + step, stop)])
+        return self._peaks[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero."""
 
     per_filter: Ints
-    """Signed digits of each filter."""
     per_channel: Ints
-    """Signed digits of each input channel (of a group), over all filters."""
     magnitudes: Ints
-    """Sum of magnitudes of each filter."""
     length: float
-    """Mean bit length of the weights that are not zero."""
 
 
 def count_digits(weights: NDArray[np.integer]) -> Digits:
     """Digits of integer weights."""
-    small = int(np.abs(weights.astype(np.int64, copy=False)).max(initial=0)) <= SMALL
-    return _counted(weights, lambda block: np.abs(block.astype(np.int64)).astype(np.uint8 if small else np.uint32))
+    return Digits(weights)
 
 
 def multiplier_adders(multipliers: Sequence[int]) -> tuple[float, float]:
@@ -97,27 +204,48 @@ def multiplier_adders(multipliers: Sequence[int]) -> tuple[float, float]:
     return float((digits - 1).mean()), float(np.ceil(np.log2(digits)).max())
 
 
-def _counted(weights: NDArray[np.generic],
-             magnitude: Callable[[NDArray[np.generic]], NDArray[np.unsignedinteger]]) -> Digits:
-    """Digits of weights whose magnitudes a function gives block by block, each small enough to stay in the cache."""
-    flat = weights.reshape(len(weights), -1)
-    step = max(1, BLOCK // max(1, flat.shape[1]))
-    per_filter, magnitudes = np.zeros(len(flat), dtype=np.int64), np.zeros(len(flat), dtype=np.int64)
-    per_weight = np.zeros(flat.shape[1], dtype=np.int64)
+def _counted(weights: NDArray[np.generic]) -> Counted:
+    """Digits of filters, block by block, each small enough to stay in the cache."""
+    count, channels, taps = weights.shape
+    per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    per_weight = np.zeros(channels * taps, dtype=np.int64)
     used = length = 0
-    for i in range(0, len(flat), step):
-        m = magnitude(flat[i:i + step])
-        half = m >> 1
-        digits = np.bitwise_count((m + half) ^ half)  # the non-adjacent form of m has its digits where 3m and m differ
+    step = max(1, BLOCK // max(1, channels * taps))
+    for i in range(0, count, step):
+        block = weights[i:i + step].reshape(-1, channels * taps)
+        m = _sizes(block, _peaks(block) if np.issubdtype(block.dtype, np.floating) else None)
+        digits = _digits(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         per_weight += digits.sum(axis=0, dtype=np.uint32)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
-        filled = m | half
+        filled = m | (m >> 1)
         for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
             filled |= filled >> shift
         length += int(np.bitwise_count(filled).sum(dtype=np.int64))
         used += int(np.count_nonzero(m))
-    return Digits(per_filter, per_weight.reshape(weights.shape[1], -1).sum(axis=1), magnitudes, length / max(1, used))
+    return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
+
+
+def _digits(sizes: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
+    """Signed digits of magnitudes: the non-adjacent form of m has its digits where 3m and m differ."""
+    half = sizes >> 1
+    return np.asarray(np.bitwise_count((sizes + half) ^ half), dtype=np.uint8)
+
+
+def _peaks(weights: NDArray[np.generic]) -> NDArray[np.floating]:
+    """Largest magnitude of each filter."""
+    flat = weights.reshape(len(weights), -1)
+    return np.maximum(flat.max(axis=1, initial=0.0), -flat.min(axis=1, initial=0.0))
+
+
+def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> NDArray[np.unsignedinteger]:
+    """Magnitudes of integer weights, or of floats as `int8_weights` rounds them; scales are exact powers of two."""
+    if peaks is None:
+        size = np.abs(block.astype(np.int64))
+        return size.astype(np.uint8 if int(size.max(initial=0)) <= SMALL else np.uint32)
+    inverse = np.minimum(1.0 / _scales(peaks), np.finfo(np.float32).max)  # dead filters have tiny weights
+    scaled = np.abs(block.astype(np.float32, copy=False)) * inverse.astype(np.float32).reshape(-1, *([1] * (block.ndim - 1)))
+    return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
 class Once(Generic[Value]):
@@ -142,39 +270,56 @@ def digits_of(constant: Constant) -> Digits:
 
 @lru_cache(maxsize=1024)
 def _digits_once(key: Once[Constant]) -> Digits:
-    constant = key.value
-    return count_digits(constant.array) if constant.scheme is not None else _counted(constant.array, _rounded)
+    return Digits(key.value.array)
 
 
-def _rounded(block: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Magnitudes of float weights as `int8_weights` rounds them, a filter per row; scales are exact powers of two."""
-    size = np.abs(block.astype(np.float32, copy=False))
-    inverse = np.minimum(1.0 / _scales(size.max(axis=1, initial=0.0)), np.finfo(np.float32).max)  # dead filters have tiny weights
-    size *= inverse.astype(np.float32)[:, None]
-    return np.rint(size, out=size).astype(np.uint8)
+def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int,
+              most_bits: float = inf) -> Arithmetic:
+    """Adders of slices of a convolution's weights, read by `bits`-bit inputs.
 
-
-def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int) -> Arithmetic:
-    """Adders of slices of a convolution's weights, read by `bits`-bit inputs."""
-    filters, per_filter = len(digits.per_filter), digits.per_filter
+    A slice whose adders are wider than `most_bits` in all is counted no farther than to know that.
+    """
+    filters = len(digits.weights)
     width = bits + WIDTH_GROWTH + WIDTH_PER_BIT * digits.length
-    deepest = np.full(len(starts), float(per_filter.max(initial=1)))
+    deepest = np.full(len(starts), float(max(1, digits.deepest)))
     if axis is Axis.INPUT_CHANNELS:
-        found = _between(digits.per_channel, starts, stops)
+        found = _slices(digits.of_channels, starts, stops, lambda d, _: _remains(d, filters) * width > most_bits)
         adders = remaining(found, np.full(len(starts), float(filters)))
-        deepest = deepest * found / max(1, int(per_filter.sum()))
+        deepest = np.where(found > 0, deepest * (stops - starts) / digits.weights.shape[1], 1.0)
         return Arithmetic(adders, adders * width, _levels(deepest))
-    if axis is Axis.OUTPUT_CHANNELS:
-        rows = (starts, stops)
-        adders = remaining(_between(per_filter, *rows), (stops - starts).astype(np.float64))
-    else:
-        in_group = per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
+    if axis is Axis.GROUPS or (axis is not Axis.OUTPUT_CHANNELS and groups > 1):
+        in_group = digits.per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
         per_group = remaining(in_group, np.full(groups, float(filters // groups)))
         first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, groups))
         rows = (first * (filters // groups), last * (filters // groups))
         adders = _between(per_group, first, last)
-    bias_bits = bits + np.ceil(np.log2(1.0 + digits.magnitudes))
-    return Arithmetic(adders + (rows[1] - rows[0]), adders * width + _between(bias_bits, *rows), _levels(deepest))
+    else:
+        rows = (starts, stops) if axis is Axis.OUTPUT_CHANNELS else (np.zeros_like(starts), np.full_like(stops, filters))
+        found = _slices(digits.of_filters, *rows, lambda d, count: _remains(d, count) * width > most_bits)
+        adders = remaining(found, (rows[1] - rows[0]).astype(np.float64))
+    # Filters that were not counted belong to slices that are too large already.
+    widths = np.where(digits.counted, bits + np.ceil(np.log2(1.0 + digits.known_sizes)), 0.0)
+    return Arithmetic(adders + (rows[1] - rows[0]), adders * width + _between(widths, *rows), _levels(deepest))
+
+
+def _remains(digits: int, filters: int) -> float:
+    """`remaining` of one matrix."""
+    return min(SCALE * digits**POWER, max(digits - filters, 0.0))
+
+
+def _slices(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints, over: Callable[[int, int], bool]) -> Floats:
+    """Digits of slices, smallest first; where those of a part are too many already, they stand for all of them."""
+    found, large = np.empty(len(starts)), list[tuple[int, int, int]]()
+    for i in np.argsort(stops - starts, kind="stable").tolist():
+        start, stop = int(starts[i]), int(stops[i])
+        size = stop - start
+        digits = next((d for a, b, d in large if start <= a and b <= stop and over(d, size)), -1)
+        if digits < 0:
+            digits = count(start, stop, lambda d, size=size: over(d, size))
+            if over(digits, size):
+                large.append((start, stop, digits))
+        found[i] = digits
+    return found
 
 
 def _levels(digits: Floats) -> Floats:

@@ -5,14 +5,17 @@ Nothing here changes state; every answer says where it comes from and whether it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from dovetail.cost.dhm import dhm_costs, dhm_reduction
+from dovetail.cost.adders import Once
+from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
-from dovetail.cost.processor import processor_costs, processor_why_not, reduction_costs
+from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -39,6 +42,27 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     return price(graph, node, axis, starts, stops, device)
 
 
+def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
+    """Costs of many shares of many nodes at once, device by device; None where a device cannot run a node.
+
+    To the last bit what `costs_of` says share by share, except for shares that are too large for any FPGA among the devices:
+    their resources and energy are lower bounds, too large as well.
+    """
+    found: list[list[ShareCosts | None]] = [[None] * len(questions) for _ in devices]
+    for answers, of_kind in ((processor_answers, lambda d: d.kind is not Kind.FPGA), (dhm_answers, lambda d: d.kind is Kind.FPGA)):
+        chosen = [i for i, d in enumerate(devices) if of_kind(d)]
+        able: dict[tuple[int, ...], list[int]] = {}
+        for i in chosen:
+            can = tuple(q for q, (node, _) in enumerate(questions) if why_not(graph, node, devices[i]) is None)
+            able.setdefault(can, []).append(i)
+        for can, alike in able.items():
+            answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
+            for i, own in zip(alike, answered, strict=True):
+                for q, costs in zip(can, own, strict=True):
+                    found[i][q] = costs
+    return found
+
+
 def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:
     """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry."""
     assert isinstance(node.op, Conv | Gemm), f"{node.name} is never divided by input channels"
@@ -53,8 +77,14 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
     Shared memory costs its latency only: the elements are where they must be.
     """
     sizes = np.asarray(sizes_bytes, dtype=np.float64)
-    route = platform.route(source, target)
+    latency_s, s_per_byte, j_per_byte = _rates(Once(platform), source, target)
+    return np.where(sizes > 0, latency_s + sizes * s_per_byte, 0.0), sizes * j_per_byte
+
+
+@lru_cache(maxsize=4096)
+def _rates(platform: Once[Platform], source: str, target: str) -> tuple[float, float, float]:
+    """Latency, seconds and joules per byte of a route."""
+    route = platform.value.route(source, target)
     copies = [link for link in route if not link.shared_memory]
-    seconds = sum(link.latency_s for link in route) + sizes * sum(1 / link.bandwidth_bytes_per_s for link in copies)
-    joules = sizes * sum(link.energy_j_per_byte for link in copies)
-    return np.where(sizes > 0, seconds, 0.0), np.asarray(joules, dtype=np.float64)
+    return (sum(link.latency_s for link in route), sum(1 / link.bandwidth_bytes_per_s for link in copies),
+            sum(link.energy_j_per_byte for link in copies))

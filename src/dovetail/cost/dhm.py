@@ -6,19 +6,19 @@ question, not ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from dovetail.cost.adders import Once, adders_of, digits_of, input_bits, multiplier_adders
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
-from dovetail.cost.work import map_shape, work_of
+from dovetail.cost.work import joined, map_shape, work_of
 from dovetail.ir import (
     Add,
     Axis,
@@ -59,6 +59,8 @@ LINE_BLOCK_BITS = 1024
 SKIP_BLOCK_BITS = 4096
 SKIP_BLOCK_DEPTH = 64
 """Line memories and FIFOs of at least this size become RAM blocks; smaller ones, and shallow FIFOs, distributed memory."""
+ABOVE = 1e-6
+"""Relative margin above a device's limits, so that rounding makes nothing fit that should not."""
 DIVISION_OUTPUTS = 6.0
 """Outputs whose rounding costs as much as one exact division by a count that is no power of two."""
 
@@ -78,17 +80,17 @@ class Engine:
     """Tap bits that padding may blank."""
     output_bits: Floats
     """Width of an output beat."""
-    fifo_share: float = 1.0
+    fifo_share: Floats | float = 1.0
     """Outputs per step within a row: a strided engine keeps fewer beats in flight."""
-    line_depth: int = 0
+    line_depth: Floats | int = 0
     line_bits: Floats | None = None
     """Words and width of the line memory."""
     table_bits: Floats | float = 0.0
     """Entries of all tables times the width of an entry."""
     products: Floats | float = 0.0
     """Multipliers of two activations."""
-    skip_depth: int = 0
-    skip_bits: int = 0
+    skip_depth: Floats | int = 0
+    skip_bits: Floats | int = 0
     """Words and width of the FIFO that delays the faster of several inputs."""
 
 
@@ -107,15 +109,69 @@ def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
 
 
 def dhm_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:
-    """Costs of shares of a node that has an engine."""
-    if isinstance(node.op, Reshape):
-        return free_costs(len(starts), "flattening is wiring")
-    costs = engine_costs(engine_of(graph, node, axis, starts, stops), device)
+    """Costs of shares of a node that has an engine, exact however large they are."""
+    return _answered(graph, [(node, ((axis, starts, stops),))], [device], np.inf)[0][0]
+
+
+def dhm_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts]]:
+    """Costs, device by device, of shares of nodes that have engines.
+
+    Area, and with it power, of a share that does not fit into any of the devices is a lower bound that does not fit either:
+    the digits of its weights are counted no farther.
+    """
+    return _answered(graph, questions, devices, max(most_adder_bits(d) for d in devices))
+
+
+def most_adder_bits(device: Device) -> float:
+    """Adder bits beyond which an engine alone exceeds the device."""
+    cost, model = dhm_model(device.model).coefficients, dhm_model(device.model)
+    limits = ((model.logic, cost["logic_per_adder_bit"]), ("register", cost["register_per_adder_bit"]))
+    return min((device.resources[r] / per_bit * (1 + ABOVE) for r, per_bit in limits if r in device.resources and per_bit > 0),
+               default=np.inf)
+
+
+def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Device], most_bits: float) -> list[list[ShareCosts]]:
+    found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
+    built = [i for i, (node, _) in enumerate(questions) if not isinstance(node.op, Reshape)]
+    engines = [engine_of(graph, questions[i][0], *segment, most_bits) for i in built for segment in questions[i][1]]
+    edges = np.cumsum([0, *(shares_in(questions[i][1]) for i in built)]).tolist()
+    engine = joined_engines(engines) if engines else None
+    known: dict[tuple[str, float | None], ShareCosts] = {}
+    for d, device in enumerate(devices):
+        for i, (_, segments) in enumerate(questions):
+            found[d][i] = free_costs(shares_in(segments), "flattening is wiring")
+        if engine is None:
+            continue
+        alike = (device.model, device.clock_hz)
+        if alike not in known:
+            known[alike] = engine_costs(engine, device)
+        for i, a, b in zip(built, edges[:-1], edges[1:], strict=True):
+            found[d][i] = _by_rows(graph, questions[i], known[alike].part(a, b), device)
+    return found
+
+
+def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:
+    """The published rows' costs of a convolution, where the model set asks for them."""
+    node, segments = question
     if device.models is ModelSet.PLANNING or device.family != ROWS_FAMILY or not isinstance(node.op, Conv):
         return costs
-    work = work_of(graph, node, axis, starts, stops)
-    groups = np.broadcast_to(work.read_channels / work.channels, (len(starts),))
-    return hardware_rows(costs, work, device, groups, len(starts))
+    work = joined(graph, [question])
+    return hardware_rows(costs, work, device, work.read_channels / work.channels, shares_in(segments))
+
+
+def joined_engines(engines: Sequence[Engine]) -> Engine:
+    """All shares of several engines, one entry each in every field."""
+    counts = [len(e.steps) for e in engines]
+    total = sum(counts)
+    found = {f.name: np.zeros(total) for f in fields(Engine)}
+    at = 0
+    for own, count in zip(engines, counts, strict=True):
+        for name, array in found.items():
+            value = getattr(own, name)
+            if value is not None:
+                array[at:at + count] = value
+        at += count
+    return Engine(**found)
 
 
 def engine_costs(engine: Engine, device: Device) -> ShareCosts:
@@ -145,10 +201,10 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     registers = (cost["register_per_engine"] + cost["register_per_adder_bit"] * engine.adder_bits + engine.comparison_bits
                  + cost["register_per_output_bit"] * engine.rounded_bits + engine.register_bits + engine.masked_bits)
     blocks = np.zeros(len(engine.steps))
-    skip_limit = SKIP_BLOCK_BITS if engine.skip_depth > SKIP_BLOCK_DEPTH else np.inf
-    memories = [(engine.skip_depth, np.full(len(blocks), float(engine.skip_bits)), skip_limit)]
+    skip_limit = np.where(np.asarray(engine.skip_depth) > SKIP_BLOCK_DEPTH, float(SKIP_BLOCK_BITS), np.inf)
+    memories = [(engine.skip_depth, engine.skip_bits + blocks, skip_limit)]
     if engine.line_bits is not None:
-        memories.append((engine.line_depth, engine.line_bits, float(LINE_BLOCK_BITS)))
+        memories.append((engine.line_depth, engine.line_bits, np.asarray(float(LINE_BLOCK_BITS))))
     for depth, width, threshold in memories:
         bits = depth * width
         # A block keeps the logic of the largest distributed memory, so that more channels never need less of anything.
@@ -163,16 +219,18 @@ def fifo_bits_of(engine: Engine) -> Floats:
     return np.maximum(2.0, np.ceil((engine.stages + CREDIT_CYCLES) * engine.fifo_share)) * engine.output_bits
 
 
-def ram_blocks(depth: int, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
+def ram_blocks(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
     """Blocks of a memory of `depth` words of `width` bits, in the cheapest configuration."""
-    options = [np.ceil(depth / d) * np.ceil(width / w) for d, w in shapes]
-    return np.asarray(np.min(options, axis=0), dtype=np.float64)
+    fewest = np.ceil(depth / shapes[0][0]) * np.ceil(width / shapes[0][1])
+    for words, bits in shapes[1:]:
+        fewest = np.minimum(fewest, np.ceil(depth / words) * np.ceil(width / bits))
+    return np.asarray(fewest, dtype=np.float64)
 
 
-def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """The engine of every share."""
+def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float = np.inf) -> Engine:
+    """The engine of every share; adders of those with more than `most_bits` adder bits are too few, but more than that."""
     if isinstance(node.op, Conv | Gemm):
-        engine = _product(graph, node, axis, starts, stops)
+        engine = _product(graph, node, axis, starts, stops, most_bits)
     elif isinstance(node.op, Pool):
         engine = _pool(graph, node, axis, starts, stops)
     elif isinstance(node.op, GlobalAvgPool):
@@ -212,15 +270,33 @@ def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
     return node.op.window if isinstance(node.op, Conv | Pool) else Window((1, 1)), channels, height, width
 
 
-def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """Time and window storage of every share; arithmetic is added by the caller."""
-    window, channels, height, width = window_of(graph, node)
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What pricing needs of a `Raster`, found once for all shares and alike layers."""
+
+    steps: float
+    flush: float
+    stages: int
+    pointwise: bool
+    line_in_registers: bool
+    masked: bool
+
+
+@lru_cache(maxsize=4096)
+def _scan(window: Window, height: int, width: int) -> Scan:
     raster = Raster(window, height, width)
     if not raster.masks_suffice:  # padding enters as explicit beats
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
+    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers, raster.masked)
+
+
+def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """Time and window storage of every share; arithmetic is added by the caller."""
+    window, channels, height, width = window_of(graph, node)
+    raster = _scan(window, height, width)
     count = len(starts)
-    steps, flush = np.full(count, float(raster.steps)), np.full(count, float(raster.flush))
+    steps, flush = np.full(count, raster.steps), np.full(count, raster.flush)
     if axis is Axis.ROWS:
         steps, flush = row_steps(window, height, width, starts, stops)
     work = work_of(graph, node, axis, starts, stops)
@@ -252,11 +328,11 @@ def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints
     return steps.astype(np.float64), (steps - beats).astype(np.float64)
 
 
-def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float) -> Engine:
     """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
     assert isinstance(node.op, Conv | Gemm)
     groups, partial = node.op.groups if isinstance(node.op, Conv) else 1, node.op.partial
-    sums = adders_of(digits_of(graph.params(node)[0]), groups, axis, starts, stops, input_bits(graph, node))
+    sums = adders_of(digits_of(graph.params(node)[0]), groups, axis, starts, stops, input_bits(graph, node), most_bits)
     engine = _streamed(graph, node, axis, starts, stops)
     engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits)
     if axis is Axis.INPUT_CHANNELS or partial:

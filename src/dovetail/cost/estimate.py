@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.ir import Axis, Node
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+
+Segments = Sequence[tuple[Axis | None, Ints, Ints]]
+"""Shares of one node, axis by axis: the axis (None: the whole node), starts and stops."""
+Question = tuple[Node, Segments]
+"""A node and all the shares of it whose costs are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +39,14 @@ class ShareCosts:
     resources: Mapping[str, Floats]
     extrapolated: Flags
     source: str
+
+    def part(self, start: int, stop: int) -> ShareCosts:
+        """Some of the shares, as views."""
+        cut = slice(start, stop)
+        return ShareCosts(self.alone_s[cut], self.fused_s[cut], self.low_s[cut], self.high_s[cut], self.energy_j[cut],
+                          {r: v[cut] for r, v in self.resources.items()}, self.extrapolated[cut], self.source)
+
+
+def shares_in(segments: Segments) -> int:
+    """How many shares there are."""
+    return sum(len(starts) for _, starts, _ in segments)

@@ -22,7 +22,7 @@ HARDWARE_ROWS = "c10gx"
 
 def layers_of_work(work: Work, count: int) -> Layers:
     """The measured kind of layer that is nearest to each share: the square output of equal area, stride 1, no padding."""
-    kernel = np.full(1, np.sqrt(work.kernel))
+    kernel = np.atleast_1d(np.sqrt(work.kernel))
     side = np.sqrt(work.pixels) + kernel - 1
     return Layers(*(np.broadcast_to(v, (count,)).astype(np.float64) for v in (side, work.channels, kernel, work.filters)))
 
@@ -39,7 +39,7 @@ def row_costs(work: Work, device: Device, count: int) -> ShareCosts:
         latency = predict(quantity_model("measured", f"{device.model}-latency"), layers)
         seconds, low, high, source = latency.value, latency.low, latency.high, "measured rows, loop included"
     energy = np.maximum(power.value - device.idle_power_w, 0.0) * seconds
-    outside = ~power.inside | (not work.plain)
+    outside = ~power.inside | ~np.asarray(work.plain, dtype=np.bool_)
     return ShareCosts(seconds, seconds, np.minimum(low, seconds), np.maximum(high, seconds), energy, {}, outside,
                       f"TX2 {device.kind.upper()}: {source}")
 
@@ -60,7 +60,7 @@ def hardware_rows(streamed: ShareCosts, work: Work, device: Device, groups: Floa
         serial = factor_model(f"{HARDWARE_ROWS}-latency").values((layers.side, layers.channels, layers.kernel, layers.filters))
         seconds = fused = serial * groups
     energy = np.maximum(power.value - device.idle_power_w, 0.0) * groups * seconds
-    outside: Flags = ~alm.inside | (groups > 1) | (not work.plain)
+    outside: Flags = ~alm.inside | (groups > 1) | ~np.asarray(work.plain, dtype=np.bool_)
     low, high = seconds * clock.value / clock.high, seconds * clock.value / clock.low
     return ShareCosts(seconds, fused, np.minimum(low, seconds), np.maximum(high, seconds), energy, area, outside,
                       f"Quartus rows of the authors' hardware ({device.models})")

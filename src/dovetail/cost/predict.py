@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Flags, Floats
 from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel
@@ -100,24 +102,32 @@ def interpolated(model: QuantityModel, layers: Layers) -> Floats:
 def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats]) -> Floats:
     """A table at points given axis by axis: multilinear in logarithms of the levels, constant beyond the first and last.
 
-    A coordinate of one entry holds for all points; the table is cut there once, which is most of the work saved.
+    A coordinate of one entry holds for all points. The corners around every point are joined axis by axis, in the same order
+    for one point as for thousands, so that the two agree to the last bit.
     """
-    base, offsets, weights = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.ones((1, 1))
-    left = table
-    for done, (levels, coordinate) in enumerate(zip(axes, points, strict=True)):
+    count = max(len(p) for p in points)
+    base, parts, widths = np.zeros(count, dtype=np.int64), list[Floats](), list[int]()
+    for levels, coordinate in zip(axes, points, strict=True):
         value = np.clip(coordinate, levels[0], levels[-1])
         below = np.minimum(np.searchsorted(levels, value, side="right") - 1, max(len(levels) - 2, 0))
         above = np.minimum(below + 1, len(levels) - 1)
         span = np.log(np.where(above > below, levels[above] / levels[below], np.e))
-        part = np.log(value / levels[below]) / span
-        if len(coordinate) == 1:
-            axis = left.ndim - (len(axes) - done)
-            left = left.take(below[0], axis) * (1 - part[0]) + left.take(above[0], axis) * part[0]
-            continue
-        base = base * len(levels) + below
-        offsets = np.concatenate([offsets * len(levels), offsets * len(levels) + min(1, len(levels) - 1)])
-        weights = np.concatenate([weights * (1 - part[:, None]), weights * part[:, None]], axis=1)
-    return np.asarray((left.ravel()[base[:, None] + offsets] * weights).sum(axis=1), dtype=np.float64)
+        parts.append(np.log(value / levels[below]) / span)
+        base, widths = base * len(levels) + below, [*(w * len(levels) for w in widths), min(1, len(levels) - 1)]
+    corners = table.ravel()[base + _corner_offsets(tuple(widths))[:, None]]
+    for part in parts:
+        low, high = corners.reshape(2, -1, count)
+        corners = low + (high - low) * part
+    return np.asarray(corners.reshape(count), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _corner_offsets(widths: tuple[int, ...]) -> NDArray[np.int64]:
+    """Steps in a table from the lowest corner of a cell to each of its corners, the first axis slowest."""
+    found = np.zeros(1, dtype=np.int64)
+    for width in widths:
+        found = (found[:, None] + np.array([0, width])).ravel()
+    return found
 
 
 def inside_box(model: QuantityModel, layers: Layers) -> Flags:

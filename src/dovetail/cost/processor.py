@@ -5,16 +5,17 @@ Kernels work on float32, as the measured ones do: four bytes per element in the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
-from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
+from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import interpolate
-from dovetail.cost.work import CHANNELWISE, Work, work_of
+from dovetail.cost.work import CHANNELWISE, Work, joined
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
@@ -42,20 +43,55 @@ def processor_why_not(node: Node, device: Device) -> str | None:
 
 def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:
     """Costs of shares of a node the processor can run."""
+    return processor_answers(graph, [(node, ((axis, starts, stops),))], [device])[0][0]
+
+
+def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts]]:
+    """Costs, device by device, of shares of nodes that every device can run; nodes of one formula are priced at once."""
+    groups: dict[str, list[int]] = {}
+    for i, (node, _) in enumerate(questions):
+        groups.setdefault(_formula(node), []).append(i)
+    found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
+    for formula, members in groups.items():
+        asked = [questions[i] for i in members]
+        sizes = [shares_in(segments) for _, segments in asked]
+        edges = np.cumsum([0, *sizes]).tolist()
+        work = joined(graph, asked) if formula != "free" else None
+        for d, device in enumerate(devices):
+            if work is None or device.model == CALIBRATED:
+                own = [_one(graph, question, None if work is None else work.part(a, b), device, b - a)
+                       for question, a, b in zip(asked, edges[:-1], edges[1:], strict=True)]
+            else:
+                costs = _priced(work, device, formula, edges[-1])
+                own = [costs.part(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+            for i, costs in zip(members, own, strict=True):
+                found[d][i] = costs
+    return found
+
+
+def _formula(node: Node) -> str:
     if isinstance(node.op, Reshape):
-        return free_costs(len(starts), "same values in the same order: nothing to do")
-    work = work_of(graph, node, axis, starts, stops)
-    if device.model == ROOFLINE:
-        return _roofline(work, device, len(starts))
-    if device.model == CALIBRATED:
-        return _calibrated(graph, node, work, device, len(starts))
-    model = posynomial_model(device.model)
+        return "free"
     if isinstance(node.op, Conv | Gemm):
-        dense = isinstance(node.op, Conv) and node.op.groups == 1
-        if dense and device.models is not ModelSet.PLANNING:
-            return row_costs(work, device, len(starts))
-        return _fitted(work, device, model, dense, len(starts))
-    return _moved(work, device, model, len(starts))
+        return "dense" if isinstance(node.op, Conv) and node.op.groups == 1 else "product"
+    return "moved"
+
+
+def _one(graph: Graph, question: Question, work: Work | None, device: Device, count: int) -> ShareCosts:
+    """Costs of a node whose formula is its own."""
+    return free_costs(count, "same values in the same order: nothing to do") if work is None else _calibrated(
+        graph, question[0], work, device, count)
+
+
+def _priced(work: Work, device: Device, formula: str, count: int) -> ShareCosts:
+    if device.model == ROOFLINE:
+        return _roofline(work, device, count)
+    model = posynomial_model(device.model)
+    if formula == "moved":
+        return _moved(work, device, model, count)
+    if formula == "dense" and device.models is not ModelSet.PLANNING:
+        return row_costs(work, device, count)
+    return _fitted(work, device, model, formula == "dense", count)
 
 
 def free_costs(count: int, source: str) -> ShareCosts:
@@ -144,7 +180,7 @@ def _table_factor(work: Work, model: PosynomialModel, seconds: Floats) -> Floats
     """
     table = model.table
     assert table is not None
-    kernel = np.full(1, np.sqrt(work.kernel))
+    kernel = np.atleast_1d(np.sqrt(work.kernel))
     point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
     inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]
     known = interpolate(table.levels, table.log_seconds, inner)
@@ -168,8 +204,8 @@ def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
 def outside_box(work: Work, model: PosynomialModel) -> Flags:
     """Whether a share lies outside the measured box; rectangular maps count by the side of the square of equal area."""
     values = {"input_side": np.sqrt(work.rows_in * work.columns_in), "output_side": np.sqrt(work.pixels),
-              "channels": work.channels, "kernel": np.full(1, np.sqrt(work.kernel)), "filters": work.filters}
-    outside = np.full(1, not work.plain)
+              "channels": work.channels, "kernel": np.atleast_1d(np.sqrt(work.kernel)), "filters": work.filters}
+    outside = ~np.atleast_1d(np.asarray(work.plain, dtype=np.bool_))
     for name, value in values.items():
         lo, hi = model.box[name]
         outside = outside | (value < lo) | (value > hi)

@@ -5,12 +5,13 @@ Closed forms over arrays of [start, stop) units of one axis; they agree with `Op
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
+from dovetail.cost.estimate import Floats, Ints, Question, shares_in
 from dovetail.ir import (
     Add,
     AvgPool,
@@ -78,6 +79,28 @@ class Work:
     def windows(self) -> Floats:
         """Input values gathered over all window positions."""
         return self.pixels * self.kernel * self.read_channels
+
+    def part(self, start: int, stop: int) -> Work:
+        """Some shares of work whose every field has an entry per share."""
+        return Work(**{f: getattr(self, f)[start:stop] for f in FIELDS})
+
+
+FIELDS = ("rows_in", "columns_in", "rows_out", "columns_out", "channels", "read_channels", "filters", "kernel", "inputs", "macs",
+          "weights", "plain", "reads_beside")
+
+
+def joined(graph: Graph, questions: Sequence[Question]) -> Work:
+    """The work of all shares of several nodes, one entry each in every field."""
+    total = sum(shares_in(segments) for _, segments in questions)
+    found = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
+    at = 0
+    for node, segments in questions:
+        for axis, starts, stops in segments:
+            own = work_of(graph, node, axis, starts, stops)
+            for f in FIELDS:
+                found[f][at:at + len(starts)] = getattr(own, f)
+            at += len(starts)
+    return Work(**found)  # type: ignore[arg-type]  # numbers that hold for all shares are arrays here
 
 
 def whole_units() -> tuple[Ints, Ints]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import Network, Priced, priced_costs
 from dovetail.partition.labels import SLACK, Found
+from dovetail.partition.programs import cheapest_walk
 
 INEXACT = 1e-7
 """Relative error of a floating-point solver's bound."""
@@ -42,31 +41,23 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     if not steps:
         return Found(None, np.inf, cutoff, True)
     offsets = np.cumsum([0, *(int(s.source.max()) + 1 for s in steps), 1])
-    count = sum(len(s.cost) for s in steps)
     out = np.concatenate([s.source + offsets[k] for k, s in enumerate(steps)])
     into = np.concatenate([s.target + offsets[k + 1] for k, s in enumerate(steps)])
-    index, one = np.arange(count), np.ones(count)
-    flow = csr_array((np.r_[one, -one], (np.r_[out, into], np.r_[index, index])), shape=(int(offsets[-1]), count))
-    balance = np.zeros(int(offsets[-1]))
-    balance[0], balance[-1] = 1.0, -1.0
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = abs(priced.bound)
-    found = milp(cost / scale, constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(used.T, -np.inf, 1.0)],
-                 integrality=np.ones(count, dtype=np.int64), bounds=Bounds(0, 1),
-                 options={"mip_rel_gap": tolerance, "time_limit": max(0.05, seconds)})
-    if found.status == 2:
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds)
+    if found.impossible:
         return Found(None, np.inf, cutoff, True)
-    if found.mip_dual_bound is None:
+    if found.bound is None:
         return None
-    bound = min(cutoff, float(found.mip_dual_bound) * scale * (1 - INEXACT))
-    if found.x is None:
+    bound = min(cutoff, found.bound * scale * (1 - INEXACT))
+    if found.arcs is None:
         return Found(None, np.inf, bound, False)
-    chosen = np.flatnonzero(found.x > 0.5)
     stage = np.repeat(np.arange(len(steps)), [len(s.cost) for s in steps])
     column = np.concatenate([s.column for s in steps])
-    path = tuple(int(c) for _, c in sorted(zip(stage[chosen].tolist(), column[chosen].tolist(), strict=True)))
-    legal = len(path) == len(steps) and bool((used[chosen].sum(axis=0) <= 1 + SLACK * len(steps)).all())
-    return Found(path, float(cost[chosen].sum()), bound, found.status == 0) if legal else Found(None, np.inf, bound, False)
+    path = tuple(int(c) for _, c in sorted(zip(stage[found.arcs].tolist(), column[found.arcs].tolist(), strict=True)))
+    legal = len(path) == len(steps) and bool((used[found.arcs].sum(axis=0) <= 1 + SLACK * len(steps)).all())
+    return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 
 def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float) -> list[Steps] | None:

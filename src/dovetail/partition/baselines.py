@@ -10,10 +10,11 @@ import numpy as np
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
-from dovetail.partition.columns import inputs_held, options
+from dovetail.partition.columns import fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.quotes import capable
 from dovetail.partition.tables import tabulate
 from dovetail.partition.work import Place, input_places, output_place, work_of
 from dovetail.platform.device import Kind
@@ -24,10 +25,12 @@ EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
 
 
 def single(problem: Problem, kind: Kind) -> Assignment | None:
-    """Everything on the first device of a kind that can run it all; fixed nodes stay where they are."""
+    """Everything on the first device of a kind that can run it all; fixed nodes stay where they are.
+
+    None also where a node alone exceeds the device.
+    """
     for device in problem.platform.of_kind(kind):
-        able = all(n.name in problem.fixed or price_pieces(problem, n, None, device.name, [(0, 1)]) for n in problem.graph.nodes)
-        if able:
+        if all(n.name in problem.fixed or fits(problem, n, whole_on(device.name)) for n in problem.graph.nodes):
             return {n.name: problem.fixed.get(n.name, whole_on(device.name)) for n in problem.graph.nodes}
     return None
 
@@ -45,6 +48,8 @@ class _Partial:
 
 def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Partial | None:
     """The plan with one more node, None if a budget is exceeded or the device cannot."""
+    if not fits(problem, node, split):
+        return None
     try:
         cost = cost_node(problem, node, split, work_of(problem, node, split, plan.places))
     except UnsupportedError:
@@ -113,18 +118,18 @@ def balanced(problem: Problem) -> Assignment | None:
 
 def _even_splits(problem: Problem, node: Node) -> list[Split]:
     """Even splits over all capable devices, then over fewer, dropping those with budgets first; whole placements last."""
-    capable = [d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)])]
-    by_need = sorted(capable, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
+    able = [d for d in problem.devices if capable(problem, node, d)]
+    by_need = sorted(able, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
     shapes = problem.graph.input_shapes(node)
     found: list[Split] = []
     for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
         extent = node.op.extent(axis, shapes)
-        most = min(len(capable), extent)
+        most = min(len(able), extent)
         for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
             devices = sorted(by_need[:count], key=problem.devices.index)
             found.append(divide(axis, even_cuts(extent, count), extent, devices))
         break
-    hosts_first = sorted(capable, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
+    hosts_first = sorted(able, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
     return found + [whole_on(d) for d in hosts_first]
 
 

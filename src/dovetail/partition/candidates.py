@@ -10,10 +10,14 @@ On platforms of more than three devices only neighbours share a node, at fewer p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
+
+from dovetail.cost.estimate import Flags, Ints
 from dovetail.ir import Axis, Node
-from dovetail.partition.plan import Piece, Split, whole_on
+from dovetail.partition.plan import Piece, Split
 from dovetail.partition.problem import Problem
 
 SHARES = (0.0, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
@@ -75,20 +79,71 @@ def _rank(extent: int, cut: int) -> int:
     return 3 if share > 3 / 8 else 2 if share > 3 / 16 else 1 if share > 3 / 32 else 0
 
 
-def candidates(problem: Problem, node: Node, capable: Sequence[str]) -> list[tuple[Split, int]]:
-    """Every candidate split over the given devices, with its rank; a fixed node has one."""
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Columns of a node as arrays: which axis (index into `axes`), units [start, stop) per device, reducer (-1: none), rank."""
+
+    axes: tuple[Axis | None, ...]
+    axis: Ints
+    start: Ints
+    stop: Ints
+    reducer: Ints
+    rank: Ints
+
+    @property
+    def has(self) -> Flags:
+        """Which devices have a piece, columns x devices."""
+        return self.stop > self.start
+
+    def take(self, chosen: Ints | Flags) -> Candidates:
+        return Candidates(self.axes, self.axis[chosen], self.start[chosen], self.stop[chosen], self.reducer[chosen],
+                          self.rank[chosen])
+
+
+def candidates(problem: Problem, node: Node) -> Candidates:
+    """Every candidate column, as if all devices could run the node; a fixed node has one."""
     if node.name in problem.fixed:
-        return [(problem.fixed[node.name], WHOLE_RANK)]
-    found = [(whole_on(d), WHOLE_RANK) for d in capable]
-    shapes = problem.graph.input_shapes(node)
-    groups = [g for g in partners(problem) if set(g) <= set(capable)]
-    for axis in node.op.axes(shapes):
+        return _given(problem, problem.fixed[node.name])
+    count, shapes = len(problem.devices), problem.graph.input_shapes(node)
+    at = {d: i for i, d in enumerate(problem.devices)}
+    groups = [tuple(at[d] for d in g) for g in partners(problem)]
+    blocks = [(0, (i,), np.array([[0, 1]], dtype=np.int64), np.array([WHOLE_RANK], dtype=np.int64)) for i in range(count)]
+    axes = node.op.axes(shapes)
+    for number, axis in enumerate(axes, 1):
         extent = node.op.extent(axis, shapes)
-        for devices in groups:
-            reducers = devices if axis is Axis.INPUT_CHANNELS else (None,)
-            cuts = _pairs(problem, node, extent) if len(devices) == 2 else _triples(node, extent)
-            found += [(divide(axis, places, extent, devices, reducer), rank) for places, rank in cuts for reducer in reducers]
-    return found
+        pairs, triples = (_edges(cuts, extent) for cuts in (_pairs(problem, node, extent), _triples(node, extent)))
+        blocks += [(number, g, *found) for g in groups if len((found := pairs if len(g) == 2 else triples)[1])]
+    repeats = [len(g) if number > 0 and axes[number - 1] is Axis.INPUT_CHANNELS else 1 for number, g, _, _ in blocks]
+    total = sum(len(ranks) * r for (*_, ranks), r in zip(blocks, repeats, strict=True))
+    axis_of, reducer, rank = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    start, stop = np.zeros((total, count), dtype=np.int64), np.zeros((total, count), dtype=np.int64)
+    row = 0
+    for (number, group, edges, ranks), times in zip(blocks, repeats, strict=True):
+        rows = slice(row, row + len(ranks) * times)
+        axis_of[rows], rank[rows] = number, np.repeat(ranks, times)
+        for part, device in enumerate(group):
+            start[rows, device], stop[rows, device] = np.repeat(edges[:, part], times), np.repeat(edges[:, part + 1], times)
+        if times > 1:
+            reducer[rows] = np.tile(group, len(ranks))
+        row = rows.stop
+    return Candidates((None, *axes), axis_of, start, stop, reducer, rank)
+
+
+def _given(problem: Problem, split: Split) -> Candidates:
+    """The one column of a node that is fixed."""
+    at, count = {d: i for i, d in enumerate(problem.devices)}, len(problem.devices)
+    start, stop = np.zeros((1, count), dtype=np.int64), np.zeros((1, count), dtype=np.int64)
+    for p in split.pieces:
+        start[0, at[p.device]], stop[0, at[p.device]] = p.start, p.stop
+    one = np.zeros(1, dtype=np.int64)
+    return Candidates((None,) if split.axis is None else (None, split.axis), one + (split.axis is not None), start, stop,
+                      one + (at[split.reducer] if split.reducer is not None else -1), one + WHOLE_RANK)
+
+
+def _edges(cuts: list[tuple[tuple[int, ...], int]], extent: int) -> tuple[Ints, Ints]:
+    """Cut positions with both ends of the axis, one row per column, and ranks."""
+    edges = np.array([(0, *places, extent) for places, _ in cuts], dtype=np.int64)
+    return edges, np.array([rank for _, rank in cuts], dtype=np.int64)
 
 
 def _pairs(problem: Problem, node: Node, extent: int) -> list[tuple[tuple[int, ...], int]]:

@@ -6,43 +6,34 @@ that leave a tensor in the same place are the same to the rest of the network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf, isfinite
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
-from dovetail.ir import Axis, Node, Region, whole
-from dovetail.partition.candidates import candidates
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.ir import Axis, Node, whole
+from dovetail.partition.candidates import Candidates
 from dovetail.partition.evaluate import delivery
-from dovetail.partition.plan import Split
-from dovetail.partition.problem import TOLERANCE, Problem, piece_regions, price_pieces, price_reduce, sort_of
-from dovetail.partition.work import Layout, Place, output_layout, streamed
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One question to the cost model, units of one axis on one device, and which column needs which of its answers."""
-
-    axis: Axis | None
-    device: int
-    starts: Ints
-    stops: Ints
-    columns: Ints
-    shares: Ints
+from dovetail.partition.plan import Mode, Piece, Split
+from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, sort_of
+from dovetail.partition.quotes import Menu, ask_all, capable, menu_of
+from dovetail.partition.regions import share_boxes
+from dovetail.partition.work import Layout, Place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
     """All that alike nodes have in common: columns sorted by the place they leave the output in.
 
-    `held` and `reads` (one per input) are regions as arrays, see `boxes`; `flowing` marks places that a whole node on a
-    streaming device fills; `reducer` is a device index or -1.
+    `held` (of every place) and `reads` (one per input, of every column) are regions as arrays (place or column, device,
+    dimension, start and stop), empty where a device has none; `flowing` marks places that a whole node on a streaming device
+    fills; `share` numbers the prices of each column's pieces (columns x devices).
     """
 
-    splits: tuple[Split, ...]
-    rank: Ints
-    layouts: tuple[Layout, ...]
+    devices: tuple[str, ...]
+    columns: Candidates
+    share: Ints
     flowing: Flags
     place_of: Ints
     held: Ints
@@ -50,8 +41,42 @@ class Pattern:
     has: Flags
     rank_on: Ints
     """Which of the columns with a piece on a device each column is, columns x devices."""
-    reducer: Ints
-    asks: tuple[Ask, ...]
+    kept: Ints
+    """Which of all candidate columns these are, where some were left out."""
+    made: dict[int, Split] = field(default_factory=dict, repr=False)
+
+    def keep(self, chosen: Ints) -> Pattern:
+        """Only some columns, and the places they fill; `chosen` is ascending."""
+        places, place_of = np.unique(self.place_of[chosen], return_inverse=True)
+        has = self.has[chosen]
+        return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
+                       self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1, chosen,
+                       {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made})
+
+    @property
+    def rank(self) -> Ints:
+        return self.columns.rank
+
+    @property
+    def reducer(self) -> Ints:
+        """The device that adds partial sums, -1 where there are none."""
+        return self.columns.reducer
+
+    def split(self, column: int) -> Split:
+        """A column as a split."""
+        if column not in self.made:
+            own = self.columns
+            pieces = tuple(Piece(self.devices[d], int(own.start[column, d]), int(own.stop[column, d]))
+                           for d in np.flatnonzero(self.has[column]).tolist())
+            reducer = int(own.reducer[column])
+            self.made[column] = Split(own.axes[own.axis[column]], tuple(sorted(pieces, key=lambda p: p.start)),
+                                      self.devices[reducer] if reducer >= 0 else None)
+        return self.made[column]
+
+    def layout(self, place: int, dimensions: int) -> Layout:
+        """A place as regions of a tensor."""
+        return tuple((self.devices[d], tuple((int(a), int(b)) for a, b in self.held[place, d, :dimensions]))
+                     for d in np.flatnonzero(self.held[place, :, 0, 1]).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +116,7 @@ class Options:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        return tuple(self.pattern.splits[i] for i in self.columns.tolist())
+        return tuple(self.pattern.split(i) for i in self.columns.tolist())
 
     @property
     def rank(self) -> Ints:
@@ -105,11 +130,6 @@ class Options:
     def held(self) -> Held:
         return Held(self.pattern, self.places, self.stream_s)
 
-    def place(self, column: int) -> Place:
-        """Where a column leaves the output."""
-        at = int(self.place_of[column])
-        return Place(self.pattern.layouts[self.places[at]], float(self.stream_s[at]))
-
     def keep(self, chosen: Ints) -> Options:
         """Only some columns, and the places they fill; `chosen` is ascending."""
         if len(chosen) == len(self.columns):
@@ -122,123 +142,147 @@ class Options:
             self.home_j[chosen], self.resources[chosen])
 
 
-def boxes(layouts: Sequence[Sequence[tuple[str, Region]]], devices: Sequence[str], rank: int) -> Ints:
-    """Regions as an array (layout, device, dimension, start and stop); empty where a device has none."""
-    found = np.zeros((len(layouts), len(devices), max(rank, 1), 2), dtype=np.int64)
-    at = {d: i for i, d in enumerate(devices)}
-    for i, layout in enumerate(layouts):
-        for device, region in layout:
-            found[i, at[device]] = region or ((0, 1),)  # a scalar counts as a row of one
-    return found
-
-
 def inputs_held(problem: Problem) -> dict[str, Held]:
-    """Graph inputs, which are always on the host."""
-    return {t: Held(_host_pattern(problem, t), np.zeros(1, dtype=np.int64), np.zeros(1)) for t in problem.graph.inputs}
+    """Graph inputs, which lie whole on the host."""
+    return {t: Held(_on_host(problem, t), np.zeros(1, dtype=np.int64), np.zeros(1)) for t in problem.graph.inputs}
 
 
-def _host_pattern(problem: Problem, tensor: str) -> Pattern:
-    shape = problem.graph.shape(tensor)
-    key = ("input", shape)
+def _on_host(problem: Problem, tensor: str) -> Pattern:
+    """A pattern with the one place a graph input can be in."""
+    key = ("input", tensor)
     if key not in problem.patterns:
-        layout: Layout = ((problem.platform.host, whole(shape)),)
-        none, empty = np.zeros(0, dtype=np.int64), np.zeros((0, len(problem.devices)), dtype=np.bool_)
-        problem.patterns[key] = Pattern((), none, (layout,), np.zeros(1, dtype=np.bool_), none,
-                                        boxes([layout], problem.devices, len(shape)), (), empty, empty.astype(np.int64), none, ())
+        count, at = len(problem.devices), problem.devices.index(problem.platform.host)
+        none = np.zeros((0, count), dtype=np.int64)
+        region = whole(problem.graph.shape(tensor)) or ((0, 1),)
+        held = np.zeros((1, count, len(region), 2), dtype=np.int64)
+        held[0, at] = region
+        empty = np.zeros(0, dtype=np.int64)
+        columns = Candidates((None,), empty, none, none, empty, empty)
+        problem.patterns[key] = Pattern(problem.devices, columns, none, np.zeros(1, dtype=np.bool_), empty, held, (),
+                                        none.astype(np.bool_), none, empty)
     return problem.patterns[key]
 
 
 def options(problem: Problem, node: Node) -> Options:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
     if node.name not in problem.choices:
-        problem.choices[node.name] = _priced(problem, node, _pattern(problem, node))
+        ask_all(problem)
+        raw = [_raw(problem, n, _pattern(problem, n)) for n in problem.graph.nodes]
+        families: dict[int, list[_Raw]] = {}
+        for own in raw:
+            families.setdefault(id(own.pattern), []).append(own)
+        for alike in families.values():
+            # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
+            pattern = alike[0].pattern.keep(np.flatnonzero(np.logical_or.reduce([own.legal for own in alike])))
+            for own in alike:
+                problem.choices[own.node.name] = _finish(problem, own, pattern)
     return problem.choices[node.name]
 
 
+def fits(problem: Problem, node: Node, split: Split) -> bool:
+    """Whether every piece of a split is known to fit its device by itself, or is no candidate's piece and so not known."""
+    ask_all(problem)
+    for p in split.pieces:
+        quote = problem.quotes.get((node.name, p.device))
+        if quote is None:
+            return False
+        index, costs = quote
+        i = index.get((split.axis, p.start, p.stop))
+        limits = problem.platform.device(p.device).resources
+        if i is not None and not (isfinite(costs.alone_s[i]) and all(
+                amounts[i] <= limits.get(r, inf) * (1 + TOLERANCE) for r, amounts in costs.resources.items())):
+            return False
+    return True
+
+
 def _pattern(problem: Problem, node: Node) -> Pattern:
-    capable = tuple(d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)]))
-    key = (sort_of(problem, node), capable, problem.fixed.get(node.name))
+    able = tuple(capable(problem, node, d) for d in problem.devices)
+    key = (sort_of(problem, node), able, problem.fixed.get(node.name))
     if key not in problem.patterns:
-        problem.patterns[key] = _new_pattern(problem, node, candidates(problem, node, capable))
+        problem.patterns[key] = _new_pattern(problem, node, menu_of(problem, node), np.array(able))
     return problem.patterns[key]
 
 
-def _new_pattern(problem: Problem, node: Node, found: list[tuple[Split, int]]) -> Pattern:
-    outputs = [(output_layout(problem, node, s), streamed(problem, s)) for s, _ in found]
-    ids = {place: i for i, place in enumerate(dict.fromkeys(outputs))}
-    order = sorted(range(len(found)), key=lambda i: (ids[outputs[i]], i))
-    splits = tuple(found[i][0] for i in order)
-    at = {d: i for i, d in enumerate(problem.devices)}
-    layouts = tuple(layout for layout, _ in ids)
-    has = np.zeros((len(splits), len(at)), dtype=np.bool_)
-    for row, split in enumerate(splits):
-        has[row, [at[d] for d in split.devices]] = True
-    return Pattern(
-        splits, np.array([found[i][1] for i in order], dtype=np.int64), layouts,
-        np.array([flows for _, flows in ids], dtype=np.bool_), np.array([ids[outputs[i]] for i in order], dtype=np.int64),
-        boxes(layouts, problem.devices, len(problem.graph.shape(node.output))), _reads(problem, node, splits), has,
-        np.cumsum(has, axis=0) - 1,
-        np.array([at[s.reducer] if s.reducer is not None else -1 for s in splits], dtype=np.int64), _asks(splits, at))
+def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Pattern:
+    """The columns of a menu that capable devices can run, sorted by place; places are numbered as they first appear."""
+    fixed = problem.fixed.get(node.name)
+    chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
+    own = menu.columns.take(chosen)
+    has = own.has
+    reads, held = _boxes(problem, node, own, has)
+    whole_on_one = own.axis == 0
+    streams = np.array([problem.streams(d) for d in problem.devices])
+    flows = whole_on_one & (has & streams).any(axis=1) if problem.mode is Mode.CONCURRENT else np.zeros(len(has), dtype=np.bool_)
+    numbers: dict[bytes, int] = {}
+    rows = np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1)
+    place = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], dtype=np.int64)
+    order = np.argsort(place, kind="stable")
+    starts = order[np.searchsorted(place[order], np.arange(len(numbers)))]
+    found = Pattern(problem.devices, own.take(order), menu.share[chosen][order], flows[starts], place[order], held[starts],
+                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)))
+    if fixed is not None:
+        found.made[0] = fixed
+    return found
 
 
-def _reads(problem: Problem, node: Node, splits: Sequence[Split]) -> tuple[Ints, ...]:
-    regions = [[(p.device, piece_regions(problem, node, s.axis, p.start, p.stop)[0]) for p in s.pieces] for s in splits]
-    return tuple(boxes([[(d, r[slot]) for d, r in pieces] for pieces in regions], problem.devices, len(problem.graph.shape(t)))
-                 for slot, t in enumerate(node.inputs))
+def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[list[Ints], Ints]:
+    """What each column's pieces read of each input, and where they leave the output (columns, devices, dimension, 2)."""
+    shapes, output = problem.graph.input_shapes(node), problem.graph.shape(node.output)
+    reads = [np.zeros((*has.shape, max(len(s), 1), 2), dtype=np.int64) for s in shapes]
+    held = np.zeros((*has.shape, max(len(output), 1), 2), dtype=np.int64)
+    for number, axis in enumerate(own.axes):
+        of_axis = np.flatnonzero(own.axis == number)
+        rows, devices = np.nonzero(has[of_axis])
+        rows = of_axis[rows]
+        if not len(rows):
+            continue
+        found, made = share_boxes(node.op, axis, own.start[rows, devices], own.stop[rows, devices], shapes, output)
+        for array, box in zip(reads, found, strict=True):
+            array[rows, devices] = box
+        if axis is Axis.INPUT_CHANNELS:
+            held[of_axis, own.reducer[of_axis]] = whole(output) or ((0, 1),)
+        else:
+            held[rows, devices] = made
+    return reads, held
 
 
-def _asks(splits: Sequence[Split], at: dict[str, int]) -> tuple[Ask, ...]:
-    wanted: dict[tuple[Axis | None, int], list[tuple[int, int, int]]] = {}
-    for row, split in enumerate(splits):
-        for p in split.pieces:
-            wanted.setdefault((split.axis, at[p.device]), []).append((p.start, p.stop, row))
-    found = []
-    for (axis, device), entries in wanted.items():
-        shares = {share: i for i, share in enumerate(dict.fromkeys((start, stop) for start, stop, _ in entries))}
-        found.append(Ask(axis, device, np.array([s for s, _ in shares], dtype=np.int64),
-                         np.array([s for _, s in shares], dtype=np.int64), np.array([row for *_, row in entries], dtype=np.int64),
-                         np.array([shares[start, stop] for start, stop, _ in entries], dtype=np.int64)))
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Prices of all columns of a node's pattern, and which are legal by themselves."""
+
+    node: Node
+    pattern: Pattern
+    legal: Flags
+    arrays: tuple[Floats, ...]
 
 
-def _priced(problem: Problem, node: Node, pattern: Pattern) -> Options:
-    count, at = len(pattern.splits), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+def _raw(problem: Problem, node: Node, pattern: Pattern) -> _Raw:
+    count, at = len(pattern.has), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = (np.zeros((count, len(problem.devices))) for _ in range(3))
     used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
-    for number, ask in enumerate(pattern.asks):
-        device = problem.devices[ask.device]
-        costs = _asked(problem, node, pattern, number)
-        if costs is None:
-            legal[ask.columns] = False
+    for d, device in enumerate(problem.devices):
+        columns = np.flatnonzero(pattern.has[:, d])
+        if not len(columns):
             continue
-        alone[ask.columns, ask.device] = costs.alone_s[ask.shares]
-        fused[ask.columns, ask.device] = costs.fused_s[ask.shares]
-        energy[ask.columns, ask.device] = costs.energy_j[ask.shares]
+        quote = problem.quotes.get((node.name, device))
+        if quote is None:
+            legal[columns] = False
+            continue
+        costs, shares = quote[1], pattern.share[columns, d]
+        alone[columns, d], fused[columns, d] = costs.alone_s[shares], costs.fused_s[shares]
+        energy[columns, d] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
             if (device, resource) in at:
-                used[ask.columns, at[device, resource]] += amounts[ask.shares]
+                used[columns, at[device, resource]] += amounts[shares]
     sums = _sums(problem, node, pattern, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
-    return _finish(problem, node, pattern, (alone, fused, energy, *sums, used), np.flatnonzero(legal))
-
-
-def _asked(problem: Problem, node: Node, pattern: Pattern, number: int) -> ShareCosts | None:
-    """The answer to one of a pattern's questions, asked once for all alike nodes where their weights do not matter."""
-    ask = pattern.asks[number]
-    device = problem.platform.device(problem.devices[ask.device])
-    key = (id(pattern), number, any(problem.graph.tensors[t].scheme is None for t in (*node.inputs, node.output)))
-    if key in problem.answers:
-        return problem.answers[key]
-    found = problem.costs.costs_of(problem.graph, node, ask.axis, ask.starts, ask.stops, device)
-    if problem.costs.by_shape(device):
-        problem.answers[key] = found
-    return found
+    return _Raw(node, pattern, legal, (alone, fused, energy, *sums, used))
 
 
 def _sums(problem: Problem, node: Node, pattern: Pattern, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
     """Time and energy of the sums that end input-channel splits; what they take is added to `used`."""
-    seconds, joules = np.zeros(len(pattern.splits)), np.zeros(len(pattern.splits))
+    seconds, joules = np.zeros(len(pattern.has)), np.zeros(len(pattern.has))
     at, parts = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}, pattern.has.sum(axis=1)
     for reducer, count in {(int(r), int(n)) for r, n in zip(pattern.reducer, parts, strict=True) if r >= 0}:
         chosen, device = np.flatnonzero((pattern.reducer == reducer) & (parts == count)), problem.devices[reducer]
@@ -253,18 +297,19 @@ def _sums(problem: Problem, node: Node, pattern: Pattern, used: Floats, legal: F
     return seconds, joules
 
 
-def _finish(problem: Problem, node: Node, pattern: Pattern, arrays: tuple[Floats, ...], chosen: Ints) -> Options:
-    """The chosen columns as options, with what each place still owes: the way home, and the stream that fills it."""
-    alone, fused, energy, reduce_s, reduce_j, used = arrays
-    present = np.unique(pattern.place_of[chosen])
-    stream = np.zeros(len(pattern.layouts))
-    for column in chosen[pattern.flowing[pattern.place_of[chosen]]].tolist():
-        stream[pattern.place_of[column]] = max(0.0, float((alone[column] - fused[column]).sum()))
-    homes = np.zeros((len(pattern.layouts), 2))
+def _finish(problem: Problem, own: _Raw, pattern: Pattern) -> Options:
+    """The legal columns as options, with what each place still owes: the way home, and the stream that fills it."""
+    node, chosen = own.node, np.flatnonzero(own.legal)
+    alone, fused, energy, reduce_s, reduce_j, used = (a[chosen] for a in own.arrays)
+    columns = np.searchsorted(pattern.kept, chosen)
+    present, place_of = np.unique(pattern.place_of[columns], return_inverse=True)
+    stream, homes = np.zeros(len(present)), np.zeros((len(present), 2))
+    for column in np.flatnonzero(pattern.flowing[present][place_of]).tolist():
+        stream[place_of[column]] = max(0.0, float((alone[column] - fused[column]).sum()))
     if node.output in problem.graph.outputs:
-        for i in present.tolist():
-            homes[i] = delivery(problem, node.output, Place(pattern.layouts[i], float(stream[i])))
-    home = homes[pattern.place_of[chosen]]
-    return Options(
-        node, pattern, chosen, present, np.searchsorted(present, pattern.place_of[chosen]), stream[present], alone[chosen],
-        fused[chosen], energy[chosen], reduce_s[chosen], reduce_j[chosen], home[:, 0], home[:, 1], used[chosen])
+        dimensions = len(problem.graph.shape(node.output))
+        for i, place in enumerate(present.tolist()):
+            homes[i] = delivery(problem, node.output, Place(pattern.layout(place, dimensions), float(stream[i])))
+    home = homes[place_of]
+    return Options(node, pattern, columns, present, place_of, stream, alone, fused, energy, reduce_s, reduce_j, home[:, 0],
+                   home[:, 1], used)

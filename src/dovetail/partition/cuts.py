@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
+from dovetail.partition.programs import largest_minimum
 from dovetail.partition.tables import Table
 
 SETTLED = 1e-10
@@ -82,7 +82,7 @@ class Network:
         return weights[0] * table.latency_s + weights[1] * table.energy_j
 
     def assignment(self, path: tuple[int, ...]) -> Assignment:
-        return {t.node.name: t.options.pattern.splits[t.options.columns[c]] for t, c in zip(self.tables, path, strict=True)}
+        return {t.node.name: t.options.pattern.split(int(t.options.columns[c])) for t, c in zip(self.tables, path, strict=True)}
 
 
 def network(problem: Problem, tables: tuple[Table, ...]) -> Network:
@@ -100,13 +100,18 @@ def completions(net: Network, costs: list[Floats]) -> list[Floats]:
     """For every cut and state, the least sum of `costs` (one array per table) that completes it; index n is the end."""
     found: list[Floats] = [np.zeros(())]
     for table, stage, cost in zip(reversed(net.tables), reversed(net.stages), reversed(costs), strict=True):
-        least = np.minimum.reduceat(cost, table.first, axis=-1)
+        least = np.minimum.reduceat(cost, table.first, axis=-1) if len(table.first) < cost.shape[-1] else cost
+        rest = found[-1]
+        if stage.live == table.inputs and stage.after == (table.node.output,):
+            found.append((least + rest).min(axis=-1))
+            continue
         positions = [stage.live.index(t) for t in table.inputs]
-        least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+        if positions != sorted(positions):
+            least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
         sizes = dict(zip(table.inputs, cost.shape, strict=False))
         least = least.reshape(*(sizes.get(t, 1) for t in stage.live), -1)
-        after = dict(zip(stage.after, found[-1].shape, strict=True))
-        rest = found[-1].reshape(*(after.get(t, 1) for t in stage.live), after.get(table.node.output, 1))
+        after = dict(zip(stage.after, rest.shape, strict=True))
+        rest = rest.reshape(*(after.get(t, 1) for t in stage.live), after.get(table.node.output, 1))
         found.append((least + rest).min(axis=-1))
     return found[::-1]
 
@@ -214,11 +219,27 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
 
 def _next_prices(cuts: list[tuple[float, Floats]], cap: float) -> tuple[float, Floats]:
     """Prices up to `cap` at which the plans met so far allow the largest bound, and that bound."""
-    scale = max(abs(c) for c, _ in cuts) or 1.0
-    count = len(cuts[0][1])
-    matrix = np.array([[1.0, *(-slack)] for _, slack in cuts])
-    values = np.array([c / scale for c, _ in cuts])
-    found = linprog(np.array([-1.0] + [0.0] * count), A_ub=matrix, b_ub=values,
-                    bounds=[(None, None)] + [(0.0, cap / scale)] * count, method="highs")
-    assert found.x is not None, f"price search: {found.message}"
-    return float(found.x[0]) * scale, np.maximum(np.asarray(found.x[1:]), 0.0) * scale
+    values, slopes = np.array([c for c, _ in cuts]), np.array([slack for _, slack in cuts])
+    # A limit that no plan met has exceeded is worth nothing yet.
+    active = np.flatnonzero((slopes > 0).any(axis=0))
+    prices = np.zeros(slopes.shape[1])
+    if len(active) < 2:
+        price, upper = _highest(values, slopes[:, active[0]], cap) if len(active) else (0.0, float(values.min()))
+        prices[active] = price
+        return upper, prices
+    upper, prices[active] = largest_minimum(values, slopes[:, active], cap)
+    return upper, prices
+
+
+def _highest(values: Floats, slopes: Floats, cap: float) -> tuple[float, float]:
+    """Where in [0, cap] the lowest of several lines is highest, and how high."""
+    rising, falling = slopes > 0, slopes <= 0
+    found = [0.0, cap]
+    if rising.any() and falling.any():
+        gap = slopes[rising][:, None] - slopes[falling]
+        crossing = (values[falling] - values[rising][:, None]) / gap
+        found += crossing[(crossing > 0) & (crossing < cap)].tolist()
+    at = np.array(found)
+    lowest = (values[:, None] + slopes[:, None] * at).min(axis=0)
+    best = int(lowest.argmax())
+    return float(at[best]), float(lowest[best])

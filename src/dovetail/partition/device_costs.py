@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail import cost
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -14,6 +16,10 @@ class DeviceCosts:
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
         return cost.costs_of(graph, node, axis, starts, stops, device)
+
+    def costs_of_many(self, graph: Graph, questions: Sequence[Question],
+                      devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
+        return cost.costs_of_many(graph, questions, devices)
 
     def by_shape(self, device: Device) -> bool:
         return device.kind is not Kind.FPGA

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,11 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Piece
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
+    from dovetail.partition.arrivals import Arrivals
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.narrow import Tree
     from dovetail.partition.overlaps import Common
+    from dovetail.partition.quotes import Menu
 
 TOLERANCE = 1e-9
 """Relative slack of limits, for the rounding of sums."""
@@ -49,10 +52,12 @@ class Problem:
     regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
         default_factory=dict, repr=False, compare=False)
     moved: dict[tuple[str, str, int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    menus: dict[tuple[object, ...], Menu] = field(default_factory=dict, repr=False, compare=False)
     patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
-    answers: dict[tuple[object, ...], ShareCosts | None] = field(default_factory=dict, repr=False, compare=False)
-    timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
+    quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
+        default_factory=dict, repr=False, compare=False)
+    arrived: dict[tuple[object, ...], Arrivals] = field(default_factory=dict, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
 
@@ -146,14 +151,33 @@ def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
         return None
     missing = sorted({i for i in intervals if i not in known})
     if missing:
+        missing = [i for i in missing if not _quoted(problem, node, axis, device, i, known)]
+        problem.pieces[key] = known
+    if missing:
         starts, stops = (np.array([i[side] for i in missing], dtype=np.int64) for side in (0, 1))
         found = problem.costs.costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
         if found is None:
             problem.pieces[key] = None
             return None
         known.update({interval: _entry(found, i) for i, interval in enumerate(missing) if np.isfinite(found.alone_s[i])})
-        problem.pieces[key] = known
     return known
+
+
+def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interval: tuple[int, int],
+            known: dict[tuple[int, int], PieceCost]) -> bool:
+    """Take a price from those asked for all columns at once; they are exact where they fit the device."""
+    quote = problem.quotes.get((node.name, device))
+    if quote is None:
+        return False
+    index, costs = quote
+    i = index.get((axis, *interval))
+    if i is None or not np.isfinite(costs.alone_s[i]):
+        return False
+    limits = problem.platform.device(device).resources
+    if any(limits.get(r, inf) < amounts[i] for r, amounts in costs.resources.items()):
+        return False
+    known[interval] = _entry(costs, i)
+    return True
 
 
 def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:

@@ -10,7 +10,8 @@ from dovetail.errors import InfeasibleError
 from dovetail.ir import Node
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, completions
-from dovetail.partition.problem import Problem, price_pieces
+from dovetail.partition.problem import Problem
+from dovetail.partition.quotes import whole_needs
 
 
 def quantity(value: float) -> str:
@@ -20,11 +21,11 @@ def quantity(value: float) -> str:
 
 def obstacle(problem: Problem, node: Node, device: str) -> str | None:
     """Why a device cannot run a whole node: the operator, or a resource it lacks; None if it can."""
-    found = price_pieces(problem, node, None, device, [(0, 1)])
-    if not found:
+    needs = whole_needs(problem, node, device)
+    if needs is None:
         return problem.costs.why_not(problem.graph, node, problem.platform.device(device)) or "no cost is known for it"
     limits = problem.platform.device(device).resources
-    over = [f"needs {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in found[0, 1].resources
+    over = [f"needs at least {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in needs.items()
             if resource in limits and amount > limits[resource]]
     return ", ".join(over) or None
 

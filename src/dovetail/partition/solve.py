@@ -24,7 +24,7 @@ from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
-from dovetail.partition.tables import prune, tabulate
+from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
@@ -63,7 +63,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     tree = _tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
-    first = _over(problem, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found = list(first.assignments) if first is not None else []
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
@@ -77,7 +77,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     if kept is None:
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
-    net = _network(problem, kept)
+    net = _network(problem, tree, kept)
     answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=ranking.prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
@@ -110,19 +110,23 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]], deadline: float,
-          tolerance: float) -> Answer | None:
+def _over(problem: Problem, tree: Tree, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]],
+          deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
     kept = thin(problem, ranking.core(choices, CORE))
     if kept is None:
         return None
-    return solve_network(_network(problem, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
+    return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
                          FIRST_LINES, tolerance, ranking.prices)
 
 
-def _network(problem: Problem, choices: list[Options]) -> Network:
+def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
+    """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
-    return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
+    before = {t.node.output: t.options.held for t in tree.tables}
+    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if full.inputs == variable_inputs(problem, own.node)
+              else tabulate(problem, own, known) for full, own in zip(tree.tables, choices, strict=True))
+    return network(problem, tuple(prune(problem, t) for t in tables))
 
 
 def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:

@@ -6,17 +6,16 @@ This restates `evaluate`'s rules for one node over whole arrays; tests hold the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals
 from dovetail.partition.columns import Held, Options
-from dovetail.partition.overlaps import fetched
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.work import follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +48,6 @@ class Table:
         return self.options.resources
 
 
-@dataclass
-class _Clock:
-    """One node being added up: lanes as they fill, and where the first transfer of a streamed input may still go early."""
-
-    latency: Floats
-    added: Floats
-    joules: Floats
-    stream_s: Floats
-    early: Flags
-    lanes: dict[str, Floats] = field(default_factory=dict)
-
-    def occupy(self, names: Sequence[str], columns: Ints, busy: Flags, seconds: Floats, ready: Floats) -> Floats:
-        """Array form of `work.occupy` for some columns, where `busy` marks the entries that transfer at all."""
-        start = ready
-        for lane in names:
-            if lane in self.lanes:
-                start = np.maximum(start, self.lanes[lane][..., columns])
-        stop: Floats = start + seconds
-        for lane in names:
-            if lane not in self.lanes:
-                self.lanes[lane] = np.zeros(self.latency.shape)
-            self.lanes[lane][..., columns] = np.where(busy, stop, self.lanes[lane][..., columns])
-        return stop
-
-
 def variable_inputs(problem: Problem, node: Node) -> tuple[str, ...]:
     """Input tensors whose place is chosen; graph inputs are always on the host."""
     return tuple(dict.fromkeys(t for t in node.inputs if problem.graph.producer(t) is not None))
@@ -85,81 +59,81 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged:
     With `charged`, only these inputs have an axis and pay transfers, the others are wherever they are needed, and a
     piece that fetches nothing takes its shorter time: a lower bound for any place of the other inputs.
     """
-    inputs = tuple(t for t in variable_inputs(problem, own.node) if charged is None or t in charged)
-    key = _key(problem, own, known, inputs, charged is None)
-    if key not in problem.timed:
-        problem.timed[key] = _timed(problem, own, known, charged, inputs)
-    latency, moved = problem.timed[key]
-    energy = moved + own.energy_j.sum(axis=1) + own.reduce_j + problem.idle_power_w * latency
+    every = variable_inputs(problem, own.node)
+    inputs = tuple(t for t in every if charged is None or t in charged)
+    paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
+    come = arrivals(problem, own, known, inputs, paying)
+    latency, joules = _timed(problem, own, come, len(inputs) < len(every))
+    energy = joules + own.energy_j.sum(axis=1) + own.reduce_j + problem.idle_power_w * latency
     first = np.searchsorted(own.place_of, np.arange(len(own.places)))
     return Table(own, inputs, first, latency + own.home_s, energy + own.home_j)
 
 
-def _key(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], every: bool) -> tuple[object, ...]:
-    """What decides a node's times and transfers: alike nodes that take equally long have them in common."""
-    at = {t: i for i, t in enumerate(dict.fromkeys(own.node.inputs))}
-    arrays = (own.columns, own.alone_s, own.fused_s, own.reduce_s)
-    held = tuple((id(known[t].pattern), known[t].places.tobytes(), known[t].stream_s.tobytes()) for t in inputs)
-    widths = tuple(problem.graph.tensors[t].element_bytes for t in own.node.inputs)
-    slots = tuple(at[t] for t in own.node.inputs), tuple(at[t] for t in inputs)
-    size = problem.graph.tensors[own.node.output].size
-    return (id(own.pattern), every, follows(problem, own.node), slots, held, widths, size, *(a.tobytes() for a in arrays))
+def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> Table:
+    """A table over fewer columns and fewer places of its inputs: `known` has, per input, those it was made for and those left.
+
+    Exact only where the table is: it must not be a relaxation.
+    """
+    columns = np.searchsorted(table.options.columns, own.columns)
+    grid = [np.searchsorted(before.places, now.places) for before, now in known]
+    index = (*np.ix_(*grid, columns),) if grid else (columns,)
+    first = np.searchsorted(own.place_of, np.arange(len(own.places)))
+    return Table(own, table.inputs, first, table.latency_s[index], table.energy_j[index])
 
 
-def _timed(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None,
-           inputs: tuple[str, ...]) -> tuple[Floats, Floats]:
+def _timed(problem: Problem, own: Options, come: Arrivals, relaxed: bool) -> tuple[Floats, Floats]:
     """Latency without the way home, and the energy of transfers alone."""
-    paying = [t for t in own.node.inputs if charged is None or t in charged or problem.graph.producer(t) is None]
-    full = (*(len(known[t].places) for t in inputs), len(own))
-    stream = known[own.node.inputs[0]].stream_s if follows(problem, own.node) else np.zeros(1)
-    clock = _Clock(np.zeros(full), np.zeros(full), np.zeros(full), stream[:, None],
-                   np.broadcast_to(stream[:, None] > 0, full).copy() if stream.any() else np.zeros(0, dtype=np.bool_))
-    fused = own.fused_s if charged is None else np.minimum(own.alone_s, own.fused_s)
+    fused = np.minimum(own.alone_s, own.fused_s) if relaxed else own.fused_s
     if any(problem.graph.producer(t) is None for t in own.node.inputs):
         fused = own.alone_s
-    has, done = own.pattern.has[own.columns], {}
-    for d in np.flatnonzero(has.any(axis=0)).tolist():
+    concurrent, flows = problem.mode is Mode.CONCURRENT, len(set(own.node.inputs)) == 1
+    latency, added, done = np.zeros(come.joules.shape), come.added_s, dict[int, Floats]()
+    has = own.pattern.has[own.columns]
+    for d, piece in come.pieces.items():
         columns = np.flatnonzero(has[:, d])
-        sizes = fetched(problem, own, known, inputs, paying, d, columns)
-        done[d] = _computed(problem, own, sizes, columns, d, clock, fused[columns, d])
-        clock.latency[..., columns] = np.maximum(clock.latency[..., columns], done[d])
+        alone, behind = own.alone_s[columns, d], fused[columns, d]
+        arrived, busy = piece[ARRIVED], piece[BUSY] > 0
+        compute = np.where(busy, alone, behind) if (alone != behind).any() else alone
+        done[d] = arrived + compute
+        if concurrent and flows and problem.streams(problem.devices[d]):
+            last = arrived + np.minimum(own.fused_s[columns, d], alone)
+            done[d] = np.where(busy & (piece[RETURNS] == 0), np.maximum(piece[FIRST] + alone, last), done[d])
+        latency[..., columns] = np.maximum(latency[..., columns], done[d])
+        if not concurrent:
+            added = added.copy() if added is come.added_s else added
+            added[..., columns] += compute
+    if not (own.reducer >= 0).any():
+        return latency if concurrent else added, come.joules
+    sums = _Sums(latency, added.copy(), come.joules.copy(), {lane: busy.copy() for lane, busy in come.lanes.items()})
     for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
-        _sum_up(problem, own, reducer, done, clock)
-    return clock.latency if problem.mode is Mode.CONCURRENT else clock.added, clock.joules
+        _sum_up(problem, own, reducer, done, sums)
+    return sums.latency if concurrent else sums.added, sums.joules
 
 
-def _computed(problem: Problem, own: Options, sizes: Mapping[int, Floats], columns: Ints, d: int, clock: _Clock,
-              fused: Floats) -> Floats:
-    """When the pieces on one device are done, for the columns that have one there."""
-    target, alone, shape = problem.devices[d], own.alone_s[columns, d], (*clock.latency.shape[:-1], len(columns))
-    arrived, first, any_busy = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.bool_)
-    returns = np.zeros(shape, dtype=np.bool_)
-    for s, size in sizes.items():
-        source, busy = problem.devices[s], size > 0
-        seconds, joules = (x.reshape(size.shape) for x in problem.transfer(source, target, size.ravel()))
-        lead = np.minimum(seconds, problem.transfer(source, target, np.array([float(problem.packet_bytes)]))[0][0])
-        if clock.early.size:
-            if s != d and problem.duplex(source, target):
-                before = np.where(busy & clock.early[..., columns], np.minimum(clock.stream_s, seconds - lead), 0.0)
-                seconds, lead = seconds - before, lead - before
-            clock.early[..., columns] &= ~busy
-        clock.joules[..., columns] += joules
-        clock.added[..., columns] += seconds
-        any_busy |= busy
-        returns |= busy & (s == d)
-        stop = clock.occupy(problem.lanes(source, target), columns, busy, seconds, np.zeros(()))
-        arrived = np.where(busy, np.maximum(arrived, stop), arrived)
-        first = np.where(busy, np.maximum(first, stop - seconds + lead), first)
-    compute = np.where(any_busy, alone, fused)
-    clock.added[..., columns] += compute
-    done: Floats = arrived + compute
-    if problem.mode is Mode.CONCURRENT and problem.streams(target) and len(set(own.node.inputs)) == 1 and sizes:
-        last = arrived + np.minimum(own.fused_s[columns, d], alone)
-        done = np.where(any_busy & ~returns, np.maximum(first + alone, last), done)
-    return done
+@dataclass
+class _Sums:
+    """One node being added up: its arrays, and lanes as they fill."""
+
+    latency: Floats
+    added: Floats
+    joules: Floats
+    lanes: dict[str, Floats]
+
+    def occupy(self, names: Sequence[str], columns: Ints, seconds: float, ready: Floats) -> Floats:
+        """Array form of `work.occupy` for some columns."""
+        start = ready
+        for lane in names:
+            if lane in self.lanes:
+                start = np.maximum(start, self.lanes[lane][..., columns])
+        stop: Floats = start + seconds
+        for lane in names:
+            if lane not in self.lanes:
+                self.lanes[lane] = np.zeros(self.latency.shape)
+            self.lanes[lane][..., columns] = stop
+        return stop
 
 
-def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Floats], clock: _Clock) -> None:
+def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Floats], sums: _Sums) -> None:
     """Partial sums to the reducer, then the sum, for the columns that end there."""
     size = np.array([float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES)])
     chosen, has, target = np.flatnonzero(own.reducer == reducer), own.pattern.has[own.columns], problem.devices[reducer]
@@ -168,20 +142,19 @@ def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Flo
         found: Floats = done[d][..., np.searchsorted(np.flatnonzero(has[:, d]), columns)]
         return found
 
-    latest = np.zeros((*clock.latency.shape[:-1], len(chosen)))
+    latest = np.zeros((*sums.latency.shape[:-1], len(chosen)))
     own_part = np.flatnonzero(has[chosen, reducer])
     latest[..., own_part] = ended(reducer, chosen[own_part]) if len(own_part) else 0.0
     for d in (d for d in done if d != reducer):
         part = np.flatnonzero(has[chosen, d])
         if len(part):
             (seconds,), (spent,) = problem.transfer(problem.devices[d], target, size)
-            stop = clock.occupy(problem.lanes(problem.devices[d], target), chosen[part], np.ones(len(part), dtype=np.bool_),
-                                np.full(len(part), seconds), ended(d, chosen[part]))
+            stop = sums.occupy(problem.lanes(problem.devices[d], target), chosen[part], seconds, ended(d, chosen[part]))
             latest[..., part] = np.maximum(latest[..., part], stop)
-            clock.added[..., chosen[part]] += seconds
-            clock.joules[..., chosen[part]] += spent
-    clock.added[..., chosen] += own.reduce_s[chosen]
-    clock.latency[..., chosen] = latest + own.reduce_s[chosen]
+            sums.added[..., chosen[part]] += seconds
+            sums.joules[..., chosen[part]] += spent
+    sums.added[..., chosen] += own.reduce_s[chosen]
+    sums.latency[..., chosen] = latest + own.reduce_s[chosen]
 
 
 def criteria(problem: Problem) -> tuple[bool, bool]:
@@ -196,18 +169,21 @@ def prune(problem: Problem, table: Table) -> Table:
     Safe: the other has the same place, so every consumer sees the same; it costs no more in any criterion that
     matters wherever the inputs lie; and it uses no more of any resource. Exchanging them worsens no plan.
     """
+    last = np.append(table.first[1:], len(table.options))
+    crowded = np.flatnonzero(last - table.first > 1).tolist()
+    if not crowded:
+        return table
     costs = zip((table.latency_s, table.energy_j), criteria(problem), strict=True)
     counted = [a.reshape(-1, len(table.options)) for a, matters in costs if matters]
-    keep: list[int] = []
-    for place in range(len(table.first)):
-        group = np.flatnonzero(table.place_of == place)
-        if len(group) > 1:
-            profile = np.concatenate([*(a[:, group] for a in counted), table.resources[group].T])
-            group = group[_unbeaten(profile)]
-        keep += group.tolist()
-    if len(keep) == len(table.options):
+    beaten: list[int] = []
+    for place in crowded:
+        group = slice(int(table.first[place]), int(last[place]))
+        profile = np.concatenate([*(a[:, group] for a in counted), table.resources[group].T])
+        beaten += [group.start + i for i in set(range(profile.shape[1])).difference(_unbeaten(profile))]
+    if not beaten:
         return table
-    own = table.options.keep(np.array(keep, dtype=np.int64))
+    keep = np.delete(np.arange(len(table.options)), beaten)
+    own = table.options.keep(keep)
     return replace(table, options=own, first=np.searchsorted(own.place_of, np.arange(len(table.first))),
                    latency_s=table.latency_s[..., keep], energy_j=table.energy_j[..., keep])
 

@@ -161,6 +161,11 @@ def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple
     return problem.moved[key]
 
 
+def packet_s(problem: Problem, source: str, target: str) -> float:
+    """How long the first packet of a transfer takes, if it is no shorter than a packet."""
+    return _moved(problem, source, target, problem.packet_bytes)[0]
+
+
 def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     """Transfers, computations and sum of one node; places are those of its inputs. The split must be legal."""
     graph = problem.graph

@@ -1,0 +1,169 @@
+"""When what the pieces of a node fetch has arrived, for every place of its inputs and every column: no prices but links'.
+
+Alike nodes that read from alike producers share these arrays. Only an input that leaves a streaming device while it is made
+comes at times of its own; its places are looked at again, node by node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.ir import Node
+from dovetail.partition.columns import Held, Options, Pattern
+from dovetail.partition.overlaps import fetched
+from dovetail.partition.problem import Problem
+from dovetail.partition.work import follows, packet_s
+
+ARRIVED, FIRST, BUSY, RETURNS = range(4)
+"""What `Arrivals.pieces` holds: when all is there, when the first packet is, whether anything comes, also from the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Arrays over the inputs' places and columns; `pieces` per device, over the columns with a piece there (see ARRIVED).
+
+    `added_s` is all transfers one after another, `lanes` how long each direction of a link is busy.
+    """
+
+    pieces: Mapping[int, Floats]
+    joules: Floats
+    added_s: Floats
+    lanes: Mapping[str, Floats]
+
+    def take(self, rows: Ints, columns: Ints, on: Mapping[int, Ints]) -> Arrivals:
+        """Some places of the one input and some columns; `on` numbers those with a piece on each device."""
+        grid = (rows[:, None], columns)
+        return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in on.items()}, self.joules[grid],
+                        self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()})
+
+    def replaced(self, rows: Ints, other: Arrivals) -> Arrivals:
+        """With other arrivals in some places of the one input."""
+        pieces = {d: own.copy() for d, own in self.pieces.items()}
+        for d, own in pieces.items():
+            own[:, rows] = other.pieces[d]
+        lanes = {lane: self.lanes[lane].copy() if lane in self.lanes else np.zeros(self.joules.shape)
+                 for lane in dict.fromkeys((*self.lanes, *other.lanes))}
+        for lane, busy in lanes.items():
+            busy[rows] = other.lanes.get(lane, 0.0)
+        joules, added = self.joules.copy(), self.added_s.copy()
+        joules[rows], added[rows] = other.joules, other.added_s
+        return Arrivals(pieces, joules, added, lanes)
+
+
+def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
+             paying: Sequence[str]) -> Arrivals:
+    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there."""
+    if len(inputs) > 1:
+        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None)
+    columns, has = own.columns, own.pattern.has[own.columns]
+    on = {d: own.pattern.rank_on[columns[has[:, d]], d] for d in np.flatnonzero(has.any(axis=0)).tolist()}
+    if not inputs:
+        found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, on)
+        return Arrivals({d: a[:, 0] for d, a in found.pieces.items()}, found.joules[0], found.added_s[0],
+                        {lane: busy[0] for lane, busy in found.lanes.items()})
+    held = known[inputs[0]]
+    found = _shared(problem, own, known, inputs, paying).take(held.places, columns, on)
+    early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
+    if not len(early):
+        return found
+    stream = Held(held.pattern, held.places[early], held.stream_s[early])
+    sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
+    return found.replaced(early, sooner.take(np.arange(len(early)), columns, on))
+
+
+def _shared(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], paying: Sequence[str],
+            stream: Held | None = None) -> Arrivals:
+    """Arrivals of all columns from all places, with one axis of places even where no input has any.
+
+    With `stream`, from these places only, which leave while they are made.
+    """
+    node = own.node
+    at = {t: i for i, t in enumerate(dict.fromkeys(node.inputs))}
+    key = (id(own.pattern), tuple(id(known[t].pattern) for t in paying), tuple(at[t] for t in node.inputs),
+           tuple(at[t] for t in paying), tuple(at[t] for t in inputs),
+           tuple(problem.graph.tensors[t].element_bytes for t in node.inputs),
+           tuple(problem.graph.producer(t) is None for t in node.inputs),
+           None if stream is None else (stream.places.tobytes(), stream.stream_s.tobytes()))
+    if key not in problem.arrived:
+        columns = np.arange(len(own.pattern.has))
+        wide = {t: Held(known[t].pattern, np.arange(count := len(known[t].pattern.held)), np.zeros(count))
+                for t in inputs} if stream is None else {}
+        found = _arrived(problem, node, own.pattern, columns, {**known, **wide}, inputs, paying,
+                         None if stream is None else stream.stream_s)
+        problem.arrived[key] = found if inputs else Arrivals(
+            {d: a[:, None] for d, a in found.pieces.items()}, found.joules[None], found.added_s[None],
+            {lane: busy[None] for lane, busy in found.lanes.items()})
+    return problem.arrived[key]
+
+
+@dataclass
+class _Links:
+    """Transfers being laid on links in the evaluator's order."""
+
+    shape: tuple[int, ...]
+    stream_s: Floats | None
+    lanes: dict[str, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.joules, self.added = np.zeros(self.shape), np.zeros(self.shape)
+        self.early = np.ones(self.shape, dtype=np.bool_) if self.stream_s is not None else None
+
+    def occupy(self, names: Sequence[str], on: Ints, busy: Flags, seconds: Floats) -> Floats:
+        """Array form of `work.occupy` for transfers ready at once, where `busy` marks the entries that transfer at all."""
+        known = {lane: self.lanes[lane][..., on] for lane in names if lane in self.lanes}
+        stop = seconds
+        if known:
+            start, *others = known.values()
+            for other in others:
+                start = np.maximum(start, other)
+            stop = start + seconds
+        for lane in names:
+            if lane not in self.lanes:
+                self.lanes[lane] = np.zeros(self.shape)
+            self.lanes[lane][..., on] = np.where(busy, stop, known.get(lane, 0.0))
+        return stop
+
+
+def _arrived(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
+             paying: Sequence[str], stream_s: Floats | None) -> Arrivals:
+    """Arrivals worked out; `stream_s` says how long before the node starts each place of the one input began to leave."""
+    links = _Links((*(len(known[t].places) for t in inputs), len(columns)), stream_s)
+    has, pieces = pattern.has[columns], {}
+    for d in np.flatnonzero(has.any(axis=0)).tolist():
+        on = np.flatnonzero(has[:, d])
+        sizes = fetched(problem, node, pattern, columns[on], known, inputs, paying, d)
+        pieces[d] = _laid(problem, links, sizes, on, d)
+    return Arrivals(pieces, links.joules, links.added, links.lanes)
+
+
+def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], on: Ints, d: int) -> Floats:
+    """Transfers to the pieces on one device, source by source."""
+    target, shape = problem.devices[d], (*links.shape[:-1], len(on))
+    found = np.zeros((4, *shape))
+    if not sizes:
+        return found
+    spent, took = np.zeros(shape), np.zeros(shape)
+    for s, size in sizes.items():
+        source, busy = problem.devices[s], size > 0
+        seconds, joules = (x.reshape(size.shape) for x in problem.transfer(source, target, size.ravel()))
+        lead = np.minimum(seconds, packet_s(problem, source, target))
+        if links.stream_s is not None and links.early is not None:
+            if s != d and problem.duplex(source, target):
+                before = np.where(busy & links.early[..., on], np.minimum(links.stream_s[:, None], seconds - lead), 0.0)
+                seconds, lead = seconds - before, lead - before
+            links.early[..., on] &= ~busy
+        spent += joules
+        took += seconds
+        stop = links.occupy(problem.lanes(source, target), on, busy, seconds)
+        np.maximum(found[ARRIVED], np.where(busy, stop, 0.0), out=found[ARRIVED])
+        if problem.streams(target):
+            np.maximum(found[FIRST], np.where(busy, stop - seconds + lead, 0.0), out=found[FIRST])
+            found[RETURNS] = busy if s == d else found[RETURNS]
+        np.maximum(found[BUSY], busy, out=found[BUSY])
+    links.joules[..., on] += spent
+    links.added[..., on] += took
+    return found

@@ -1,0 +1,108 @@
+"""One round of questions to the cost models: every candidate share of every node on every device, priced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.estimate import Flags, Ints, Segments, ShareCosts
+from dovetail.ir import Axis, Node
+from dovetail.partition.candidates import Candidates, candidates
+from dovetail.partition.cost_model import answers
+from dovetail.partition.problem import Problem, price_pieces, sort_of
+
+LONGEST = 1 << 24
+"""Units of the longest axis that a share's number can hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Menu:
+    """The candidate columns of alike nodes and the shares to ask prices for, separately for processors and others.
+
+    `share` numbers each column's share on each device (columns x devices) within the `asks` of the device's class.
+    """
+
+    columns: Candidates
+    share: Ints
+    asks: tuple[Segments, Segments]
+    index: tuple[Mapping[tuple[Axis | None, int, int], int], Mapping[tuple[Axis | None, int, int], int]]
+
+
+def menu_of(problem: Problem, node: Node) -> Menu:
+    """The menu of a node, made once for all alike ones."""
+    key = (sort_of(problem, node), problem.fixed.get(node.name))
+    if key not in problem.menus:
+        problem.menus[key] = _new_menu(problem, candidates(problem, node))
+    return problem.menus[key]
+
+
+def shape_priced(problem: Problem) -> Flags:
+    """Which devices charge alike nodes alike, whatever their weights."""
+    return np.array([problem.costs.by_shape(d) for d in problem.platform.devices], dtype=np.bool_)
+
+
+def _new_menu(problem: Problem, columns: Candidates) -> Menu:
+    by_shape, has = shape_priced(problem), columns.has
+    share = np.zeros(has.shape, dtype=np.int64)
+    asks, index = [], []
+    for group in (by_shape, ~by_shape):
+        rows, devices = np.nonzero(has & group)
+        code = (columns.axis[rows] * LONGEST + columns.start[rows, devices]) * LONGEST + columns.stop[rows, devices]
+        found, inverse = np.unique(code, return_inverse=True)
+        share[rows, devices] = inverse.ravel()
+        axis, start, stop = found // LONGEST**2, found // LONGEST % LONGEST, found % LONGEST
+        edges = np.searchsorted(axis, np.arange(len(columns.axes) + 1))
+        asks.append(tuple((columns.axes[i], start[a:b], stop[a:b]) for i, (a, b) in
+                          enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)) if b > a))
+        index.append({(columns.axes[a], b, c): i
+                      for i, (a, b, c) in enumerate(zip(axis.tolist(), start.tolist(), stop.tolist(), strict=True))})
+    return Menu(columns, share, (asks[0], asks[1]), (index[0], index[1]))
+
+
+def ask_all(problem: Problem) -> None:
+    """Fill the problem's quotes: per node and device the prices of all candidate shares, None where the device cannot."""
+    if problem.quotes:
+        return
+    by_shape = shape_priced(problem)
+    menus = {n.name: menu_of(problem, n) for n in problem.graph.nodes}
+    alike: dict[tuple[object, ...], list[Node]] = {}
+    for node in problem.graph.nodes:
+        floats = any(problem.graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
+        alike.setdefault((id(menus[node.name]), floats), []).append(node)
+    for number, (group, families) in enumerate(((by_shape, list(alike.values())),
+                                                (~by_shape, [[n] for n in problem.graph.nodes]))):
+        chosen = [d for d, own in zip(problem.platform.devices, group, strict=True) if own]
+        asked = [nodes for nodes in families if menus[nodes[0].name].asks[number]] if chosen else []
+        found = answers(problem.costs, problem.graph, [(nodes[0], menus[nodes[0].name].asks[number]) for nodes in asked], chosen)
+        for device, own in zip(chosen, found, strict=True):
+            for nodes, costs in zip(asked, own, strict=True):
+                _note(problem, nodes, device.name, menus[nodes[0].name].index[number], costs)
+
+
+def _note(problem: Problem, nodes: list[Node], device: str, index: Mapping[tuple[Axis | None, int, int], int],
+          costs: ShareCosts | None) -> None:
+    for node in nodes:
+        problem.quotes[node.name, device] = None if costs is None else (index, costs)
+
+
+def capable(problem: Problem, node: Node, device: str) -> bool:
+    """Whether a device can run a whole node at all, whatever it takes; a fixed node is not asked for elsewhere."""
+    ask_all(problem)
+    quote = problem.quotes.get((node.name, device))
+    if quote is None:
+        return False
+    index, costs = quote
+    return (None, 0, 1) not in index or bool(np.isfinite(costs.alone_s[index[None, 0, 1]]))
+
+
+def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float] | None:
+    """What a whole node takes of a device's resources, at least, where it is too much; None if the device cannot run it."""
+    ask_all(problem)
+    quote = problem.quotes.get((node.name, device))
+    if quote is not None and (None, 0, 1) in quote[0]:
+        i = quote[0][None, 0, 1]
+        return {r: float(v[i]) for r, v in quote[1].resources.items()} if np.isfinite(quote[1].alone_s[i]) else None
+    found = price_pieces(problem, node, None, device, [(0, 1)]) if node.name in problem.fixed else None
+    return dict(found[0, 1].resources) if found else None
