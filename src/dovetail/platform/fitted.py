@@ -127,7 +127,11 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "power_w_per_logic": Limits(0.0, 1.0, "W per logic cell at the power clock"),
     "power_w_per_block": Limits(0.0, 1.0, "W per RAM block at the power clock"),
     "power_clock_hz": Limits(1e6, 1e9, "Hz"),
+    "power_activity": Limits(1e-3, 2.0, "toggles per clock and signal that the power holds at"),
 }
+
+DHM_PARAMETERS: Mapping[str, Limits] = {"activity": Limits(1e-3, 2.0, "toggles per clock and signal")}
+"""What a board may state for its FPGA besides."""
 
 
 def model_names() -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.authors import DEGREES, factor_text, fit_factors
+from dovetail.cost.fitting.hardware_power import COLUMNS as POWER_COLUMNS
+from dovetail.cost.fitting.hardware_power import fit_power
 from dovetail.cost.fitting.link import COLUMNS, FILE, fit_link, link_text
 from dovetail.cost.fitting.planning import fit_processor, planning_text
 from dovetail.cost.fitting.quantity import fit_and_predict
@@ -67,6 +69,10 @@ class Campaign:
         replace_text(self.output / f"{name}.toml", planning_text(plan, FLOORS[processor]))
         return f"{name} for plans: without {FLOORS[processor]}; energy {error.mean:.2%} (p90 {error.p90:.2%})"
 
+    def dynamic_power(self, name: str) -> str:
+        """Nothing is written: the coefficients stand in dhm-cyclone10gx.toml, with those of area."""
+        return f"{name} power: {fit_power(read_rows(self.data / FILES[name], POWER_COLUMNS))}"
+
     def link(self, name: str) -> str:
         model = fit_link(read_rows(self.data / FILE, COLUMNS))
         replace_text(self.output / "links" / f"{model.name}.toml", link_text(model))
@@ -88,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         *((recipe.name, recipe.name, campaign.measured) for recipe in RECIPES),
         *((f"{name}-published", name, campaign.published) for name in DEGREES),
         *((f"tx2-{processor}-planning", f"tx2-{processor}", campaign.planning) for processor in FLOORS),
-        ("pcie-latency", "pcie", campaign.link)]
+        ("c10gx-dynamic", "c10gx", campaign.dynamic_power), ("pcie-latency", "pcie", campaign.link)]
     for label, name, fit in tasks:
         if not options.names or any(word in label for word in options.names):
             start = time.process_time()
