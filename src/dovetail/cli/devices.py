@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_json
-from dovetail.cli.output import emit, progress_bar
+from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def add_commands(commands: Commands) -> None:
                             "dovetail validate-models --data measurements --json -")
     validate.add_argument("--data", type=Path, required=True, metavar="DIR",
                           help="folder with measured CSV files (docs/models.md)")
-    validate.add_argument("--refit", action="store_true", help="cross-validate again, in minutes, in place of repeating it")
+    validate.add_argument("--refit", action="store_true",
+                          help="cross-validate the rows among themselves, in seconds, in place of scoring the shipped models")
     add_json(validate)
 
 
@@ -76,8 +77,10 @@ def _measured(options: argparse.Namespace) -> Record:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from dovetail.cost.validation import score_json, score_table, validate
+    from dovetail.cost.validation import validate, validation_json, validation_table
     with progress_bar() as progress:
-        scores = validate(options.data, (lambda stage: progress(stage, 0, 1)) if options.refit else None)
-    emit(options.json, {"models": [score_json(s) for s in scores]}, lambda: score_table(scores))
+        found = validate(options.data, (lambda stage: progress(stage, 0, 1)) if options.refit else None)
+    if options.json is not None:
+        warn(found.notes)
+    emit(options.json, validation_json(found), lambda: validation_table(found))
     return 0

@@ -16,6 +16,7 @@ import numpy as np
 from dovetail.cost.adders import Once, adders_of, digits_of, input_bits, multiplier_adders
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import hardware_rows
+from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
 from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.work import joined, map_shape, work_of
@@ -182,13 +183,12 @@ def engine_costs(engine: Engine, device: Device) -> ShareCosts:
     area = resources_of(engine, model)
     seconds = (engine.steps + engine.stages) / device.clock_hz
     fused = (engine.flush + engine.stages) / device.clock_hz
-    rate = device.clock_hz / model.coefficients["power_clock_hz"]
-    power_w = rate * (area[model.logic] * model.coefficients["power_w_per_logic"]
-                      + area[model.block] * model.coefficients["power_w_per_block"])
+    activity = activity_of(device)
+    power_w = dynamic_power_w(area, model, device.clock_hz, activity)
     spread, inside = 1 + model.clock_error, np.zeros(count, dtype=np.bool_)
     return ShareCosts(seconds, fused, seconds / spread, seconds * spread, power_w * seconds, area, inside,
                       f"DHM cycles in closed form at {device.clock_hz / 1e6:.0f} MHz; area: {model.source}, ±{model.error:.0%}; "
-                      "power: a model")
+                      f"power: a model, {activity:.1%} toggles per clock")
 
 
 def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.estimate import Flags, Floats
-from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel, ratio_interval
 
 WIDENING = 2.0
 """How much wider, in logarithms, an interval becomes outside of the box."""
@@ -55,9 +55,9 @@ def predict(model: QuantityModel, layers: Layers, form: Form = Form.EVALUATION) 
     """The quantity in the model's unit, for every layer."""
     value = posynomial_values(model, layers) if form is Form.POSYNOMIAL else evaluation_values(model, layers)
     inside = inside_box(model, layers)
-    errors = model.errors[form]
+    low, high = ratio_interval(model.errors[form], value)
     widening = np.where(inside, 1.0, WIDENING)
-    return Prediction(value, value * errors.low**widening, value * errors.high**widening, inside)
+    return Prediction(value, value * low**widening, value * high**widening, inside)
 
 
 def physics_values(model: QuantityModel, layers: Layers) -> Floats:
@@ -141,11 +141,23 @@ def inside_box(model: QuantityModel, layers: Layers) -> Flags:
 
 def seen_in_fit(model: QuantityModel, layers: Layers) -> Flags:
     """Whether the model was fitted on a row of exactly this layer."""
-    exact = np.ones(len(layers.side), dtype=np.bool_)
-    index = []
+    exact, cells = _cells(model, layers)
+    return exact & model.seen[cells]
+
+
+def left_out_values(model: QuantityModel, layers: Layers, form: Form) -> Floats:
+    """What is predicted for layers as if the fit had seen none of them: rows of the fit by a fit without their fold."""
+    value = posynomial_values(model, layers) if form is Form.POSYNOMIAL else evaluation_values(model, layers)
+    exact, cells = _cells(model, layers)
+    return np.where(exact & model.seen[cells], value * np.exp(model.left_out[form][cells]), value)
+
+
+def _cells(model: QuantityModel, layers: Layers) -> tuple[Flags, tuple[Ints, ...]]:
+    """Whether layers lie on the model's grid, and on which cells (of the nearest below where they do not)."""
+    exact, index = np.ones(len(layers.side), dtype=np.bool_), list[Ints]()
     for name, levels in zip(LEVELS, model.levels, strict=True):
         value: Floats = getattr(layers, name)
         at = np.clip(np.searchsorted(levels, value), 0, len(levels) - 1)
         exact &= levels[at] == value
         index.append(at)
-    return exact & model.seen[tuple(index)]
+    return exact, tuple(index)

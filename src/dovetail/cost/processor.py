@@ -6,6 +6,7 @@ Kernels work on float32, as the measured ones do: four bytes per element in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -147,15 +148,17 @@ def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, cou
 
     Dense convolutions follow the table of the layer; others its terms: grouped and depthwise layers have fewer
     multiply-adds and the same windows to gather, a fully connected layer is a 1x1 convolution of one pixel. Those were not
-    measured: they are marked as extrapolated, and so is what lies outside of the measured box.
+    measured: they are marked as extrapolated, and so is what lies outside of the measured box. Energy is the power of
+    the nearest layer in the table, for the time the layer takes.
     """
-    seconds, joules = _terms(model, work.macs, work.writes, work.windows)
-    if dense and model.table is not None:
-        factor = _table_factor(work, model, seconds)
-        seconds, joules = seconds * factor, joules * factor
+    seconds = _terms(model, work.macs, work.writes, work.windows)
+    near = _nearest(work, model)
+    if dense:
+        seconds = seconds * near.factor
+    joules = seconds * near.watts
     rates = device.parameters
     waiting = rates["launch_s"] + (work.reads + work.weights) * ELEMENT_BYTES / rates["bandwidth_bytes_per_s"]
-    # The fitted energy is that of the whole rail; plans count idle power separately.
+    # The table's energy is that of the whole rail; plans count idle power separately.
     active = np.maximum(joules - device.idle_power_w * seconds, 0.0)
     energy = active + (device.busy_power_w - device.idle_power_w) * waiting
     outside = _spread(outside_box(work, model), count)
@@ -164,17 +167,22 @@ def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, cou
     return _costs(_spread(seconds + waiting, count), _spread(energy, count), width, outside, source)
 
 
-def _terms(model: PosynomialModel, macs: Floats, outputs: Floats, windows: Floats) -> tuple[Floats, Floats]:
-    """Seconds and joules of the layer's terms."""
-    seconds, joules = np.zeros(1), np.zeros(1)
-    for name, amount in (("macs", macs), ("outputs", outputs), ("windows", windows)):
-        term = model.term(name)
-        seconds, joules = seconds + term.latency_s * amount, joules + term.energy_j * amount
-    return seconds, joules
+def _terms(model: PosynomialModel, macs: Floats, outputs: Floats, windows: Floats) -> Floats:
+    """Seconds of the layer's terms."""
+    return sum((model.term(name).latency_s * amount
+                for name, amount in (("macs", macs), ("outputs", outputs), ("windows", windows))), np.zeros(1))
 
 
-def _table_factor(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
-    """What the table says over what the terms say, at the nearest point of the table's box: the terms give the shape beyond.
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """At the point of the table's box nearest to each share: what the table says over what the terms say, and its power."""
+
+    factor: Floats
+    watts: Floats
+
+
+def _nearest(work: Work, model: PosynomialModel) -> Nearest:
+    """The table where it knows the layer, or its like; beyond the box, the terms give the shape.
 
     The table knows square inputs without padding; any other layer counts by the square output of equal area.
     """
@@ -183,11 +191,11 @@ def _table_factor(work: Work, model: PosynomialModel, seconds: Floats) -> Floats
     kernel = np.atleast_1d(np.sqrt(work.kernel))
     point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
     inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]
-    known = interpolate(table.levels, table.log_seconds, inner)
+    log_s, log_j = (interpolate(table.levels, values, inner) for values in (table.log_seconds, table.log_joules))
     side, read, window, wrote = inner
     pixels = np.maximum(side - window + 1, 1.0) ** 2
-    near, _ = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)
-    return np.asarray(np.exp(known) / near, dtype=np.float64)
+    terms = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)
+    return Nearest(np.asarray(np.exp(log_s) / terms, dtype=np.float64), np.asarray(np.exp(log_j - log_s), dtype=np.float64))
 
 
 def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:

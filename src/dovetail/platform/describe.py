@@ -55,7 +55,10 @@ def model_line(device: Device) -> str:
         return f"measured layer by layer; 90 % of the layers lie within +-{device.parameters['interval_fraction']:.0%}"
     if device.family is not None:
         hardware = dhm_model(device.model)
-        return f"{hardware.source}; area +-{hardware.error:.0%}"
+        cost = hardware.coefficients
+        return (f"{hardware.source}; area +-{hardware.error:.0%}; power, a model: idle + {cost['power_w_per_logic']:.2g} W per "
+                f"{hardware.logic} + {cost['power_w_per_block']:.2g} W per {hardware.block} while it works, at "
+                f"{cost['power_clock_hz'] / 1e6:.4g} MHz and {cost['power_activity']:.1%} toggles per clock")
     fitted = posynomial_model(device.model)
     return (f"{fitted.source}; {fitted.rows:,} rows; cross-validated error latency {fitted.latency_error[0]:.1%} "
             f"(p90 {fitted.latency_error[1]:.1%}), energy {fitted.energy_error[0]:.1%} (p90 {fitted.energy_error[1]:.1%})")

@@ -43,14 +43,13 @@ _POSITIVE = Limits(0.0, 1e9, "")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A monomial with its time and energy. `part` is `layer`, or `loop` for what the measuring loop itself spent."""
+    """A monomial with its time. `part` is `layer`, or `loop` for what the measuring loop itself spent."""
 
     name: str
     part: str
     exponents: tuple[float, ...]
     """One per entry of VARIABLES."""
     latency_s: float
-    energy_j: float
 
 
 TABLE_LEVELS = ("input_side", "channels", "kernel", "filters")
@@ -59,17 +58,22 @@ TABLE_LEVELS = ("input_side", "channels", "kernel", "filters")
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """Natural logarithms of a layer's seconds at the measured levels, rising along every axis."""
+    """Natural logarithms of a layer's seconds and joules at the measured levels, both rising along every axis.
+
+    The joules are those of the whole rail, idle included, while the layer runs.
+    """
 
     levels: tuple[Floats, ...]
     log_seconds: Floats = field(repr=False)
+    log_joules: Floats = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PosynomialModel:
-    """Time and energy of one convolution as sums of monomials, with the errors of 5-fold cross-validation.
+    """Time of one convolution as a sum of monomials, time and energy as tables, with the errors of 5-fold cross-validation.
 
-    Errors are |predicted - measured| / measured over the whole measured loop, mean and 90th percentile.
+    Errors are |predicted - measured| / measured over the whole measured loop, mean and 90th percentile; those of
+    energy are the errors of predicted time x predicted power.
     `box` bounds each variable in the rows; outside it predictions are extrapolated.
     """
 
@@ -81,7 +85,7 @@ class PosynomialModel:
     energy_error: tuple[float, float]
     box: Mapping[str, tuple[float, float]]
     terms: tuple[Term, ...]
-    table: LayerTable | None = None
+    table: LayerTable
 
     def term(self, name: str) -> Term:
         """The term of that name."""
@@ -123,7 +127,11 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "power_w_per_logic": Limits(0.0, 1.0, "W per logic cell at the power clock"),
     "power_w_per_block": Limits(0.0, 1.0, "W per RAM block at the power clock"),
     "power_clock_hz": Limits(1e6, 1e9, "Hz"),
+    "power_activity": Limits(1e-3, 2.0, "toggles per clock and signal that the power holds at"),
 }
+
+DHM_PARAMETERS: Mapping[str, Limits] = {"activity": Limits(1e-3, 2.0, "toggles per clock and signal")}
+"""What a board may state for its FPGA besides."""
 
 
 def model_names() -> tuple[str, ...]:
@@ -151,7 +159,8 @@ def posynomial_model(name: str) -> PosynomialModel:
 
 def parse_posynomial(table: Table) -> PosynomialModel:
     """A checked posynomial model from the entries of its file."""
-    table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term"), ("floor", "layer_table"))
+    table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term", "layer_table"),
+                     ("floor", "assumption"))
     table.choice("formula", ["posynomial"])
     error, box = table.table("error"), table.table("box")
     error.check_keys(("latency_mean", "latency_p90", "energy_mean", "energy_p90"))
@@ -167,26 +176,28 @@ def parse_posynomial(table: Table) -> PosynomialModel:
         int(table.plain_number("rows", Limits(1, 1e9, "rows"))),
         (error.plain_number("latency_mean", fraction), error.plain_number("latency_p90", fraction)),
         (error.plain_number("energy_mean", fraction), error.plain_number("energy_p90", fraction)),
-        bounds, tuple(_term(t) for t in table.tables("term")), _layer_table(table) if "layer_table" in table.values else None)
+        bounds, tuple(_term(t) for t in table.tables("term")), _layer_table(table))
 
 
 def _layer_table(table: Table) -> LayerTable:
     entry = table.table("layer_table")
-    entry.check_keys((*TABLE_LEVELS, "log_seconds"))
+    entry.check_keys((*TABLE_LEVELS, "log_seconds", "log_joules"))
     levels = tuple(np.array(entry.values[name], dtype=np.float64) for name in TABLE_LEVELS)
-    found = np.array(entry.values["log_seconds"], dtype=np.float64)
-    if found.shape != tuple(len(v) for v in levels):
-        entry.fail(f"key log_seconds has shape {found.shape}; levels ask for {tuple(len(v) for v in levels)}")
-    return LayerTable(levels, found)
+    shape = tuple(len(v) for v in levels)
+    found = {key: np.array(entry.values[key], dtype=np.float64) for key in ("log_seconds", "log_joules")}
+    for key, values in found.items():
+        if values.shape != shape:
+            entry.fail(f"key {key} has shape {values.shape}; levels ask for {shape}")
+    return LayerTable(levels, found["log_seconds"], found["log_joules"])
 
 
 def _term(table: Table) -> Term:
-    table.check_keys(("name", "part", "exponents", "latency_s", "energy_j"))
+    table.check_keys(("name", "part", "exponents", "latency_s"))
     exponents = table.table("exponents")
     exponents.check_keys((), VARIABLES)
     return Term(table.text("name"), table.choice("part", ["loop", "layer"]),
                 tuple(exponents.plain_number(v, _ANY) if v in exponents.values else 0.0 for v in VARIABLES),
-                table.plain_number("latency_s", _POSITIVE), table.plain_number("energy_j", _POSITIVE))
+                table.plain_number("latency_s", _POSITIVE))
 
 
 @lru_cache(maxsize=16)

@@ -40,7 +40,10 @@ TRANSFER_KEYS = ("line_start_s", "line_s_per_byte", "floor_s", "start_s", "s_per
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """Transfer times per direction (the rows do not say which is which) with their cross-validated errors."""
+    """Transfer times per direction (the rows do not say which is which) with their cross-validated errors.
+
+    `left_out` holds, per form and direction, what fits without a row's fold predict at the measured `sizes_bytes`.
+    """
 
     name: str
     device: str
@@ -49,6 +52,14 @@ class LinkModel:
     box_bytes: tuple[float, float]
     directions: Mapping[str, Transfer]
     errors: Mapping[Form, Errors]
+    sizes_bytes: Floats
+    left_out: Mapping[Form, Mapping[str, Floats]]
+
+    def left_out_seconds(self, direction: str, size_bytes: Floats, form: Form) -> Floats:
+        """Times as if the fit had seen none of these transfers; sizes that were measured are predicted without their fold."""
+        at = np.clip(np.searchsorted(self.sizes_bytes, size_bytes), 0, len(self.sizes_bytes) - 1)
+        known = self.sizes_bytes[at] == size_bytes
+        return np.where(known, self.left_out[form][direction][at], self.directions[direction].seconds(size_bytes, form))
 
 
 @lru_cache(maxsize=4)
@@ -61,14 +72,17 @@ def link_model(name: str) -> LinkModel:
 def parse_link_model(table: Table) -> LinkModel:
     """A checked link model from the entries of its file."""
     forms = tuple(form.value for form in Form)
-    table.check_keys(("version", "name", "device", "source", "rows", "box_bytes", "direction", *forms))
+    table.check_keys(("version", "name", "device", "source", "rows", "sizes_bytes", "direction", *forms))
     if table.values["version"] != VERSION:
         table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
-    low, high = table.values["box_bytes"]
+    sizes = np.array(table.values["sizes_bytes"], dtype=np.float64)
     found: dict[str, Transfer] = {}
+    left_out: dict[Form, dict[str, Floats]] = {form: {} for form in Form}
     for entry in table.tables("direction"):
-        entry.check_keys(("name", *TRANSFER_KEYS))
+        entry.check_keys(("name", *TRANSFER_KEYS, *(f"left_out_{form}_s" for form in Form)))
+        for form in Form:
+            left_out[form][entry.text("name")] = np.array(entry.values[f"left_out_{form}_s"], dtype=np.float64)
         found[entry.text("name")] = Transfer(*(entry.plain_number(k, Limits(0.0, 1.0, "s")) for k in TRANSFER_KEYS))
     return LinkModel(table.text("name"), table.text("device"), table.text("source"),
-                     int(table.plain_number("rows", Limits(1, 1e9, "rows"))), (float(low), float(high)), found,
-                     {form: read_errors(table.table(form.value)) for form in Form})
+                     int(table.plain_number("rows", Limits(1, 1e9, "rows"))), (float(sizes[0]), float(sizes[-1])), found,
+                     {form: read_errors(table.table(form.value)) for form in Form}, sizes, left_out)

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.errors import PlatformError
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
-from dovetail.platform.fitted import DHM, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
+from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
 from dovetail.platform.schema import Limits, Table, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
@@ -31,6 +31,7 @@ PARAMETER_LIMITS: Mapping[str, Limits] = {
     "interval_fraction": Limits(0.0, 10.0, "(fraction)"),
     **PARAMETERS,
     **COEFFICIENTS,
+    **DHM_PARAMETERS,
 }
 LINK_LIMITS: Mapping[str, Limits] = {
     "bandwidth_bytes_per_s": Limits(1e3, 1e13, "B/s"),
@@ -139,7 +140,8 @@ def _device(table: Table) -> Device:
     area = table.table("resources")
     area.check_keys(RESOURCE_KEYS[family] if family else ())
     parameters = table.table("parameters")
-    parameters.check_keys(MODEL_PARAMETERS.get(model, ()), COEFFICIENTS if model == CALIBRATED else ())
+    optional = COEFFICIENTS if model == CALIBRATED else DHM_PARAMETERS if family else ()
+    parameters.check_keys(MODEL_PARAMETERS.get(model, ()), optional)
     return Device(
         _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),

@@ -31,7 +31,7 @@ def _planning() -> list[dict[str, Any]]:
     for name in model_names():
         if formula_of(name) == DHM:
             hardware = dhm_model(name)
-            found.append(_entry(ModelSet.PLANNING, name, "area of generated engines", None, {"area": hardware.error}, {},
+            found.append(_entry(ModelSet.PLANNING, name, "area of generated engines; power, a model: static + activity x resources x clock", None, {"area": hardware.error}, {},
                                 hardware.source, hardware.description))
         else:
             fitted = posynomial_model(name)

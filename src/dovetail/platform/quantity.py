@@ -33,6 +33,11 @@ BASE_VARIABLES = (*LEVELS, "output_side", "filter_tiles")
 
 FILTER_TILE = 128
 
+LEFT_OUT_UNIT = 5e-4
+"""Of the logarithms that `left_out` states as whole numbers."""
+
+TINY = 1e-300
+
 _EXPONENT = Limits(-1e3, 1e3, "")
 _LOG = Limits(-1e3, 1e3, "(natural logarithm)")
 _FRACTION = Limits(0.0, 1e3, "(fraction)")
@@ -51,6 +56,7 @@ class Errors:
 
     `low` and `high` are the 5th and 95th percentile of measured / predicted. `bands` tell the same for slices of equal
     many rows: the slice's middle prediction, then the 5th, 50th and 95th percentile of measured / predicted in it.
+    `coverage`: the part of the rows that lies in the interval of `ratio_interval` as rows of other folds give it.
     """
 
     mean: float
@@ -60,6 +66,19 @@ class Errors:
     low: float
     high: float
     bands: tuple[tuple[float, float, float, float], ...] = ()
+    coverage: float | None = None
+
+
+def ratio_interval(errors: Errors, predicted: Floats) -> tuple[Floats, Floats]:
+    """The 5th and 95th percentile of measured / predicted at predictions of this size: between slices, and theirs at the ends.
+
+    With one slice, or none, all predictions share one interval.
+    """
+    if len(errors.bands) < 2:
+        return np.full(predicted.shape, errors.low), np.full(predicted.shape, errors.high)
+    middle, low, _, high = np.log(np.maximum(np.array(errors.bands), TINY)).T
+    at = np.log(np.maximum(predicted, TINY))
+    return np.exp(np.interp(at, middle, low)), np.exp(np.interp(at, middle, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +98,9 @@ class QuantityModel:
     """A fitted quantity. `variables` name the columns of the posynomials' exponents; physics has all BASE_VARIABLES.
 
     `levels` are the measured values per LEVELS, `correction` has one axis for each; `seen` marks measured combinations.
-    `bound` limits the correction's absolute value. `errors` are those of the forms present.
+    `bound` limits the correction's absolute value. `errors` are those of the two forms. `left_out` holds, for every
+    measured combination, the logarithm of what a fit without its fold predicts over what this model does: with it, rows of
+    the fit can be judged as honestly as others.
     """
 
     name: str
@@ -98,6 +119,7 @@ class QuantityModel:
     seen: NDArray[np.bool_] = field(repr=False)
     bound: float
     errors: Mapping[Form, Errors]
+    left_out: Mapping[Form, Floats] = field(repr=False)
 
     @property
     def box(self) -> dict[str, tuple[float, float]]:
@@ -121,7 +143,7 @@ def quantity_model(set_name: str, name: str) -> QuantityModel:
 def parse_quantity(table: Table) -> QuantityModel:
     """A checked model from the entries of its file."""
     table.check_keys(("version", "name", "device", "quantity", "unit", "description", "source", "treatment", "rows", "levels",
-                      "physics", "evaluation"), ("posynomial",))
+                      "physics", "evaluation", "posynomial"))
     if table.values["version"] != VERSION:
         table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
     axes = table.table("levels")
@@ -129,23 +151,21 @@ def parse_quantity(table: Table) -> QuantityModel:
     levels = tuple(_numbers(axes, key) for key in LEVELS)
     shape = tuple(len(v) for v in levels)
     evaluation, posynomial = table.table("evaluation"), table.table("posynomial")
-    evaluation.check_keys(("bound", "correction", "seen", "errors"))
-    errors = {Form.EVALUATION: read_errors(evaluation)}
-    variables: tuple[str, ...] = ()
+    evaluation.check_keys(("bound", "correction", "seen", "errors", "left_out"))
+    posynomial.check_keys(("variables", "errors", "kernel", "left_out"))
+    forms = {Form.EVALUATION: evaluation, Form.POSYNOMIAL: posynomial}
+    variables = tuple(posynomial.values["variables"])
     kernels: dict[int, Posynomial] = {}
-    if posynomial.values:
-        posynomial.check_keys(("variables", "errors", "kernel"))
-        errors[Form.POSYNOMIAL] = read_errors(posynomial)
-        variables = tuple(posynomial.values["variables"])
-        for entry in posynomial.tables("kernel"):
-            entry.check_keys(("kernel", "log_coefficients", "exponents"))
-            kernels[int(entry.plain_number("kernel", Limits(1, 1e3, "pixels")))] = read_posynomial(entry, len(variables))
+    for entry in posynomial.tables("kernel"):
+        entry.check_keys(("kernel", "log_coefficients", "exponents"))
+        kernels[int(entry.plain_number("kernel", Limits(1, 1e3, "pixels")))] = read_posynomial(entry, len(variables))
     return QuantityModel(
         table.text("name"), table.text("device"), table.text("quantity"), table.text("unit"), table.text("description"),
         table.text("source"), table.text("treatment"), int(table.plain_number("rows", Limits(1, 1e9, "rows"))),
         read_posynomial(table.table("physics"), len(BASE_VARIABLES)), variables, kernels, levels,
         _array(evaluation, "correction", shape), unpack_seen(evaluation.text("seen"), shape),
-        evaluation.plain_number("bound", _LOG), errors)
+        evaluation.plain_number("bound", _LOG), {form: read_errors(entry) for form, entry in forms.items()},
+        {form: _array(entry, "left_out", shape) * LEFT_OUT_UNIT for form, entry in forms.items()})
 
 
 def pack_seen(seen: NDArray[np.bool_]) -> str:
@@ -182,9 +202,10 @@ def read_errors(table: Table) -> Errors:
     """The cross-validated errors under the key `errors`."""
     entry = table.table("errors")
     keys = ("mean", "p50", "p90", "p95", "low", "high")
-    entry.check_keys(keys, ("bands",))
+    entry.check_keys(keys, ("bands", "coverage"))
     bands = entry.values.get("bands", [])
     if not all(isinstance(band, list) and len(band) == 4 for band in bands):
         entry.fail(f"key bands is {bands!r}; rows of four numbers are needed")
     mean, p50, p90, p95, low, high = (entry.plain_number(key, _FRACTION) for key in keys)
-    return Errors(mean, p50, p90, p95, low, high, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in bands))
+    return Errors(mean, p50, p90, p95, low, high, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in bands),
+                  entry.plain_number("coverage", _FRACTION) if "coverage" in entry.values else None)

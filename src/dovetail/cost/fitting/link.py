@@ -8,7 +8,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
-from dovetail.cost.fitting.rows import SOURCE, Columns, divisions
+from dovetail.cost.fitting.rows import SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import HEAD_LINK, error_table
 from dovetail.platform.link_model import LinkModel, Transfer
@@ -28,17 +28,19 @@ def transfers(columns: Columns) -> tuple[Floats, dict[str, Floats]]:
 def fit_link(columns: Columns) -> LinkModel:
     """Both directions, with the errors of rows left out, a fifth at a time."""
     sizes, times = transfers(columns)
-    measured: list[Floats] = []
-    predicted: dict[Form, list[Floats]] = {form: [] for form in Form}
-    for seconds in times.values():
+    order = np.argsort(sizes, kind="stable")
+    sizes, times = sizes[order], {name: seconds[order] for name, seconds in times.items()}
+    left_out = {form: {name: np.empty(len(sizes)) for name in times} for form in Form}
+    for name, seconds in times.items():
         for seen, kept in divisions(sizes[:, None]):
             model = fit_transfer(sizes[seen], seconds[seen])
-            measured.append(seconds[kept])
             for form in Form:
-                predicted[form].append(model.seconds(sizes[kept], form))
-    errors = {form: errors_of(np.concatenate(predicted[form]), np.concatenate(measured)) for form in Form}
-    return LinkModel(NAME, "pcie", SOURCE, len(sizes) * len(times), (float(sizes.min()), float(sizes.max())),
-                     {name: fit_transfer(sizes, seconds) for name, seconds in times.items()}, errors)
+                left_out[form][name][kept] = model.seconds(sizes[kept], form)
+    measured = np.concatenate([times[name] for name in times])
+    folds = np.concatenate([fold_numbers(sizes[:, None])] * len(times))
+    errors = {form: errors_of(np.concatenate([left_out[form][name] for name in times]), measured, folds) for form in Form}
+    return LinkModel(NAME, "pcie", SOURCE, len(measured), (float(sizes[0]), float(sizes[-1])),
+                     {name: fit_transfer(sizes, seconds) for name, seconds in times.items()}, errors, sizes, left_out)
 
 
 def fit_transfer(sizes: Floats, seconds: Floats) -> Transfer:
@@ -63,9 +65,10 @@ def link_text(model: LinkModel) -> str:
     """The text of a link model's file; `parse_link_model` reads it back."""
     lines = [HEAD_LINK, f"version = {VERSION}", f'name = "{model.name}"', f'device = "{model.device}"',
              f'source = "{model.source}"', f"rows = {model.rows}",
-             f"box_bytes = [{model.box_bytes[0]:.0f}, {model.box_bytes[1]:.0f}]"]
+             f"sizes_bytes = [{', '.join(f'{size:.0f}' for size in model.sizes_bytes)}]"]
     for form, errors in model.errors.items():
         lines += ["", f"[{form.value}]", f"errors = {error_table(errors)}"]
     for name, transfer in model.directions.items():
-        lines += ["", "[[direction]]", f'name = "{name}"', *(f"{k} = {v:.6g}" for k, v in asdict(transfer).items())]
+        lines += ["", "[[direction]]", f'name = "{name}"', *(f"{k} = {v:.6g}" for k, v in asdict(transfer).items()),
+                  *(f"left_out_{form}_s = [{', '.join(f'{v:.5g}' for v in model.left_out[form][name])}]" for form in Form)]
     return "\n".join(lines) + "\n"

@@ -18,8 +18,8 @@ def least_squares(features: Floats, target: Floats) -> Floats:
     """The x >= 0 that minimises |features @ x - target|; columns that are zero get no weight."""
     norms = np.linalg.norm(features, axis=0)
     scale = np.where(norms > 0, norms, 1.0)
-    rotation, small = np.linalg.qr(features / scale)
-    return _active_set(small, rotation.T @ target, norms > 0) / scale
+    triangle = np.asarray(np.linalg.qr(np.column_stack([features / scale, target]), mode="r"), dtype=np.float64)
+    return _active_set(triangle[:, :-1], triangle[:, -1], norms > 0) / scale
 
 
 def _active_set(features: Floats, target: Floats, usable: np.ndarray) -> Floats:

@@ -4,6 +4,10 @@ The rows of the Jetson TX2 time a whole loop: new random input (made on the CPU)
 convolution, a power reading. In a sum of monomials these are different terms, so the fit itself tells them apart: `loop`
 terms (a floor of 1 to 1.5 ms, and what grows with the input alone) predict the rows and are left out of plans. The table
 is the measured evaluation model less the loop terms, held monotone, because more work never takes less time.
+
+Energy of the layer is the rail's power times the layer's time. The rows give one power for a whole turn of the loop, and it
+does not fall with the part of the turn that the layer takes, as it would if the rail rested meanwhile: the mean power is
+taken to hold for the layer too.
 """
 
 from __future__ import annotations
@@ -15,8 +19,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.quantity import layers_of
-from dovetail.cost.fitting.rows import SOURCE, Columns, divisions
-from dovetail.cost.fitting.scatter import errors_of
+from dovetail.cost.fitting.rows import SOURCE, Columns
 from dovetail.cost.predict import Layers, evaluation_values
 from dovetail.platform.fitted import VARIABLES, LayerTable, PosynomialModel, Term
 from dovetail.platform.quantity import Errors, Form, QuantityModel
@@ -33,6 +36,8 @@ TX2_TERMS: Dictionary = (
 )
 """Multiply-adds, results written, window values gathered; and what the loop did besides."""
 
+ASSUMPTION = "the rail draws while the layer runs what it draws on average over a turn of the measuring loop"
+
 TABLE_BOUND = float(np.log(3.0))
 """A layer is never taken to be more than three times slower or faster than its terms say."""
 
@@ -48,34 +53,27 @@ def monomials(points: Floats, exponents: Floats) -> Floats:
     return np.exp(np.log(points) @ exponents.T)
 
 
-def cross_validate(points: Floats, features: Floats, target: Floats) -> Errors:
-    """Errors of rows the fit has not seen."""
-    predicted = np.empty(len(target))
-    for seen, kept in divisions(points):
-        predicted[kept] = features[kept] @ fit_dictionary(features[seen], target[seen])
-    return errors_of(predicted, target)
-
-
-def fit_processor(columns: Columns, name: str, description: str, measured: QuantityModel | None) -> PosynomialModel:
-    """Time and energy of a TX2 processor's layers; with the measured latency model, also the table of the layer alone."""
-    exponents = np.array([[term.get(v, 0.0) for v in VARIABLES] for _, _, term in TX2_TERMS])
+def fit_processor(columns: Columns, name: str, description: str, latency: QuantityModel, power: QuantityModel,
+                  energy_error: Errors) -> PosynomialModel:
+    """A TX2 processor's layers without their loop, from its rows and the models fitted to them."""
     points = points_of(layers_of(columns))
-    features = monomials(points, exponents)
-    latency, energy = columns["latency_ms"] * 1e-3, columns["energy_j"]
-    seconds, joules = fit_dictionary(features, latency), fit_dictionary(features, energy)
-    time_error, energy_error = (cross_validate(points, features, y) for y in (latency, energy))
-    terms = tuple(Term(label, part, tuple(float(e) for e in row), float(s), float(j))
-                  for (label, part, _), row, s, j in zip(TX2_TERMS, exponents, seconds, joules, strict=True))
-    if measured is not None:
-        time_error = measured.errors[Form.EVALUATION]
+    terms = fit_terms(points, columns["latency_ms"] * 1e-3)
+    time_error = latency.errors[Form.EVALUATION]
     box = {v: (float(points[:, i].min()), float(points[:, i].max())) for i, v in enumerate(VARIABLES)}
-    return PosynomialModel(name, description, SOURCE, len(latency), (time_error.mean, time_error.p90),
-                           (energy_error.mean, energy_error.p90), box, terms,
-                           None if measured is None else layer_table(terms, measured))
+    return PosynomialModel(name, description, SOURCE, len(points), (time_error.mean, time_error.p90),
+                           (energy_error.mean, energy_error.p90), box, terms, layer_table(terms, latency, power))
 
 
-def layer_table(terms: tuple[Term, ...], measured: QuantityModel) -> LayerTable:
-    """log(layer / layer terms) over the measured grid.
+def fit_terms(points: Floats, seconds: Floats) -> tuple[Term, ...]:
+    """TX2_TERMS with the times that deviate least from the rows."""
+    exponents = np.array([[term.get(v, 0.0) for v in VARIABLES] for _, _, term in TX2_TERMS])
+    found = fit_dictionary(monomials(points, exponents), seconds)
+    return tuple(Term(label, part, tuple(float(e) for e in row), float(s))
+                 for (label, part, _), row, s in zip(TX2_TERMS, exponents, found, strict=True))
+
+
+def layer_table(terms: tuple[Term, ...], measured: QuantityModel, power: QuantityModel) -> LayerTable:
+    """The layer alone over the measured grid: its time, and the energy that the rail's power makes of it.
 
     What is left of a row after its loop is the less certain the smaller a part it is: the table follows it by the
     weight that minimises the expected square error, and the terms for the rest.
@@ -91,7 +89,20 @@ def layer_table(terms: tuple[Term, ...], measured: QuantityModel) -> LayerTable:
     trust = rest**2 / (rest**2 + noise**2)
     correction = np.clip(trust * np.log(rest / part_s["layer"]), -TABLE_BOUND, TABLE_BOUND)
     seconds = monotone((part_s["layer"] * np.exp(correction)).reshape(shape))
-    return LayerTable(measured.levels, np.log(seconds))
+    watts = without_lag(evaluation_values(power, layers).reshape(shape))
+    return LayerTable(measured.levels, np.log(seconds), np.log(monotone(seconds * watts)))
+
+
+def without_lag(watts: Floats) -> Floats:
+    """Power without what the rail still shows of the row before.
+
+    Kernels, then filters were swept from small to large: the smallest of each came right after the largest and reads
+    up to three times what its neighbour does. It is taken to draw no more than that neighbour.
+    """
+    found = watts.copy()
+    found[:, :, 0] = np.minimum(found[:, :, 0], found[:, :, 1])
+    found[..., 0] = np.minimum(found[..., 0], found[..., 1])
+    return found
 
 
 def monotone(seconds: Floats) -> Floats:
@@ -107,11 +118,11 @@ def planning_text(model: PosynomialModel, floor: str) -> str:
     """The model as the text of its file."""
     lines = [
         "# Written by python -m dovetail.cost.fitting; do not edit by hand.",
-        "# latency_s = sum over terms of latency_s * product of variable ** exponent; energy_j alike, whole rail, idle included.",
+        "# latency_s = sum over terms of latency_s * product of variable ** exponent; the table tells time and energy.",
         "# Terms of part `loop` belong to the measuring loop and are left out of plans.",
         f'name = "{model.name}"', 'formula = "posynomial"', f'description = "{model.description}"', f'source = "{model.source}"',
-        f"rows = {model.rows}", f'floor = "{floor}"', "",
-        "# |predicted - measured| / measured of the whole loop, 5-fold cross-validation; fractions", "[error]",
+        f"rows = {model.rows}", f'floor = "{floor}"', f'assumption = "{ASSUMPTION}"', "",
+        "# |predicted - measured| / measured of the whole loop, 5-fold cross-validation; energy: time x power", "[error]",
         f"latency_mean = {model.latency_error[0]:.4f}", f"latency_p90 = {model.latency_error[1]:.4f}",
         f"energy_mean = {model.energy_error[0]:.4f}", f"energy_p90 = {model.energy_error[1]:.4f}", "",
         "# smallest and largest value in the rows; sides in pixels", "[box]",
@@ -120,21 +131,21 @@ def planning_text(model: PosynomialModel, floor: str) -> str:
     for term in model.terms:
         exponents = ", ".join(f"{v} = {e:g}" for v, e in zip(VARIABLES, term.exponents, strict=True) if e)
         lines += ["", "[[term]]", f'name = "{term.name}"', f'part = "{term.part}"', f"exponents = {{ {exponents} }}",
-                  f"latency_s = {term.latency_s:.6e}", f"energy_j = {term.energy_j:.6e}"]
+                  f"latency_s = {term.latency_s:.6e}"]
     return "\n".join([*lines, *_table_lines(model.table)]) + "\n"
 
 
-def _table_lines(table: LayerTable | None) -> list[str]:
-    if table is None:
-        return []
-    lines = ["", "# the layer without its loop at the measured levels; natural logarithm of seconds, "
-             "[input_side][channels][kernel][filters]", "[layer_table]"]
+def _table_lines(table: LayerTable) -> list[str]:
+    lines = ["", "# the layer without its loop at the measured levels; natural logarithms of seconds and joules (rail, idle "
+             "included), [input_side][channels][kernel][filters]", "[layer_table]"]
     for name, values in zip(("input_side", "channels", "kernel", "filters"), table.levels, strict=True):
         lines.append(f"{name} = [{', '.join(f'{v:g}' for v in values)}]")
-    lines.append("log_seconds = [")
-    for side in table.log_seconds:
-        lines.append("  [")
-        for channels in side:
-            lines += ["    [", *(f"      [{', '.join(f'{v:.3f}' for v in kernel)}]," for kernel in channels), "    ],"]
-        lines.append("  ],")
-    return [*lines, "]"]
+    for name, values in (("log_seconds", table.log_seconds), ("log_joules", table.log_joules)):
+        lines.append(f"{name} = [")
+        for side in values:
+            lines.append("  [")
+            for channels in side:
+                lines += ["    [", *(f"      [{', '.join(f'{v:.3f}' for v in kernel)}]," for kernel in channels), "    ],"]
+            lines.append("  ],")
+        lines.append("]")
+    return lines

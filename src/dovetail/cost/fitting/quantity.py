@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import fit_table
 from dovetail.cost.fitting.recipes import Recipe
-from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions
+from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
 from dovetail.cost.predict import Layers
@@ -61,25 +61,39 @@ def usable_rows(recipe: Recipe, columns: Columns) -> tuple[Rows, tuple[Floats, .
 
 def fit_quantity(recipe: Recipe, columns: Columns, tick: Tick = lambda stage: None) -> QuantityModel:
     """The model of a quantity with the errors of 5-fold cross-validation."""
+    return fit_and_predict(recipe, columns, tick)[0]
+
+
+def fit_and_predict(recipe: Recipe, columns: Columns,
+                    tick: Tick = lambda stage: None) -> tuple[QuantityModel, dict[Form, Floats]]:
+    """The model of a quantity, and every usable row as each form predicts it without the row's fold."""
     rows, levels = usable_rows(recipe, columns)
     tick(f"{recipe.name}: terms")
-    terms, posynomial_out = _choose_terms(recipe, rows)
+    folds = [Fold(rows.where(seen), rows.where(kept), kept) for seen, kept in divisions(rows.points)]
+    choice = _choose_terms(recipe, rows, folds)
     tick(f"{recipe.name}: cross-validation")
-    errors = {Form.EVALUATION: errors_of(held_out_evaluation(recipe, rows, levels, terms), rows.value)}
-    if posynomial_out is not None:
-        errors[Form.POSYNOMIAL] = errors_of(posynomial_out, rows.value)
+    held_out = {Form.EVALUATION: held_out_evaluation(recipe, rows, levels, folds, choice.by_fold),
+                Form.POSYNOMIAL: choice.held_out}
+    fold_of = fold_numbers(rows.points)
+    errors = {form: errors_of(predicted, rows.value, fold_of) for form, predicted in held_out.items()}
     tick(f"{recipe.name}: all rows")
-    physics = fit_physics(recipe, rows)
-    kernels = {} if posynomial_out is None else fit_posynomials(recipe, rows, terms or 1)
+    physics, kernels = fit_physics(recipe, rows), fit_posynomials(recipe, rows, choice.terms)
     grid = np.indices([len(v) for v in levels]).reshape(len(levels), -1).T
     everywhere = Layers(*(values[grid[:, i]] for i, values in enumerate(levels)))
-    table = np.log(_evaluated(recipe, rows, levels, terms, grid, everywhere) / physics.at(everywhere.logs(BASE_VARIABLES)))
+    evaluated = _evaluated(recipe, rows, levels, kernels, grid, everywhere)
+    table = np.log(evaluated / physics.at(everywhere.logs(BASE_VARIABLES)))
     shape = tuple(len(v) for v in levels)
+    cells = tuple(rows.index.T)
     seen = np.zeros(shape, dtype=np.bool_)
-    seen[tuple(rows.index.T)] = True
-    return QuantityModel(recipe.name, recipe.device, recipe.quantity, recipe.unit, recipe.description, SOURCE, recipe.treatment,
-                         len(rows.value), physics, recipe.variables if kernels else (), kernels, levels,
-                         table.reshape(shape), seen, recipe.bound, errors)
+    seen[cells] = True
+    final = {Form.EVALUATION: evaluated.reshape(shape)[cells], Form.POSYNOMIAL: posynomials_at(recipe, kernels, rows.layers)}
+    left_out = {form: np.zeros(shape) for form in final}
+    for form, values in final.items():
+        left_out[form][cells] = np.log(held_out[form] / values)
+    model = QuantityModel(recipe.name, recipe.device, recipe.quantity, recipe.unit, recipe.description, SOURCE, recipe.treatment,
+                          len(rows.value), physics, recipe.variables, kernels, levels, table.reshape(shape), seen, recipe.bound,
+                          errors, left_out)
+    return model, held_out
 
 
 def fit_physics(recipe: Recipe, rows: Rows) -> Posynomial:
@@ -106,45 +120,62 @@ def fit_posynomials(recipe: Recipe, rows: Rows, terms: int) -> dict[int, Posynom
 
 
 def posynomials_at(recipe: Recipe, kernels: dict[int, Posynomial], layers: Layers) -> Floats:
-    """Values of the posynomials of the layers' own kernel sizes."""
+    """Values of the posynomials of the layers' own kernel sizes, or of the nearest where few rows left one without any."""
     logs, values = layers.logs(recipe.variables), np.empty(len(layers.side))
+    known = np.array(sorted(kernels), dtype=np.float64)
+    nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
     for kernel, posynomial in kernels.items():
-        values[layers.kernel == kernel] = posynomial.at(logs[layers.kernel == kernel])
+        values[nearest == kernel] = posynomial.at(logs[nearest == kernel])
     return values
 
 
-def _choose_terms(recipe: Recipe, rows: Rows) -> tuple[int | None, Floats | None]:
-    """The number of terms that predicts unseen rows best, the smallest of equals, and those predictions."""
-    tried: list[tuple[float, int, Floats]] = []
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Rows that are fitted, rows that are kept back, and which of all rows those are."""
+
+    seen: Rows
+    unseen: Rows
+    kept: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The number of terms taken, every row as predicted without its fold, and the posynomials of each fold."""
+
+    terms: int
+    held_out: Floats
+    by_fold: tuple[dict[int, Posynomial], ...]
+
+
+def _choose_terms(recipe: Recipe, rows: Rows, folds: Sequence[Fold]) -> Choice:
+    """The number of terms that predicts unseen rows best, the smallest of equals."""
+    tried: list[tuple[float, Choice]] = []
     for terms in recipe.terms:
         predicted = np.empty(len(rows.value))
-        for seen, kept in divisions(rows.points):
-            kernels = fit_posynomials(recipe, rows.where(seen), terms)
-            predicted[kept] = posynomials_at(recipe, kernels, rows.where(kept).layers)
-        tried.append((float(np.abs(predicted / rows.value - 1).mean()), terms, predicted))
-    if not tried:
-        return recipe.base_terms, None
-    best = min(tried)[0]
-    _, terms, predicted = next(t for t in tried if t[0] <= TOLERANCE * best)
-    return terms, predicted
+        by_fold = tuple(fit_posynomials(recipe, fold.seen, terms) for fold in folds)
+        for fold, kernels in zip(folds, by_fold, strict=True):
+            predicted[fold.kept] = posynomials_at(recipe, kernels, fold.unseen.layers)
+        tried.append((float(np.abs(predicted / rows.value - 1).mean()), Choice(terms, predicted, by_fold)))
+    best = min(error for error, _ in tried)
+    return next(choice for error, choice in tried if error <= TOLERANCE * best)
 
 
-def held_out_evaluation(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], terms: int | None) -> Floats:
+def held_out_evaluation(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], folds: Sequence[Fold],
+                        by_fold: Sequence[dict[int, Posynomial]]) -> Floats:
     """Every row predicted by a table fitted without its fold."""
     predicted = np.empty(len(rows.value))
-    for seen, kept in divisions(rows.points):
-        unseen = rows.where(kept)
-        predicted[kept] = _evaluated(recipe, rows.where(seen), levels, terms, unseen.index, unseen.layers)
+    for fold, kernels in zip(folds, by_fold, strict=True):
+        predicted[fold.kept] = _evaluated(recipe, fold.seen, levels, kernels, fold.unseen.index, fold.unseen.layers)
     return predicted
 
 
-def _evaluated(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], terms: int | None, wanted: Ints, layers: Layers) -> Floats:
-    """The quantity at grid points: the best formula there is, times the smoothed table of what it leaves over."""
+def _evaluated(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], kernels: dict[int, Posynomial], wanted: Ints,
+               layers: Layers) -> Floats:
+    """The quantity at grid points: the better formula of the two, times the smoothed table of what it leaves over."""
     physics = fit_physics(recipe, rows)
     here, there = (physics.at(points.logs(BASE_VARIABLES)) for points in (rows.layers, layers))
     base = (here, there)
-    if terms is not None:
-        kernels = fit_posynomials(recipe, rows, terms)
+    if recipe.table_over is Form.POSYNOMIAL:
         base = (posynomials_at(recipe, kernels, rows.layers), posynomials_at(recipe, kernels, layers))
     left = fit_table(rows.index, np.log(rows.value / base[0]), rows.weights, levels, recipe.smoothing, wanted)
     return np.asarray(there * np.exp(np.clip(left + np.log(base[1] / there), -recipe.bound, recipe.bound)), dtype=np.float64)

@@ -10,6 +10,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.kriging import Smoothing
 from dovetail.cost.fitting.rows import Columns
+from dovetail.platform.quantity import Form
 
 Term = Mapping[str, float]
 
@@ -49,8 +50,8 @@ class Recipe:
     bound: float = float(np.log(4.0))
     usable: Callable[[Floats], Flags] = lambda value: value > 0
     treatment: str = "all rows; rows far off their neighbours count less"
-    base_terms: int | None = None
-    """Terms of the formula below the table where no posynomial is good enough to be shipped."""
+    table_over: Form = Form.POSYNOMIAL
+    """What the table corrects: the posynomials, or, as `evaluation`, physics, where no posynomial comes near."""
 
     @property
     def name(self) -> str:
@@ -63,7 +64,8 @@ def _column(name: str, factor: float = 1.0) -> Callable[[Columns], Floats]:
 
 def fmax_hz(columns: Columns) -> Floats:
     """The clock behind the published FPGA latency, which is hw^2 c n / fmax: fully serial over channels."""
-    return columns["hw"] ** 2 * columns["c"] * columns["n"] / (columns["latency_ms"] * 1e-3)
+    serial_s = columns["latency_ms"] * 1e-3
+    return np.divide(columns["hw"] ** 2 * columns["c"] * columns["n"], serial_s, out=np.zeros_like(serial_s), where=serial_s > 0)
 
 
 def _uncensored(value: Floats) -> Flags:
@@ -83,19 +85,21 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("tx2-gpu", "latency", "s", f"{_GPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
            LAYER_TERMS, PROCESSOR, (4, 6), Smoothing((1.0, 1.0, 1.0, 1.0), 30.0, 0.1, 0.003)),
     Recipe("tx2-gpu", "power", "W", f"{_GPU}: GPU rail, idle included", ("power_w",), _column("power_w"),
-           ({},), PROCESSOR, (), Smoothing((2.0, 2.0, 2.0, 1.0), 3.0, 0.3, 0.0003), POWER_BOUND),
+           ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 3.0, 0.3, 0.0003), POWER_BOUND,
+           table_over=Form.EVALUATION),
     Recipe("tx2-cpu", "latency", "s", f"{_CPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
            LAYER_TERMS, PROCESSOR, (3, 4), Smoothing((1.0, 2.0, 0.5, 1.0), 5.0, 0.1, 0.006)),
     Recipe("tx2-cpu", "power", "W", f"{_CPU}: CPU rail, idle included", ("power_w",), _column("power_w"),
-           ({},), PROCESSOR, (), Smoothing((2.0, 2.0, 2.0, 1.0), 30.0, 0.3, 0.0003), POWER_BOUND),
+           ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 30.0, 0.3, 0.0003), POWER_BOUND,
+           table_over=Form.EVALUATION),
     Recipe("c10gx", "alm", "ALM", _DHM, ("alm",), _column("alm"), AREA_TERMS, HARDWARE, (2, 3, 4),
            Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
     Recipe("c10gx", "alut", "ALUT", _DHM, ("alut",), _column("alut"), AREA_TERMS, HARDWARE, (2, 3, 4),
            Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
-    Recipe("c10gx", "lab", "LAB", _DHM, ("lab",), _column("lab"), AREA_TERMS, HARDWARE, (),
-           Smoothing((60.0, 0.7, 0.7, 0.7), 10.0, 0.01, 0.0004, 0.05), base_terms=4),
-    Recipe("c10gx", "m20k", "M20K", _DHM, ("m20k",), _column("m20k"), AREA_TERMS, HARDWARE, (),
-           Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.3, 0.0003, 0.05), M20K_BOUND, usable=_uncensored,
+    Recipe("c10gx", "lab", "LAB", _DHM, ("lab",), _column("lab"), AREA_TERMS, HARDWARE, (2, 3, 4),
+           Smoothing((60.0, 0.7, 0.7, 0.7), 10.0, 0.01, 0.0004, 0.05)),
+    Recipe("c10gx", "m20k", "M20K", _DHM, ("m20k",), _column("m20k"), AREA_TERMS, HARDWARE, (1, 2),
+           Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.3, 0.0003, 0.05), M20K_BOUND, usable=_uncensored, table_over=Form.EVALUATION,
            treatment="rows at the device limit of 587 are censored and left out, rows without any block too"),
     Recipe("c10gx", "power", "W", f"{_DHM}: static and dynamic, a model of Quartus, not a measurement", ("power_w",),
            _column("power_w"), AREA_TERMS, HARDWARE, (2, 3, 4), Smoothing((3.0, 3.0, 3.0, 3.0), 3.0, 0.01, 0.00001)),
@@ -103,5 +107,9 @@ RECIPES: tuple[Recipe, ...] = (
            fmax_hz, ({},), HARDWARE, (2, 3), Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0015),
            treatment="all rows; about one in ten lies a quarter below its neighbours, which counts as noise"),
 )
-"""Smoothing and candidate numbers of terms were chosen by 5-fold cross-validation; power of processors, LAB and M20K
-have no posynomial because none of the family comes near them."""
+"""Smoothing and candidate numbers of terms were chosen by 5-fold cross-validation."""
+
+CONCAVE = ("tx2-gpu-power", "tx2-cpu-power", "c10gx-lab", "c10gx-m20k")
+"""Quantities that level off as layers grow: rails at what the processor draws at most, logic as the part fills up, blocks
+as soon as a layer has a line to keep. The logarithm of a posynomial is convex, so that theirs are coarse: for optimisers
+that need the form, not to judge by."""

@@ -22,21 +22,32 @@ Columns = Mapping[str, Floats]
 
 def read_rows(path: Path, columns: Sequence[str]) -> dict[str, Floats]:
     """The named columns of a CSV file with one line of headings; every complaint names row and column."""
+    names, lines = _read(path)
+    for name in columns:
+        if name not in names:
+            raise UsageError(f"{path}: no column {name}, found {', '.join(names) or 'none'}; needed are {', '.join(columns)}")
+    if not lines:
+        raise UsageError(f"{path}: no rows below the headings; at least one is needed")
+    return {name: np.array([_number(path, i + 2, name, line[name]) for i, line in enumerate(lines)]) for name in columns}
+
+
+def headings(path: Path) -> tuple[tuple[str, ...], int]:
+    """The columns a CSV file has, and how many rows."""
+    names, lines = _read(path)
+    return names, len(lines)
+
+
+def _read(path: Path) -> tuple[tuple[str, ...], list[dict[str, str | None]]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            headings = reader.fieldnames or []
-            lines = list(reader)
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            names = tuple(name.strip() for name in reader.fieldnames or () if name is not None)
+            reader.fieldnames = names
+            return names, list(reader)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; the measurements are read from it") from None
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise UsageError(f"{path}: not readable as CSV, {problem}; give comma-separated text with a line of headings") from None
-    for name in columns:
-        if name not in headings:
-            raise UsageError(f"{path}: no column {name}, found {', '.join(headings) or 'none'}; needed are {', '.join(columns)}")
-    if not lines:
-        raise UsageError(f"{path}: no rows below the headings; at least one is needed")
-    return {name: np.array([_number(path, i + 2, name, line[name]) for i, line in enumerate(lines)]) for name in columns}
 
 
 def _number(path: Path, row: int, column: str, text: str | None) -> float:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import numpy as np
+
 from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.rows import FILES
-from dovetail.platform.quantity import BASE_VARIABLES, LEVELS, VERSION, Errors, Form, Posynomial, QuantityModel, pack_seen
+from dovetail.platform.quantity import (
+    BASE_VARIABLES,
+    LEFT_OUT_UNIT,
+    LEVELS,
+    VERSION,
+    Errors,
+    Form,
+    Posynomial,
+    QuantityModel,
+    pack_seen,
+)
 
 HEAD = """\
 # Written by python -m dovetail.cost.fitting; do not edit by hand.
@@ -15,6 +27,8 @@ HEAD = """\
 # evaluation = physics * exp(correction), interpolated between levels in their logarithms, |correction| <= bound
 # bands: for slices of the rows, a middle prediction and the 5th, 50th, 95th percentile of measured / predicted
 # errors are |predicted - measured| / measured of 5-fold cross-validation; low, high: 5th, 95th percentile of measured / predicted
+# left_out: log(what a fit without the row's fold predicts / what this one does) / 0.0005
+# coverage: part of the rows within the 90 % interval, as the other folds give it
 """
 
 
@@ -22,7 +36,7 @@ HEAD_LINK = """\
 # Written by python -m dovetail.cost.fitting; do not edit by hand.
 # posynomial: line_start_s + size_bytes * line_s_per_byte
 # evaluation: max(floor_s, start_s + size_bytes * s_per_byte)
-# errors as in the quantity models: rows left out, a fifth at a time
+# errors as in the quantity models: rows left out, a fifth at a time; left_out: what fits without them predict
 """
 
 
@@ -34,11 +48,10 @@ def quantity_text(model: QuantityModel) -> str:
         f"rows = {model.rows}", "", "# measured values; the box is from the first to the last; sides in pixels", "[levels]",
         *(f"{name} = {_row(values, 'g')}" for name, values in zip(LEVELS, model.levels, strict=True)),
         "", f"# exponents of {', '.join(BASE_VARIABLES)}", "[physics]", *posynomial_lines(model.physics)]
-    if model.posynomials:
-        lines += ["", "[posynomial]", f"variables = {list(model.variables)}".replace("'", '"'),
-                  f"errors = {error_table(model.errors[Form.POSYNOMIAL])}"]
-        for kernel, posynomial in model.posynomials.items():
-            lines += ["", "[[posynomial.kernel]]", f"kernel = {kernel}", *posynomial_lines(posynomial)]
+    lines += ["", "[posynomial]", f"variables = {list(model.variables)}".replace("'", '"'),
+              f"errors = {error_table(model.errors[Form.POSYNOMIAL])}", *_left_out_lines(model.left_out[Form.POSYNOMIAL])]
+    for kernel, posynomial in model.posynomials.items():
+        lines += ["", "[[posynomial.kernel]]", f"kernel = {kernel}", *posynomial_lines(posynomial)]
     lines += ["", "[evaluation]", f"errors = {error_table(model.errors[Form.EVALUATION])}", f"bound = {model.bound:.6g}",
               "# bit mask of the combinations that were measured, in the order of the table", f'seen = "{pack_seen(model.seen)}"',
               "# [side][channels][kernel][filters]", "correction = ["]
@@ -47,7 +60,14 @@ def quantity_text(model: QuantityModel) -> str:
         for channels in side:
             lines += ["    [", *(f"      {_row(kernel, '.3f')}," for kernel in channels), "    ],"]
         lines.append("  ],")
-    return "\n".join([*lines, "]"]) + "\n"
+    return "\n".join([*lines, "]", *_left_out_lines(model.left_out[Form.EVALUATION])]) + "\n"
+
+
+def _left_out_lines(table: Floats) -> list[str]:
+    """Whole numbers of LEFT_OUT_UNIT, one line per side and number of channels."""
+    whole = np.rint(table / LEFT_OUT_UNIT).astype(int)
+    rows = [f"  [{', '.join(str(channels.tolist()).replace(' ', '') for channels in side)}]," for side in whole]
+    return ["left_out = [", *(row.replace("]],", "]],\n  ") for row in rows), "]"]
 
 
 def _row(values: Floats, form: str) -> str:
@@ -56,9 +76,10 @@ def _row(values: Floats, form: str) -> str:
 
 def error_table(errors: Errors) -> str:
     """Errors as an inline table."""
-    numbers = [f"{key} = {value:.5f}" for key, value in asdict(errors).items() if key != "bands"]
+    numbers = [f"{key} = {value:.5f}" for key, value in asdict(errors).items() if key not in ("bands", "coverage")]
     bands = ", ".join(f"[{', '.join(f'{v:.4g}' for v in band)}]" for band in errors.bands)
-    return "{ " + ", ".join([*numbers, f"bands = [{bands}]"]) + " }"
+    inside = [] if errors.coverage is None else [f"coverage = {errors.coverage:.4f}"]
+    return "{ " + ", ".join([*numbers, *inside, f"bands = [{bands}]"]) + " }"
 
 
 def posynomial_lines(posynomial: Posynomial) -> list[str]:

@@ -1,0 +1,31 @@
+"""Power of directly mapped hardware: static + activity x resources x clock. A model, not a measurement.
+
+What a configured part draws without a stream is its device's idle power. Above it, every logic cell and RAM block in use
+takes an energy per clock that grows with how often signals toggle. The coefficients of the Cyclone 10 GX are fitted to the
+power Quartus estimates for 2,557 layers; it took every signal to toggle in one of eight clocks, its default
+(`power_default_toggle_rate`, Quartus Prime help), as the rows name no stimulus. Real images toggle less than random ones:
+rates counted in simulation belong here in its place, through `activity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.cost.estimate import Floats
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import DhmModel
+
+DEFAULT_ACTIVITY = 0.125
+"""Toggles per clock and signal where nobody counted them: the default of Quartus' power analysis."""
+
+
+def dynamic_power_w(area: Mapping[str, Floats], model: DhmModel, clock_hz: float, activity: float = DEFAULT_ACTIVITY) -> Floats:
+    """Power above idle while hardware of this area works at a clock, with so many toggles per clock and signal."""
+    known = model.coefficients
+    rate = clock_hz / known["power_clock_hz"] * activity / known["power_activity"]
+    return rate * (area[model.logic] * known["power_w_per_logic"] + area[model.block] * known["power_w_per_block"])
+
+
+def activity_of(device: Device) -> float:
+    """The activity a board file states for its FPGA, else the default."""
+    return device.parameters.get("activity", DEFAULT_ACTIVITY)
