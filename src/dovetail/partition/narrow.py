@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.columns import Held, Options, inputs_held
+from dovetail.partition.columns import Held, Options, inputs_held, options
 from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
@@ -55,6 +55,13 @@ def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
         parent.append(None if main is None else index[main])
         known[own.node.output] = own.held
     return Tree(tuple(tables), tuple(parent))
+
+
+def tree_of(problem: Problem) -> Tree:
+    """The relaxed tables of all columns, made once for all goals and limits; every node must have a column."""
+    if not problem.trees:
+        problem.trees.append(relaxed_tree(problem, [options(problem, n) for n in problem.graph.nodes]))
+    return problem.trees[0]
 
 
 def _below(tree: Tree, costs: list[Floats]) -> list[Floats]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, ShareCosts
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Graph, Node, Region, whole
 from dovetail.partition.cost_model import CostModel
@@ -55,6 +55,7 @@ class Problem:
     menus: dict[tuple[object, ...], Menu] = field(default_factory=dict, repr=False, compare=False)
     patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
+    distinct: dict[tuple[int, int, int], tuple[Ints, Ints]] = field(default_factory=dict, repr=False, compare=False)
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
     arrived: dict[tuple[object, ...], Arrivals] = field(default_factory=dict, repr=False, compare=False)

@@ -20,7 +20,7 @@ from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
 from dovetail.partition.gp import gp
 from dovetail.partition.gp_paper_plan import gp_paper
-from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
+from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -60,7 +60,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     """
     choices = _choices(problem)
     plans = _values(known)
-    tree = _tree(problem, choices)
+    tree = tree_of(problem)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
@@ -93,13 +93,6 @@ def _choices(problem: Problem) -> list[Options]:
     if missing is not None:
         raise missing
     return choices
-
-
-def _tree(problem: Problem, choices: list[Options]) -> Tree:
-    """The relaxed tables, made once for all goals and limits."""
-    if not problem.trees:
-        problem.trees.append(relaxed_tree(problem, choices))
-    return problem.trees[0]
 
 
 def _values(known: Known) -> list[tuple[float, float]]:
@@ -151,8 +144,8 @@ def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
-        choices = _choices(problem)
-        ranking = rank(problem, _tree(problem, choices), _best(problem, _values(known)), deadline)
+        _choices(problem)
+        ranking = rank(problem, tree_of(problem), _best(problem, _values(known)), deadline)
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run

@@ -14,6 +14,7 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.overlaps import on, wide
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 
@@ -90,22 +91,23 @@ def _timed(problem: Problem, own: Options, come: Arrivals, relaxed: bool) -> tup
     latency, added, done = np.zeros(come.joules.shape), come.added_s, dict[int, Floats]()
     has = own.pattern.has[own.columns]
     for d, piece in come.pieces.items():
-        columns = np.flatnonzero(has[:, d])
-        alone, behind = own.alone_s[columns, d], fused[columns, d]
+        span = on(problem, has, d)
+        alone, behind = own.alone_s[span, d], fused[span, d]
         arrived, busy = piece[ARRIVED], piece[BUSY] > 0
         compute = np.where(busy, alone, behind) if (alone != behind).any() else alone
         done[d] = arrived + compute
         if concurrent and flows and problem.streams(problem.devices[d]):
-            last = arrived + np.minimum(own.fused_s[columns, d], alone)
+            last = arrived + np.minimum(own.fused_s[span, d], alone)
             done[d] = np.where(busy & (piece[RETURNS] == 0), np.maximum(piece[FIRST] + alone, last), done[d])
-        latency[..., columns] = np.maximum(latency[..., columns], done[d])
+        latency[..., span] = np.maximum(latency[..., span], done[d])
         if not concurrent:
             added = added.copy() if added is come.added_s else added
-            added[..., columns] += compute
-    if not (own.reducer >= 0).any():
+            added[..., span] += compute
+    reducers = np.unique(own.reducer).tolist()
+    if reducers[-1] < 0:
         return latency if concurrent else added, come.joules
     sums = _Sums(latency, added.copy(), come.joules.copy(), {lane: busy.copy() for lane, busy in come.lanes.items()})
-    for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
+    for reducer in (r for r in reducers if r >= 0):
         _sum_up(problem, own, reducer, done, sums)
     return sums.latency if concurrent else sums.added, sums.joules
 
@@ -139,7 +141,8 @@ def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Flo
     chosen, has, target = np.flatnonzero(own.reducer == reducer), own.pattern.has[own.columns], problem.devices[reducer]
 
     def ended(d: int, columns: Ints) -> Floats:
-        found: Floats = done[d][..., np.searchsorted(np.flatnonzero(has[:, d]), columns)]
+        at = columns if wide(problem) else np.searchsorted(np.flatnonzero(has[:, d]), columns)
+        found: Floats = done[d][..., at]
         return found
 
     latest = np.zeros((*sums.latency.shape[:-1], len(chosen)))
