@@ -15,6 +15,7 @@ from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.columns import Held, Options, Pattern
 from dovetail.partition.overlaps import fetched, on, wide
+from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import follows, packet_s
 
@@ -26,7 +27,7 @@ ARRIVED, FIRST, BUSY, RETURNS = range(4)
 class Arrivals:
     """Arrays over the inputs' places and columns; `pieces` per device, over the columns it spans (`overlaps.on`, ARRIVED).
 
-    `added_s` is all transfers one after another, `lanes` how long each direction of a link is busy.
+    `added_s` is all transfers one after another where they are, `lanes` how long each direction of a link is busy.
     """
 
     pieces: Mapping[int, Floats]
@@ -40,42 +41,32 @@ class Arrivals:
         return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in spans.items()}, self.joules[grid],
                         self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()})
 
-    def replaced(self, rows: Ints, other: Arrivals) -> Arrivals:
-        """With other arrivals in some places of the one input."""
-        pieces = {d: own.copy() for d, own in self.pieces.items()}
-        for d, own in pieces.items():
-            own[:, rows] = other.pieces[d]
-        lanes = {lane: self.lanes[lane].copy() if lane in self.lanes else np.zeros(self.joules.shape)
-                 for lane in dict.fromkeys((*self.lanes, *other.lanes))}
-        for lane, busy in lanes.items():
-            busy[rows] = other.lanes.get(lane, 0.0)
-        joules, added = self.joules.copy(), self.added_s.copy()
-        joules[rows], added[rows] = other.joules, other.added_s
-        return Arrivals(pieces, joules, added, lanes)
-
 
 def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str]) -> Arrivals:
-    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there."""
+             paying: Sequence[str]) -> tuple[Arrivals, Arrivals | None, Ints]:
+    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
+
+    Then those of the places that leave while they are made, if there are any, and which places of the one input these are.
+    """
     if len(inputs) > 1:
-        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None)
+        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None), None, own.columns[:0]
     columns, has = own.columns, own.pattern.has[own.columns]
     spans = {d: columns if wide(problem) else own.pattern.rank_on[columns[has[:, d]], d]
              for d in np.flatnonzero(has.any(axis=0)).tolist()}
     if not inputs:
         found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, spans)
         return Arrivals({d: a[:, 0] for d, a in found.pieces.items()}, found.joules[0], found.added_s[0],
-                        {lane: busy[0] for lane, busy in found.lanes.items()})
+                        {lane: busy[0] for lane, busy in found.lanes.items()}), None, columns[:0]
     held = known[inputs[0]]
     found = _shared(problem, own, known, inputs, paying)
     if len(columns) < len(own.pattern.has) or len(held.places) < len(held.pattern.held):
         found = found.take(held.places, columns, spans)
     early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
     if not len(early):
-        return found
+        return found, None, early
     stream = Held(held.pattern, held.places[early], held.stream_s[early])
     sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
-    return found.replaced(early, sooner.take(np.arange(len(early)), columns, spans))
+    return found, sooner.take(np.arange(len(early)), columns, spans), early
 
 
 def _shared(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], paying: Sequence[str],
@@ -157,7 +148,8 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
                 seconds, lead = seconds - before, lead - before
             links.early[..., span] &= ~busy
         links.joules[..., span] += joules
-        links.added[..., span] += seconds
+        if problem.mode is Mode.SEQUENTIAL:
+            links.added[..., span] += seconds
         stop = links.occupy(problem.lanes(source, target), span, busy, seconds)
         np.maximum(found[ARRIVED], np.where(busy, stop, 0.0), out=found[ARRIVED])
         if problem.streams(target):

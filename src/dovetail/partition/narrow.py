@@ -23,6 +23,8 @@ from dovetail.partition.tables import Table, tabulate, variable_inputs
 
 STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
+CLOSE = 1e-6
+"""What the price search of the relaxation may leave: its bounds only choose columns."""
 MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
 
@@ -129,12 +131,13 @@ class Ranking:
 
 def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadline: float) -> Ranking:
     """Bounds from the relaxation with the best prices on shared budgets; `known` is a plan's latency and energy."""
-    latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
     if problem.goal is not Goal.EDP:
-        plain, costs = (latency, tree.latencies) if problem.goal is Goal.LATENCY else (energy, tree.energies)
+        costs = tree.latencies if problem.goal is Goal.LATENCY else tree.energies
+        plain = marginals(tree, costs)
         ceiling = inf if known is None else known[0] if problem.goal is Goal.LATENCY else known[1]
         priced, prices = _priced_marginals(problem, tree, costs, ceiling, deadline)
         return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)], prices)
+    latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
     if known is None:
         return Ranking([a * b for a, b in zip(latency, energy, strict=True)], {})
     # Along the slope of the product at a known plan, latency and energy together are bounded more tightly than apart.
@@ -170,7 +173,7 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
                              for k, (own, c) in enumerate(zip(a, path, strict=True))) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
-    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline)
+    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
     found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
 

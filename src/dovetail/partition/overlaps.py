@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
             continue
         held = known[tensor]
         both, axes = _common(problem, held.pattern, pattern, slot), [len(held.places) if t == tensor else 1 for t in inputs]
-        grid = (held.places[:, None], at)
+        every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
+        grid: Any = ... if every else (held.places[:, None], at)
         if streams and tensor in inputs:
             flows = flows & both.same[target][grid].reshape(*axes, len(columns))
         if any(t == tensor and (r is reads or np.array_equal(r, reads)) for t, r in seen):
@@ -69,7 +71,8 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         width = float(problem.graph.tensors[tensor].element_bytes)
         for (s, d), elements in both.elements.items():
             if d == target:
-                sizes = elements[grid].reshape(*axes, len(columns)) * width
+                sizes = elements[grid].reshape(*axes, len(columns))
+                sizes = sizes * width if width != 1 else sizes
                 total[s] = total[s] + sizes if s in total else sizes
     if target in total:
         total[target] = total[target] * ~flows

@@ -64,7 +64,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
-    found = list(first.assignments) if first is not None else []
+    found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
@@ -78,7 +78,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, tree, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=ranking.prices)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
