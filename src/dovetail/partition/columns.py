@@ -54,9 +54,10 @@ class Pattern:
         """Only some columns, and the places they fill; `chosen` is ascending."""
         places, place_of = np.unique(self.place_of[chosen], return_inverse=True)
         has = self.has[chosen]
+        made = {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made}
         return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
                        self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1, chosen,
-                       self.shape, self.cut, self.reads_cut, {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made})
+                       self.shape, self.cut, self.reads_cut, made)
 
     @property
     def rank(self) -> Ints:

@@ -122,7 +122,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     first = min(best, priced.bound + FIRST_WIDENING * abs(priced.bound))
     quick = found = search.run(first, min(max_labels, QUICK_LABELS), deadline)
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
-    if found.path is not None and found.complete or first >= best and found.complete or narrow and found.path is not None:
+    if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
     skip = 0
     # Many labels at once: from below, the least cut-off at which there is a plan keeps the fewest.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
@@ -18,8 +19,6 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
-from dovetail.partition.gp import gp
-from dovetail.partition.gp_paper_plan import gp_paper
 from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -117,8 +116,9 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     before = {t.node.output: t.options.held for t in tree.tables}
-    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if full.inputs == variable_inputs(problem, own.node)
-              else tabulate(problem, own, known) for full, own in zip(tree.tables, choices, strict=True))
+    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs])
+              if full.inputs == variable_inputs(problem, own.node) else tabulate(problem, own, known)
+              for full, own in zip(tree.tables, choices, strict=True))
     return network(problem, tuple(prune(problem, t) for t in tables))
 
 
@@ -151,10 +151,11 @@ def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., 
     return run
 
 
-def _geometric(choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]]) -> Callable[
-        ..., tuple[Answer, tuple[str, ...]]]:
-    """A geometric programming solver, which has no bound of its own."""
+def _geometric(module: str, name: str) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
+    """A geometric programming solver, which has no bound of its own; imported when asked for, as its packages are large."""
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]] = getattr(
+            import_module(f"dovetail.partition.{module}"), name)
         bounded, notes = _heuristic(lambda _: None)(problem, known, deadline)
         found, own = choose(problem, deadline)
         return replace(bounded, assignments=found), (*notes, *own)
@@ -172,8 +173,8 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
-    "gp": _geometric(gp),
-    "gp-paper": _geometric(gp_paper),
+    "gp": _geometric("gp", "gp"),
+    "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
 }
 
 

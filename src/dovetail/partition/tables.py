@@ -110,8 +110,8 @@ def _timed(problem: Problem, own: Options, come: Arrivals, relaxed: bool) -> tup
     for reducer in reducers:
         chosen = np.flatnonzero(own.reducer == reducer)
         parts = {d: columns for d in done if len(columns := np.flatnonzero(has[chosen, d]))}
-        ended = {d: done[d][..., chosen[columns] if wide(problem) else np.searchsorted(np.flatnonzero(has[:, d]), chosen[columns])]
-                 for d, columns in parts.items()}
+        at = {d: chosen[c] if wide(problem) else np.searchsorted(np.flatnonzero(has[:, d]), chosen[c]) for d, c in parts.items()}
+        ended = {d: done[d][..., at[d]] for d in parts}
         end, sent_s, sent_j = _summed(problem, own.node, reducer, (chosen, parts, ended), come.lanes)
         latency[..., chosen] = end + own.reduce_s[chosen]
         joules[..., chosen] += sent_j
