@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Generic, TypeVar
 
@@ -85,7 +85,7 @@ class Digits:
     whole tensor if it has FEW weights, else of evenly spaced filters with some PART of them.
     """
 
-    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "length", "weights")
+    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "length", "weights")
 
     def __init__(self, weights: NDArray[np.generic]) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
@@ -93,16 +93,17 @@ class Digits:
         self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
         self._peaks: NDArray[np.floating] | None = None
-        few = self.weights.size <= FEW
-        found = self._count(np.arange(0, count, 1 if few else -(-self.weights.size // PART)))
+        self.few = self.weights.size <= FEW
+        found = self._count(np.arange(0, count, 1 if self.few else -(-self.weights.size // PART)))
         self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
-        if few:
+        if self.few:
             self._channels[:] = found.per_channel
 
     @property
     def per_filter(self) -> Ints:
         """Signed digits of each filter."""
-        self._know_filters(0, len(self._filters))
+        if not self.few:
+            self._know_filters(0, len(self._filters))
         return self._filters
 
     @property
@@ -114,7 +115,8 @@ class Digits:
     @property
     def per_channel(self) -> Ints:
         """Signed digits of each input channel (of a group), over all filters."""
-        self._know_channels(0, len(self._channels), lambda digits: False)
+        if not self.few:
+            self._know_channels(0, len(self._channels), lambda digits: False)
         return self._channels
 
     def of_filters(self, start: int, stop: int, enough: Enough) -> int:
@@ -235,7 +237,8 @@ def _digits(sizes: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
 def _peaks(weights: NDArray[np.generic]) -> NDArray[np.floating]:
     """Largest magnitude of each filter."""
     flat = weights.reshape(len(weights), -1)
-    return np.maximum(flat.max(axis=1, initial=0.0), -flat.min(axis=1, initial=0.0))
+    found: NDArray[np.floating] = np.maximum(flat.max(axis=1, initial=0.0), -flat.min(axis=1, initial=0.0))
+    return found
 
 
 def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> NDArray[np.unsignedinteger]:
@@ -283,7 +286,8 @@ def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stop
     width = bits + WIDTH_GROWTH + WIDTH_PER_BIT * digits.length
     deepest = np.full(len(starts), float(max(1, digits.deepest)))
     if axis is Axis.INPUT_CHANNELS:
-        found = _slices(digits.of_channels, starts, stops, lambda d, _: _remains(d, filters) * width > most_bits)
+        found = _between(digits.per_channel, starts, stops) if digits.few else _slices(
+            digits.of_channels, starts, stops, lambda d, _: _remains(d, filters) * width > most_bits)
         adders = remaining(found, np.full(len(starts), float(filters)))
         deepest = np.where(found > 0, deepest * (stops - starts) / digits.weights.shape[1], 1.0)
         return Arithmetic(adders, adders * width, _levels(deepest))
@@ -295,7 +299,8 @@ def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stop
         adders = _between(per_group, first, last)
     else:
         rows = (starts, stops) if axis is Axis.OUTPUT_CHANNELS else (np.zeros_like(starts), np.full_like(stops, filters))
-        found = _slices(digits.of_filters, *rows, lambda d, count: _remains(d, count) * width > most_bits)
+        found = _between(digits.per_filter, *rows) if digits.few else _slices(
+            digits.of_filters, *rows, lambda d, count: _remains(d, count) * width > most_bits)
         adders = remaining(found, (rows[1] - rows[0]).astype(np.float64))
     # Filters that were not counted belong to slices that are too large already.
     widths = np.where(digits.counted, bits + np.ceil(np.log2(1.0 + digits.known_sizes)), 0.0)
@@ -304,7 +309,7 @@ def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stop
 
 def _remains(digits: int, filters: int) -> float:
     """`remaining` of one matrix."""
-    return min(SCALE * digits**POWER, max(digits - filters, 0.0))
+    return float(min(SCALE * float(digits)**POWER, max(digits - filters, 0.0)))
 
 
 def _slices(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints, over: Callable[[int, int], bool]) -> Floats:
@@ -315,11 +320,15 @@ def _slices(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints,
         size = stop - start
         digits = next((d for a, b, d in large if start <= a and b <= stop and over(d, size)), -1)
         if digits < 0:
-            digits = count(start, stop, lambda d, size=size: over(d, size))
+            digits = count(start, stop, partial(_over, over, size))
             if over(digits, size):
                 large.append((start, stop, digits))
         found[i] = digits
     return found
+
+
+def _over(over: Callable[[int, int], bool], size: int, digits: int) -> bool:
+    return over(digits, size)
 
 
 def _levels(digits: Floats) -> Floats:

@@ -49,8 +49,8 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
     their resources and energy are lower bounds, too large as well.
     """
     found: list[list[ShareCosts | None]] = [[None] * len(questions) for _ in devices]
-    for answers, of_kind in ((processor_answers, lambda d: d.kind is not Kind.FPGA), (dhm_answers, lambda d: d.kind is Kind.FPGA)):
-        chosen = [i for i, d in enumerate(devices) if of_kind(d)]
+    for answers, fpga in ((processor_answers, False), (dhm_answers, True)):
+        chosen = [i for i, d in enumerate(devices) if (d.kind is Kind.FPGA) is fpga]
         able: dict[tuple[int, ...], list[int]] = {}
         for i in chosen:
             can = tuple(q for q, (node, _) in enumerate(questions) if why_not(graph, node, devices[i]) is None)

@@ -134,7 +134,7 @@ def most_adder_bits(device: Device) -> float:
 def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Device], most_bits: float) -> list[list[ShareCosts]]:
     found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
     built = [i for i, (node, _) in enumerate(questions) if not isinstance(node.op, Reshape)]
-    engines = [engine_of(graph, questions[i][0], *segment, most_bits) for i in built for segment in questions[i][1]]
+    engines = [_offered(graph, questions[i][0], *segment, most_bits) for i in built for segment in questions[i][1]]
     edges = np.cumsum([0, *(shares_in(questions[i][1]) for i in built)]).tolist()
     engine = joined_engines(engines) if engines else None
     known: dict[tuple[str, float | None], ShareCosts] = {}
@@ -149,6 +149,20 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
         for i, a, b in zip(built, edges[:-1], edges[1:], strict=True):
             found[d][i] = _by_rows(graph, questions[i], known[alike].part(a, b), device)
     return found
+
+
+def _offered(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float) -> Engine:
+    """The engines of shares, or engines that never end for shares no plan should think of.
+
+    Features of a flattened map are values of one pixel each, not channels of every pixel: a device that got some of them would
+    still be sent the whole map.
+    """
+    if axis is Axis.INPUT_CHANNELS and most_bits < np.inf and isinstance(node.op, Gemm):
+        _, height, width = stream_shape(graph, node.inputs[0])
+        if height * width > 1:
+            zero = np.zeros(len(starts))
+            return Engine(np.full(len(starts), np.inf), *(zero for _ in range(8)))
+    return engine_of(graph, node, axis, starts, stops, most_bits)
 
 
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:
@@ -288,7 +302,8 @@ def _scan(window: Window, height: int, width: int) -> Scan:
     if not raster.masks_suffice:  # padding enters as explicit beats
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
-    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers, raster.masked)
+    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
+                raster.masked)
 
 
 def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -61,10 +62,10 @@ def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequ
         for d, device in enumerate(devices):
             if work is None or device.model == CALIBRATED:
                 own = [_one(graph, question, None if work is None else work.part(a, b), device, b - a)
-                       for question, a, b in zip(asked, edges[:-1], edges[1:], strict=True)]
+                       for question, (a, b) in zip(asked, pairwise(edges), strict=True)]
             else:
                 costs = _priced(work, device, formula, edges[-1])
-                own = [costs.part(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+                own = [costs.part(a, b) for a, b in pairwise(edges)]
             for i, costs in zip(members, own, strict=True):
                 found[d][i] = costs
     return found

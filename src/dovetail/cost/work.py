@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ FIELDS = ("rows_in", "columns_in", "rows_out", "columns_out", "channels", "read_
 def joined(graph: Graph, questions: Sequence[Question]) -> Work:
     """The work of all shares of several nodes, one entry each in every field."""
     total = sum(shares_in(segments) for _, segments in questions)
-    found = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
+    found: dict[str, Any] = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
     at = 0
     for node, segments in questions:
         for axis, starts, stops in segments:
@@ -100,7 +101,7 @@ def joined(graph: Graph, questions: Sequence[Question]) -> Work:
             for f in FIELDS:
                 found[f][at:at + len(starts)] = getattr(own, f)
             at += len(starts)
-    return Work(**found)  # type: ignore[arg-type]  # numbers that hold for all shares are arrays here
+    return Work(**found)  # numbers that hold for all shares are arrays here
 
 
 def whole_units() -> tuple[Ints, Ints]:

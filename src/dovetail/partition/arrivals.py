@@ -14,7 +14,8 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.columns import Held, Options, Pattern
-from dovetail.partition.overlaps import fetched
+from dovetail.partition.overlaps import fetched, on, wide
+from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import follows, packet_s
 
@@ -24,9 +25,9 @@ ARRIVED, FIRST, BUSY, RETURNS = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Arrays over the inputs' places and columns; `pieces` per device, over the columns with a piece there (see ARRIVED).
+    """Arrays over the inputs' places and columns; `pieces` per device, over the columns it spans (`overlaps.on`, ARRIVED).
 
-    `added_s` is all transfers one after another, `lanes` how long each direction of a link is busy.
+    `added_s` is all transfers one after another where they are, `lanes` how long each direction of a link is busy.
     """
 
     pieces: Mapping[int, Floats]
@@ -34,45 +35,38 @@ class Arrivals:
     added_s: Floats
     lanes: Mapping[str, Floats]
 
-    def take(self, rows: Ints, columns: Ints, on: Mapping[int, Ints]) -> Arrivals:
-        """Some places of the one input and some columns; `on` numbers those with a piece on each device."""
+    def take(self, rows: Ints, columns: Ints, spans: Mapping[int, Ints]) -> Arrivals:
+        """Some places of the one input and some columns; `spans` numbers those of each device's arrays."""
         grid = (rows[:, None], columns)
-        return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in on.items()}, self.joules[grid],
+        return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in spans.items()}, self.joules[grid],
                         self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()})
-
-    def replaced(self, rows: Ints, other: Arrivals) -> Arrivals:
-        """With other arrivals in some places of the one input."""
-        pieces = {d: own.copy() for d, own in self.pieces.items()}
-        for d, own in pieces.items():
-            own[:, rows] = other.pieces[d]
-        lanes = {lane: self.lanes[lane].copy() if lane in self.lanes else np.zeros(self.joules.shape)
-                 for lane in dict.fromkeys((*self.lanes, *other.lanes))}
-        for lane, busy in lanes.items():
-            busy[rows] = other.lanes.get(lane, 0.0)
-        joules, added = self.joules.copy(), self.added_s.copy()
-        joules[rows], added[rows] = other.joules, other.added_s
-        return Arrivals(pieces, joules, added, lanes)
 
 
 def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str]) -> Arrivals:
-    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there."""
+             paying: Sequence[str]) -> tuple[Arrivals, Arrivals | None, Ints]:
+    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
+
+    Then those of the places that leave while they are made, if there are any, and which places of the one input these are.
+    """
     if len(inputs) > 1:
-        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None)
+        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None), None, own.columns[:0]
     columns, has = own.columns, own.pattern.has[own.columns]
-    on = {d: own.pattern.rank_on[columns[has[:, d]], d] for d in np.flatnonzero(has.any(axis=0)).tolist()}
+    spans = {d: columns if wide(problem) else own.pattern.rank_on[columns[has[:, d]], d]
+             for d in np.flatnonzero(has.any(axis=0)).tolist()}
     if not inputs:
-        found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, on)
+        found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, spans)
         return Arrivals({d: a[:, 0] for d, a in found.pieces.items()}, found.joules[0], found.added_s[0],
-                        {lane: busy[0] for lane, busy in found.lanes.items()})
+                        {lane: busy[0] for lane, busy in found.lanes.items()}), None, columns[:0]
     held = known[inputs[0]]
-    found = _shared(problem, own, known, inputs, paying).take(held.places, columns, on)
+    found = _shared(problem, own, known, inputs, paying)
+    if len(columns) < len(own.pattern.has) or len(held.places) < len(held.pattern.held):
+        found = found.take(held.places, columns, spans)
     early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
     if not len(early):
-        return found
+        return found, None, early
     stream = Held(held.pattern, held.places[early], held.stream_s[early])
     sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
-    return found.replaced(early, sooner.take(np.arange(len(early)), columns, on))
+    return found, sooner.take(np.arange(len(early)), columns, spans), early
 
 
 def _shared(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], paying: Sequence[str],
@@ -112,9 +106,9 @@ class _Links:
         self.joules, self.added = np.zeros(self.shape), np.zeros(self.shape)
         self.early = np.ones(self.shape, dtype=np.bool_) if self.stream_s is not None else None
 
-    def occupy(self, names: Sequence[str], on: Ints, busy: Flags, seconds: Floats) -> Floats:
+    def occupy(self, names: Sequence[str], span: Ints | slice, busy: Flags, seconds: Floats) -> Floats:
         """Array form of `work.occupy` for transfers ready at once, where `busy` marks the entries that transfer at all."""
-        known = {lane: self.lanes[lane][..., on] for lane in names if lane in self.lanes}
+        known = {lane: self.lanes[lane][..., span] for lane in names if lane in self.lanes}
         stop = seconds
         if known:
             start, *others = known.values()
@@ -124,7 +118,7 @@ class _Links:
         for lane in names:
             if lane not in self.lanes:
                 self.lanes[lane] = np.zeros(self.shape)
-            self.lanes[lane][..., on] = np.where(busy, stop, known.get(lane, 0.0))
+            self.lanes[lane][..., span] = np.where(busy, stop, known[lane]) if lane in known else np.where(busy, stop, 0.0)
         return stop
 
 
@@ -134,36 +128,32 @@ def _arrived(problem: Problem, node: Node, pattern: Pattern, columns: Ints, know
     links = _Links((*(len(known[t].places) for t in inputs), len(columns)), stream_s)
     has, pieces = pattern.has[columns], {}
     for d in np.flatnonzero(has.any(axis=0)).tolist():
-        on = np.flatnonzero(has[:, d])
-        sizes = fetched(problem, node, pattern, columns[on], known, inputs, paying, d)
-        pieces[d] = _laid(problem, links, sizes, on, d)
+        span = on(problem, has, d)
+        sizes = fetched(problem, node, pattern, columns[span], known, inputs, paying, d)
+        pieces[d] = _laid(problem, links, sizes, span, d, len(columns[span]))
     return Arrivals(pieces, links.joules, links.added, links.lanes)
 
 
-def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], on: Ints, d: int) -> Floats:
+def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: Ints | slice, d: int, count: int) -> Floats:
     """Transfers to the pieces on one device, source by source."""
-    target, shape = problem.devices[d], (*links.shape[:-1], len(on))
+    target, shape = problem.devices[d], (*links.shape[:-1], count)
     found = np.zeros((4, *shape))
-    if not sizes:
-        return found
-    spent, took = np.zeros(shape), np.zeros(shape)
     for s, size in sizes.items():
         source, busy = problem.devices[s], size > 0
         seconds, joules = (x.reshape(size.shape) for x in problem.transfer(source, target, size.ravel()))
         lead = np.minimum(seconds, packet_s(problem, source, target))
         if links.stream_s is not None and links.early is not None:
             if s != d and problem.duplex(source, target):
-                before = np.where(busy & links.early[..., on], np.minimum(links.stream_s[:, None], seconds - lead), 0.0)
+                before = np.where(busy & links.early[..., span], np.minimum(links.stream_s[:, None], seconds - lead), 0.0)
                 seconds, lead = seconds - before, lead - before
-            links.early[..., on] &= ~busy
-        spent += joules
-        took += seconds
-        stop = links.occupy(problem.lanes(source, target), on, busy, seconds)
+            links.early[..., span] &= ~busy
+        links.joules[..., span] += joules
+        if problem.mode is Mode.SEQUENTIAL:
+            links.added[..., span] += seconds
+        stop = links.occupy(problem.lanes(source, target), span, busy, seconds)
         np.maximum(found[ARRIVED], np.where(busy, stop, 0.0), out=found[ARRIVED])
         if problem.streams(target):
             np.maximum(found[FIRST], np.where(busy, stop - seconds + lead, 0.0), out=found[FIRST])
             found[RETURNS] = busy if s == d else found[RETURNS]
         np.maximum(found[BUSY], busy, out=found[BUSY])
-    links.joules[..., on] += spent
-    links.added[..., on] += took
     return found

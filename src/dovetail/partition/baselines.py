@@ -10,12 +10,13 @@ import numpy as np
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
-from dovetail.partition.columns import fits, inputs_held, options
+from dovetail.partition.columns import Held, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
+from dovetail.partition.narrow import tree_of
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import capable
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables import tabulate, variable_inputs
 from dovetail.partition.work import Place, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
@@ -85,22 +86,31 @@ def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
 
 def greedy(problem: Problem) -> Assignment | None:
     """Node by node the column that is best given the past, within the budget left."""
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    if not all(len(own) for own in choices):
+        return None
     known = inputs_held(problem)
     limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
-    for node in problem.graph.nodes:
-        own = options(problem, node)
-        table = tabulate(problem, own, known)
-        fits = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
-        if not fits.any():
+    before = {own.node.output: own.held for own in choices}
+    for own, full in zip(choices, tree_of(problem).tables, strict=True):
+        if full.inputs == variable_inputs(problem, own.node):
+            row = tuple(int(np.searchsorted(before[t].places, known[t].places[0])) for t in full.inputs)
+            seconds, joules = full.latency_s[row], full.energy_j[row]
+        else:
+            table = tabulate(problem, own, known)
+            seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
+        room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
+        if not room.any():
             return None
-        latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
+        latencies, energies = latency + seconds, energy + joules
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(np.where(fits, scores, np.inf).argmin())
+        best = int(np.where(room, scores, np.inf).argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
-        one = own.keep(np.array([best]))
-        splits[node.name], known[node.output] = one.splits[0], one.held
+        place = own.place_of[best]
+        splits[own.node.name] = own.pattern.split(int(own.columns[best]))
+        known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
     return splits
 
 

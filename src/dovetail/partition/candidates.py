@@ -107,7 +107,8 @@ def candidates(problem: Problem, node: Node) -> Candidates:
     count, shapes = len(problem.devices), problem.graph.input_shapes(node)
     at = {d: i for i, d in enumerate(problem.devices)}
     groups = [tuple(at[d] for d in g) for g in partners(problem)]
-    blocks = [(0, (i,), np.array([[0, 1]], dtype=np.int64), np.array([WHOLE_RANK], dtype=np.int64)) for i in range(count)]
+    blocks: list[tuple[int, tuple[int, ...], Ints, Ints]] = [
+        (0, (i,), np.array([[0, 1]], dtype=np.int64), np.array([WHOLE_RANK], dtype=np.int64)) for i in range(count)]
     axes = node.op.axes(shapes)
     for number, axis in enumerate(axes, 1):
         extent = node.op.extent(axis, shapes)

@@ -43,15 +43,21 @@ class Pattern:
     """Which of the columns with a piece on a device each column is, columns x devices."""
     kept: Ints
     """Which of all candidate columns these are, where some were left out."""
+    shape: tuple[int, ...]
+    """Of the output."""
+    cut: Flags
+    reads_cut: tuple[Flags, ...]
+    """Which dimensions of the output, and of each input, any region cuts."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
 
     def keep(self, chosen: Ints) -> Pattern:
         """Only some columns, and the places they fill; `chosen` is ascending."""
         places, place_of = np.unique(self.place_of[chosen], return_inverse=True)
         has = self.has[chosen]
+        made = {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made}
         return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
                        self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1, chosen,
-                       {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made})
+                       self.shape, self.cut, self.reads_cut, made)
 
     @property
     def rank(self) -> Ints:
@@ -159,7 +165,8 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
         problem.patterns[key] = Pattern(problem.devices, columns, none, np.zeros(1, dtype=np.bool_), empty, held, (),
-                                        none.astype(np.bool_), none, empty)
+                                        none.astype(np.bool_), none, empty, tuple(b for _, b in region),
+                                        np.zeros(len(region), dtype=np.bool_), ())
     return problem.patterns[key]
 
 
@@ -210,6 +217,7 @@ def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Patte
     own = menu.columns.take(chosen)
     has = own.has
     reads, held = _boxes(problem, node, own, has)
+    shape, *shapes = (s or (1,) for s in (problem.graph.shape(node.output), *problem.graph.input_shapes(node)))
     whole_on_one = own.axis == 0
     streams = np.array([problem.streams(d) for d in problem.devices])
     flows = whole_on_one & (has & streams).any(axis=1) if problem.mode is Mode.CONCURRENT else np.zeros(len(has), dtype=np.bool_)
@@ -219,10 +227,17 @@ def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Patte
     order = np.argsort(place, kind="stable")
     starts = order[np.searchsorted(place[order], np.arange(len(numbers)))]
     found = Pattern(problem.devices, own.take(order), menu.share[chosen][order], flows[starts], place[order], held[starts],
-                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)))
+                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)),
+                    shape, _cut(held, shape), tuple(_cut(r, s) for r, s in zip(reads, shapes, strict=True)))
     if fixed is not None:
         found.made[0] = fixed
     return found
+
+
+def _cut(regions: Ints, shape: tuple[int, ...]) -> Flags:
+    """Dimensions along which some region is not the whole tensor."""
+    parts = ((regions[..., 0] > 0) | (regions[..., 1] < shape)) & (regions[..., :1, 1] > 0)
+    return np.asarray(parts.reshape(-1, len(shape)).any(axis=0))
 
 
 def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[list[Ints], Ints]:

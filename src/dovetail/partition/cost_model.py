@@ -67,11 +67,11 @@ def _one_by_one(costs: CostModel, graph: Graph, question: Question, device: Devi
     filled = [c if c is not None else _never(len(starts), known) for c, (_, starts, _) in zip(found, segments, strict=True)]
     if len(filled) == 1:
         return filled[0]
-    fields = (np.concatenate(arrays) for arrays in zip(*((c.alone_s, c.fused_s, c.low_s, c.high_s, c.energy_j)
-                                                        for c in filled), strict=True))
+    alone, fused, low, high, energy = (np.concatenate(arrays) for arrays in zip(
+        *((c.alone_s, c.fused_s, c.low_s, c.high_s, c.energy_j) for c in filled), strict=True))
     resources = {r: np.concatenate([c.resources.get(r, np.zeros(len(c.alone_s))) for c in filled])
                  for r in dict.fromkeys(r for c in filled for r in c.resources)}
-    return ShareCosts(*fields, resources, np.concatenate([c.extrapolated for c in filled]), known.source)
+    return ShareCosts(alone, fused, low, high, energy, resources, np.concatenate([c.extrapolated for c in filled]), known.source)
 
 
 def _never(count: int, like: ShareCosts) -> ShareCosts:

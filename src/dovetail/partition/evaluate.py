@@ -93,7 +93,17 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
 
 
 def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
-    """What one node adds to a plan; `compute_s` is that of the piece that finishes last, the rest of the time is transfers."""
+    """What one node adds to a plan; `compute_s` is that of the piece that finishes last, the rest of the time is transfers.
+
+    Remembered with the work, which `work_of` remembers: the same object means the same node, split and places.
+    """
+    known = problem.judged.get(id(work))
+    if known is None or known[0] is not work:
+        known = problem.judged[id(work)] = (work, _cost(problem, node, split, work))
+    return known[1]
+
+
+def _cost(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
     if problem.mode is Mode.CONCURRENT:
         latency, last = _overlapped(split, work)
         critical = [last] if last is not None else []

@@ -19,6 +19,10 @@ PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
 WIDENINGS = (*(1e-4 * 2.0**i for i in range(14)), inf)
 """Cut-offs above the bound tried in turn: most gaps are tiny, and a tight cut-off keeps few labels."""
+FIRST_WIDENING = 1.6e-3
+"""The cut-off tried first: in most networks its labels are few."""
+QUICK_LABELS = 1_000
+"""Labels kept per node at the first cut-off."""
 SHARP = 6.4e-3
 """Widest cut-off at which labels are compared exactly: beyond it they are too many in all but small networks."""
 FEW_NODES = 24
@@ -115,22 +119,26 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     chosen = [i for i, x in enumerate(net.limits) if x.name in active]
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
     search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]))
-    found = Found(None, inf, priced.bound, True)
-    least = priced.bound
+    first = min(best, priced.bound + FIRST_WIDENING * abs(priced.bound))
+    quick = found = search.run(first, min(max_labels, QUICK_LABELS), deadline)
+    least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
+    if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
+        return replace(found, bound=least)
     skip = 0
-    for widening in WIDENINGS:
+    # Many labels at once: from below, the least cut-off at which there is a plan keeps the fewest.
+    for widening in (w for w in WIDENINGS if not found.complete or w > FIRST_WIDENING):
         if skip > 0:
             skip -= 1
             continue
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
-        narrow = max_labels <= FEW_LABELS
         sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow
         found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else BLUR * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
             break
         skip = 0 if found.complete else len(active)  # the more limits, the farther from the bound a plan is
-    return replace(found, bound=least)
+    better = found if found.value <= quick.value else quick
+    return replace(better, bound=least, complete=found.complete)
 
 
 def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.columns import Held, Options, inputs_held
+from dovetail.partition.columns import Held, Options, inputs_held, options
 from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
@@ -23,6 +23,8 @@ from dovetail.partition.tables import Table, tabulate, variable_inputs
 
 STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
+CLOSE = 1e-6
+"""What the price search of the relaxation may leave: its bounds only choose columns."""
 MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
 
@@ -55,6 +57,13 @@ def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
         parent.append(None if main is None else index[main])
         known[own.node.output] = own.held
     return Tree(tuple(tables), tuple(parent))
+
+
+def tree_of(problem: Problem) -> Tree:
+    """The relaxed tables of all columns, made once for all goals and limits; every node must have a column."""
+    if not problem.trees:
+        problem.trees.append(relaxed_tree(problem, [options(problem, n) for n in problem.graph.nodes]))
+    return problem.trees[0]
 
 
 def _below(tree: Tree, costs: list[Floats]) -> list[Floats]:
@@ -122,12 +131,13 @@ class Ranking:
 
 def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadline: float) -> Ranking:
     """Bounds from the relaxation with the best prices on shared budgets; `known` is a plan's latency and energy."""
-    latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
     if problem.goal is not Goal.EDP:
-        plain, costs = (latency, tree.latencies) if problem.goal is Goal.LATENCY else (energy, tree.energies)
+        costs = tree.latencies if problem.goal is Goal.LATENCY else tree.energies
+        plain = marginals(tree, costs)
         ceiling = inf if known is None else known[0] if problem.goal is Goal.LATENCY else known[1]
         priced, prices = _priced_marginals(problem, tree, costs, ceiling, deadline)
         return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)], prices)
+    latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
     if known is None:
         return Ranking([a * b for a, b in zip(latency, energy, strict=True)], {})
     # Along the slope of the product at a known plan, latency and energy together are bounded more tightly than apart.
@@ -163,7 +173,7 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
                              for k, (own, c) in enumerate(zip(a, path, strict=True))) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
-    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline)
+    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
     found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
 

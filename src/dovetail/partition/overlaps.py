@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.candidates import FEW_DEVICES
 from dovetail.partition.columns import Held, Pattern
 from dovetail.partition.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the places of one pattern (rows) share with the reads of another (columns on the target device).
+    """What the places of one pattern (rows) share with the reads of another (columns with a piece on the target, see `on`).
 
     `elements` counts them from device to device; `same` marks, per streaming device, where a piece reads exactly what
     the device made.
@@ -29,16 +32,25 @@ class Common:
     same: Mapping[int, Flags]
 
 
+def wide(problem: Problem) -> bool:
+    """Whether arrays of one device span all columns: among few devices most columns have a piece on each."""
+    return len(problem.devices) <= FEW_DEVICES
+
+
+def on(problem: Problem, has: Flags, device: int) -> Ints | slice:
+    """The columns that arrays of one device span: those with a piece there, or all."""
+    return slice(None) if wide(problem) else np.flatnonzero(has[:, device])
+
+
 def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
             paying: Sequence[str], target: int) -> dict[int, Floats]:
     """Bytes from each device to the target, as arrays that broadcast to (inputs' places..., the given columns).
 
-    All given columns of the pattern have a piece on the target. Inputs not in `paying` are wherever they are needed. A
-    streaming device keeps nothing: where a piece cannot flow on from what the device made exactly as the piece needs it, the
-    device's own part comes back over the host as well.
+    Inputs not in `paying` are wherever they are needed. A streaming device keeps nothing: where a piece cannot flow on from
+    what the device made exactly as the piece needs it, the device's own part comes back over the host as well.
     """
     total: dict[int, Floats] = {}
-    at = pattern.rank_on[columns, target]
+    at = columns if wide(problem) else pattern.rank_on[columns, target]
     streams = problem.streams(problem.devices[target])
     produced = all(problem.graph.producer(t) is not None for t in node.inputs)
     flows = np.full((*(1 for _ in inputs), len(columns)), produced)
@@ -49,7 +61,8 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
             continue
         held = known[tensor]
         both, axes = _common(problem, held.pattern, pattern, slot), [len(held.places) if t == tensor else 1 for t in inputs]
-        grid = (held.places[:, None], at)
+        every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
+        grid: Any = ... if every else (held.places[:, None], at)
         if streams and tensor in inputs:
             flows = flows & both.same[target][grid].reshape(*axes, len(columns))
         if any(t == tensor and (r is reads or np.array_equal(r, reads)) for t, r in seen):
@@ -58,7 +71,8 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         width = float(problem.graph.tensors[tensor].element_bytes)
         for (s, d), elements in both.elements.items():
             if d == target:
-                sizes = elements[grid].reshape(*axes, len(columns)) * width
+                sizes = elements[grid].reshape(*axes, len(columns))
+                sizes = sizes * width if width != 1 else sizes
                 total[s] = total[s] + sizes if s in total else sizes
     if target in total:
         total[target] = total[target] * ~flows
@@ -68,50 +82,62 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
 def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
     key = (id(made), id(own), slot)
     if key not in problem.common:
-        reads, elements, same = own.reads[slot], {}, {}
-        places, sources = np.nonzero(made.held[:, :, 0, 1])
-        columns, targets = np.nonzero(own.has)
-        order = np.argsort(targets, kind="stable")
-        columns, targets = columns[order], targets[order]
-        shared = _shared(made.held[places, sources], reads[columns, targets])
-        for d in np.unique(targets).tolist():
-            streams, (low, high) = problem.streams(problem.devices[d]), np.searchsorted(targets, (d, d + 1))
-            for s in np.unique(sources).tolist():
-                if s == d and not streams:
-                    continue
-                rows = np.flatnonzero(sources == s)
-                found = shared[rows, low:high]
-                if found.any():
-                    elements[s, d] = np.zeros((len(made.held), high - low))
-                    elements[s, d][places[rows]] = found
+        elements, same = {}, {}
+        cut = [i for i, (a, b) in enumerate(zip(made.cut, own.reads_cut[slot], strict=True)) if a or b]
+        factor = float(prod(size for i, size in enumerate(made.shape) if i not in cut))
+        sources = np.flatnonzero(made.held[:, :, 0, 1].any(axis=0)).tolist()
+        for d in np.flatnonzero(own.has.any(axis=0)).tolist():
+            streams = problem.streams(problem.devices[d])
+            wanted, inverse = _read(problem, own, slot, d)
+            for s in sources:
+                if s != d or streams:
+                    held, place = _held(problem, made, s)
+                    elements[s, d] = _shared(held, wanted, cut, factor)[place[:, None], inverse]
             if streams:
-                same[d] = _same(made.held[:, d], reads[columns[low:high], d])
+                held, place = _held(problem, made, d)
+                same[d] = _same(held, wanted, cut)[place[:, None], inverse]
         problem.common[key] = Common(elements, same)
     return problem.common[key]
 
 
-def _shared(held: Ints, reads: Ints) -> Floats:
-    """Elements that each held region (rows) and each region read (columns) have in common."""
-    common, factor = None, 1.0
-    for dimension in range(held.shape[1]):
-        start, stop, first, last = held[:, dimension, 0], held[:, dimension, 1], reads[:, dimension, 0], reads[:, dimension, 1]
-        if (start == start[:1]).all() and (stop == stop[:1]).all() and (first == first[:1]).all() and (last == last[:1]).all():
-            # Most dimensions are never cut: one number serves all regions.
-            factor *= max(0, int(min(stop[0], last[0]) - max(start[0], first[0]))) if len(start) and len(first) else 1
-            continue
-        both = np.maximum(np.minimum(stop[:, None], last) - np.maximum(start[:, None], first), 0)
-        common = both if common is None else common * both
-    if common is None:
-        return np.full((len(held), len(reads)), factor)
-    return np.asarray(common * factor, dtype=np.float64)
+def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:
+    """The distinct regions that columns read on a device, and which of them each reads."""
+    key = (id(own), slot, d)
+    if key not in problem.distinct:
+        problem.distinct[key] = _distinct(own.reads[slot][on(problem, own.has, d), d])
+    return problem.distinct[key]
 
 
-def _same(held: Ints, reads: Ints) -> Flags:
-    """Where a held region (rows) is exactly the region read (columns)."""
-    equal = np.ones((len(held), len(reads)), dtype=np.bool_)
-    for dimension in range(held.shape[1]):
-        for side in (0, 1):
-            a, b = held[:, dimension, side], reads[:, dimension, side]
-            if not ((a == a[:1]).all() and (b == a[:1]).all()):
-                equal &= a[:, None] == b
+def _held(problem: Problem, made: Pattern, s: int) -> tuple[Ints, Ints]:
+    """The distinct regions that places hold on a device, and which of them each holds."""
+    key = (id(made), -1, s)
+    if key not in problem.distinct:
+        problem.distinct[key] = _distinct(made.held[:, s])
+    return problem.distinct[key]
+
+
+def _distinct(regions: Ints) -> tuple[Ints, Ints]:
+    """Regions without repeats, and which of them each is: many columns read the same."""
+    numbers: dict[bytes, int] = {}
+    number = np.array([numbers.setdefault(r.tobytes(), len(numbers)) for r in regions], dtype=np.int64)
+    first = np.zeros(len(numbers), dtype=np.int64)
+    first[number[::-1]] = np.arange(len(regions) - 1, -1, -1)
+    return regions[first], number
+
+
+def _shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Floats:
+    """Elements that each held region (rows) and each region read (columns) have in common; only `cut` dimensions differ."""
+    common = np.full((len(held), len(reads)), factor)
+    for i in cut:
+        common *= np.maximum(np.minimum(held[:, i, 1, None], reads[:, i, 1]) - np.maximum(held[:, i, 0, None], reads[:, i, 0]), 0)
+    if not cut:
+        common *= (held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0)
+    return common
+
+
+def _same(held: Ints, reads: Ints, cut: Sequence[int]) -> Flags:
+    """Where a held region (rows) is exactly the region read (columns); an empty one is none."""
+    equal = (held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0)
+    for i in cut:
+        equal &= (held[:, i, 0, None] == reads[:, i, 0]) & (held[:, i, 1, None] == reads[:, i, 1])
     return equal

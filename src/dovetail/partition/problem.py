@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, ShareCosts
+from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Graph, Node, Region, whole
 from dovetail.partition.cost_model import CostModel
-from dovetail.partition.plan import Assignment, Goal, Mode, Piece
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dovetail.partition.narrow import Tree
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
+    from dovetail.partition.work import Work
 
 TOLERANCE = 1e-9
 """Relative slack of limits, for the rounding of sums."""
@@ -55,22 +56,27 @@ class Problem:
     menus: dict[tuple[object, ...], Menu] = field(default_factory=dict, repr=False, compare=False)
     patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
     common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
+    distinct: dict[tuple[int, int, int], tuple[Ints, Ints]] = field(default_factory=dict, repr=False, compare=False)
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
     arrived: dict[tuple[object, ...], Arrivals] = field(default_factory=dict, repr=False, compare=False)
+    works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
+    judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
+    checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
+    devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    streaming: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Devices that pass pixels on as they come and keep no tensor."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
+        object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
         self.order.update({n.name: k for k, n in enumerate(self.graph.nodes)})
         known = self.order
         for name in self.fixed:
             if name not in known:
                 raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(d.name for d in self.platform.devices)
 
     @property
     def packet_bytes(self) -> int:
@@ -89,7 +95,7 @@ class Problem:
 
     def streams(self, device: str) -> bool:
         """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""
-        return self.platform.device(device).kind is Kind.FPGA
+        return device in self.streaming
 
     def transfer(self, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
         """Seconds and joules of transfers; from a device to itself they go over the host, there and back."""

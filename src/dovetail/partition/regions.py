@@ -32,8 +32,8 @@ def share_boxes(op: Op, axis: Axis | None, starts: Ints, stops: Ints, shapes: Sh
     check = [_between(a, b, np.array([extent // 3]), np.array([max(extent // 3 + 1, 2 * extent // 3)]), extent)[0]
              for a, b in zip(*ends, strict=True)]
     if any(c.tolist() != [list(d) for d in m] for c, m in zip(check, middle, strict=True)):
-        found = [np.array(r, dtype=np.int64) for r in
-                 zip(*(_regions(op, axis, a, b, shapes) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)), strict=True)]
+        every = [_regions(op, axis, a, b, shapes) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        found = [np.array(r, dtype=np.int64) for r in zip(*every, strict=True)]
     return tuple(found[:-1]), found[-1]
 
 

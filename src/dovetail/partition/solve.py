@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
@@ -18,9 +19,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
-from dovetail.partition.gp import gp
-from dovetail.partition.gp_paper_plan import gp_paper
-from dovetail.partition.narrow import Ranking, Tree, rank, relaxed_tree, thin
+from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -60,11 +59,11 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     """
     choices = _choices(problem)
     plans = _values(known)
-    tree = _tree(problem, choices)
+    tree = tree_of(problem)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
-    found = list(first.assignments) if first is not None else []
+    found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
@@ -78,7 +77,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
         return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, tree, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=ranking.prices)
+    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
@@ -93,13 +92,6 @@ def _choices(problem: Problem) -> list[Options]:
     if missing is not None:
         raise missing
     return choices
-
-
-def _tree(problem: Problem, choices: list[Options]) -> Tree:
-    """The relaxed tables, made once for all goals and limits."""
-    if not problem.trees:
-        problem.trees.append(relaxed_tree(problem, choices))
-    return problem.trees[0]
 
 
 def _values(known: Known) -> list[tuple[float, float]]:
@@ -124,8 +116,9 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     before = {t.node.output: t.options.held for t in tree.tables}
-    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if full.inputs == variable_inputs(problem, own.node)
-              else tabulate(problem, own, known) for full, own in zip(tree.tables, choices, strict=True))
+    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs])
+              if full.inputs == variable_inputs(problem, own.node) else tabulate(problem, own, known)
+              for full, own in zip(tree.tables, choices, strict=True))
     return network(problem, tuple(prune(problem, t) for t in tables))
 
 
@@ -151,17 +144,18 @@ def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
-        choices = _choices(problem)
-        ranking = rank(problem, _tree(problem, choices), _best(problem, _values(known)), deadline)
+        _choices(problem)
+        ranking = rank(problem, tree_of(problem), _best(problem, _values(known)), deadline)
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
 
 
-def _geometric(choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]]) -> Callable[
-        ..., tuple[Answer, tuple[str, ...]]]:
-    """A geometric programming solver, which has no bound of its own."""
+def _geometric(module: str, name: str) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
+    """A geometric programming solver, which has no bound of its own; imported when asked for, as its packages are large."""
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]] = getattr(
+            import_module(f"dovetail.partition.{module}"), name)
         bounded, notes = _heuristic(lambda _: None)(problem, known, deadline)
         found, own = choose(problem, deadline)
         return replace(bounded, assignments=found), (*notes, *own)
@@ -179,8 +173,8 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
-    "gp": _geometric(gp),
-    "gp-paper": _geometric(gp_paper),
+    "gp": _geometric("gp", "gp"),
+    "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
 }
 
 

@@ -14,6 +14,7 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.overlaps import on, wide
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 
@@ -62,8 +63,11 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged:
     every = variable_inputs(problem, own.node)
     inputs = tuple(t for t in every if charged is None or t in charged)
     paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
-    come = arrivals(problem, own, known, inputs, paying)
+    come, sooner, early = arrivals(problem, own, known, inputs, paying)
     latency, joules = _timed(problem, own, come, len(inputs) < len(every))
+    if sooner is not None:
+        joules = joules.copy()
+        latency[early], joules[early] = _timed(problem, own, sooner, len(inputs) < len(every))
     energy = joules + own.energy_j.sum(axis=1) + own.reduce_j + problem.idle_power_w * latency
     first = np.searchsorted(own.place_of, np.arange(len(own.places)))
     return Table(own, inputs, first, latency + own.home_s, energy + own.home_j)
@@ -87,74 +91,65 @@ def _timed(problem: Problem, own: Options, come: Arrivals, relaxed: bool) -> tup
     if any(problem.graph.producer(t) is None for t in own.node.inputs):
         fused = own.alone_s
     concurrent, flows = problem.mode is Mode.CONCURRENT, len(set(own.node.inputs)) == 1
-    latency, added, done = np.zeros(come.joules.shape), come.added_s, dict[int, Floats]()
+    latency, added, done = np.zeros(come.joules.shape), come.added_s if concurrent else come.added_s.copy(), dict[int, Floats]()
     has = own.pattern.has[own.columns]
     for d, piece in come.pieces.items():
-        columns = np.flatnonzero(has[:, d])
-        alone, behind = own.alone_s[columns, d], fused[columns, d]
+        span = on(problem, has, d)
+        alone, behind = own.alone_s[span, d], fused[span, d]
         arrived, busy = piece[ARRIVED], piece[BUSY] > 0
         compute = np.where(busy, alone, behind) if (alone != behind).any() else alone
         done[d] = arrived + compute
         if concurrent and flows and problem.streams(problem.devices[d]):
-            last = arrived + np.minimum(own.fused_s[columns, d], alone)
+            last = arrived + np.minimum(own.fused_s[span, d], alone)
             done[d] = np.where(busy & (piece[RETURNS] == 0), np.maximum(piece[FIRST] + alone, last), done[d])
-        latency[..., columns] = np.maximum(latency[..., columns], done[d])
+        latency[..., span] = np.maximum(latency[..., span], done[d])
         if not concurrent:
-            added = added.copy() if added is come.added_s else added
-            added[..., columns] += compute
-    if not (own.reducer >= 0).any():
-        return latency if concurrent else added, come.joules
-    sums = _Sums(latency, added.copy(), come.joules.copy(), {lane: busy.copy() for lane, busy in come.lanes.items()})
-    for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
-        _sum_up(problem, own, reducer, done, sums)
-    return sums.latency if concurrent else sums.added, sums.joules
+            added[..., span] += compute
+    reducers = [r for r in np.unique(own.reducer).tolist() if r >= 0]
+    joules = come.joules.copy() if reducers else come.joules
+    for reducer in reducers:
+        chosen = np.flatnonzero(own.reducer == reducer)
+        parts = {d: columns for d in done if len(columns := np.flatnonzero(has[chosen, d]))}
+        at = {d: chosen[c] if wide(problem) else np.searchsorted(np.flatnonzero(has[:, d]), chosen[c]) for d, c in parts.items()}
+        ended = {d: done[d][..., at[d]] for d in parts}
+        end, sent_s, sent_j = _summed(problem, own.node, reducer, (chosen, parts, ended), come.lanes)
+        latency[..., chosen] = end + own.reduce_s[chosen]
+        joules[..., chosen] += sent_j
+        if not concurrent:
+            added[..., chosen] += sent_s + own.reduce_s[chosen]
+    return latency if concurrent else added, joules
 
 
-@dataclass
-class _Sums:
-    """One node being added up: its arrays, and lanes as they fill."""
+def _summed(problem: Problem, node: Node, reducer: int, pieces: tuple[Ints, Mapping[int, Ints], Mapping[int, Floats]],
+            busy: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
+    """When all partial sums are at the reducer, and the seconds and joules it took to send them, one per column.
 
-    latency: Floats
-    added: Floats
-    joules: Floats
-    lanes: dict[str, Floats]
-
-    def occupy(self, names: Sequence[str], columns: Ints, seconds: float, ready: Floats) -> Floats:
-        """Array form of `work.occupy` for some columns."""
-        start = ready
+    `pieces` are the columns that end there, which of them have a piece on each device, and when that is done; `busy` is how
+    long lanes serve what came before.
+    """
+    chosen, parts, ended = pieces
+    target, size = problem.devices[reducer], np.array([float(problem.graph.tensors[node.output].size * PARTIAL_BYTES)])
+    latest = np.zeros((*next(iter(ended.values())).shape[:-1], len(chosen)))
+    sent_s, sent_j, lanes = np.zeros(len(chosen)), np.zeros(len(chosen)), dict[str, Floats]()
+    if reducer in parts:
+        latest[..., parts[reducer]] = ended[reducer]
+    for d, part in parts.items():
+        if d == reducer:
+            continue
+        (seconds,), (spent,) = problem.transfer(problem.devices[d], target, size)
+        stop = ended[d]
+        names = problem.lanes(problem.devices[d], target)
         for lane in names:
-            if lane in self.lanes:
-                start = np.maximum(start, self.lanes[lane][..., columns])
-        stop: Floats = start + seconds
+            if lane not in lanes:
+                lanes[lane] = busy[lane][..., chosen] if lane in busy else np.zeros(latest.shape)
+            stop = np.maximum(stop, lanes[lane][..., part])
+        stop = stop + seconds
         for lane in names:
-            if lane not in self.lanes:
-                self.lanes[lane] = np.zeros(self.latency.shape)
-            self.lanes[lane][..., columns] = stop
-        return stop
-
-
-def _sum_up(problem: Problem, own: Options, reducer: int, done: Mapping[int, Floats], sums: _Sums) -> None:
-    """Partial sums to the reducer, then the sum, for the columns that end there."""
-    size = np.array([float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES)])
-    chosen, has, target = np.flatnonzero(own.reducer == reducer), own.pattern.has[own.columns], problem.devices[reducer]
-
-    def ended(d: int, columns: Ints) -> Floats:
-        found: Floats = done[d][..., np.searchsorted(np.flatnonzero(has[:, d]), columns)]
-        return found
-
-    latest = np.zeros((*sums.latency.shape[:-1], len(chosen)))
-    own_part = np.flatnonzero(has[chosen, reducer])
-    latest[..., own_part] = ended(reducer, chosen[own_part]) if len(own_part) else 0.0
-    for d in (d for d in done if d != reducer):
-        part = np.flatnonzero(has[chosen, d])
-        if len(part):
-            (seconds,), (spent,) = problem.transfer(problem.devices[d], target, size)
-            stop = sums.occupy(problem.lanes(problem.devices[d], target), chosen[part], seconds, ended(d, chosen[part]))
-            latest[..., part] = np.maximum(latest[..., part], stop)
-            sums.added[..., chosen[part]] += seconds
-            sums.joules[..., chosen[part]] += spent
-    sums.added[..., chosen] += own.reduce_s[chosen]
-    sums.latency[..., chosen] = latest + own.reduce_s[chosen]
+            lanes[lane][..., part] = stop
+        latest[..., part] = np.maximum(latest[..., part], stop)
+        sent_s[part] += seconds
+        sent_j[part] += spent
+    return latest, sent_s, sent_j
 
 
 def criteria(problem: Problem) -> tuple[bool, bool]:

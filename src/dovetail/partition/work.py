@@ -77,6 +77,12 @@ class Work:
 
 def check_split(problem: Problem, node: Node, split: Split) -> None:
     """Raise UsageError unless the pieces cover the axis exactly, once, on devices the platform has."""
+    if (node.name, split) not in problem.checked:
+        _check(problem, node, split)
+        problem.checked.add((node.name, split))
+
+
+def _check(problem: Problem, node: Node, split: Split) -> None:
     where, pieces = f"node {node.name}", split.pieces
     for p in pieces:
         problem.platform.device(p.device)
@@ -167,26 +173,39 @@ def packet_s(problem: Problem, source: str, target: str) -> float:
 
 
 def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
-    """Transfers, computations and sum of one node; places are those of its inputs. The split must be legal."""
+    """Transfers, computations and sum of one node; places are those of its inputs. The split must be legal.
+
+    Remembered: the same node in the same surroundings is met in many plans.
+    """
+    key = (node.name, split, *(places[t] for t in node.inputs))
+    found = problem.works.get(key)
+    if found is None:
+        found = problem.works[key] = _work(problem, node, split, places)
+    return found
+
+
+def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     graph = problem.graph
     produced = all(graph.producer(t) is not None for t in node.inputs)
     alone = len(set(node.inputs)) == 1
     stream = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
     arrivals: list[Move] = []
     fused, flowing = [False] * len(split.pieces), [False] * len(split.pieces)
-    ordered = sorted(enumerate(split.pieces), key=lambda piece: problem.devices.index(piece[1].device))
+    ordered = list(enumerate(split.pieces))
+    if len(ordered) > 1:
+        ordered.sort(key=lambda piece: problem.devices.index(piece[1].device))
     for i, p in ordered:
         reads, _ = piece_regions(problem, node, split.axis, p.start, p.stop)
         wanted = dict.fromkeys(zip(node.inputs, reads, strict=True))
-        flows = produced and all((p.device, region) in places[tensor].parts for tensor, region in wanted)
-        sizes = _foreign_bytes(graph, wanted, places, p.device, problem.streams(p.device) and not flows)
+        streams = p.device in problem.streaming
+        flows = streams and produced and all((p.device, region) in places[tensor].parts for tensor, region in wanted)
+        sizes = _foreign_bytes(graph, wanted, places, p.device, streams and not flows)
         # A streamed tensor has one source, and only the first transfer on its way out can go along with it.
         found = [move(problem, source, p.device, i, sizes[source], 0.0 if arrivals else stream)
-                 for source in problem.devices if source in sizes]
+                 for source in problem.devices if source in sizes] if sizes else []
         arrivals += found
         fused[i] = produced and not found
-        flowing[i] = (problem.mode is Mode.CONCURRENT and problem.streams(p.device) and alone and bool(found)
-                      and p.device not in sizes)
+        flowing[i] = problem.mode is Mode.CONCURRENT and streams and alone and bool(found) and p.device not in sizes
     pieces = tuple(price(problem, node, split.axis, p) for p in split.pieces)
     if split.reducer is None:
         return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), (), None)
