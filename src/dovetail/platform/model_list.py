@@ -13,6 +13,7 @@ from dovetail.platform.link_model import link_model
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
 
 LINKS = ("pcie-gen2x4",)
+HARDWARE_FORMULA = "area of generated engines; power, a model: static + activity x resources x clock"
 
 
 def model_list() -> list[dict[str, Any]]:
@@ -31,8 +32,8 @@ def _planning() -> list[dict[str, Any]]:
     for name in model_names():
         if formula_of(name) == DHM:
             hardware = dhm_model(name)
-            found.append(_entry(ModelSet.PLANNING, name, "area of generated engines; power, a model: static + activity x resources x clock", None, {"area": hardware.error}, {},
-                                hardware.source, hardware.description))
+            found.append(_entry(ModelSet.PLANNING, name, HARDWARE_FORMULA, None, {"area": hardware.error}, {}, hardware.source,
+                                hardware.description))
         else:
             fitted = posynomial_model(name)
             found.append(_entry(ModelSet.PLANNING, name, "terms and a monotone table, measuring loop removed", fitted.rows,
