@@ -12,7 +12,7 @@ from dovetail.cost.work import whole_units
 from dovetail.ir import Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.measure.board import Calibration, calibrate
-from dovetail.measure.layers import Layer, graph_of
+from dovetail.measure.layers import Layer, shape_of
 from dovetail.measure.records import Record, load_record
 from dovetail.platform import load_platform
 from dovetail.platform.device import Device
@@ -51,7 +51,7 @@ def test_the_shipped_board_is_what_its_record_fits(record: Record, found: Calibr
     (tmp_path / "again.toml").write_text(found.text)
     board = load_platform(str(tmp_path / "again.toml"))
     for layer in record.layers:
-        assert spent(graph_of(layer), shipped) == pytest.approx(spent(graph_of(layer), board.device("gpu")), rel=0.01), layer
+        assert spent(shape_of(layer), shipped) == pytest.approx(spent(shape_of(layer), board.device("gpu")), rel=0.01), layer
     (link,), (fitted,) = load_platform("h200").links, board.links
     assert link.latency_s == pytest.approx(fitted.latency_s, rel=0.01)
     assert link.bandwidth_bytes_per_s == pytest.approx(fitted.bandwidth_bytes_per_s, rel=0.01)
@@ -77,13 +77,13 @@ def test_networks_the_fit_has_not_seen_come_within_a_tenth(name: str, record: Re
 
 
 def test_groups_of_odd_width_have_costs_of_their_own(shipped: Device) -> None:
-    even, odd = (spent(graph_of(Layer("conv", c, 28, c, 3, 1, 8)), shipped)[0] for c in (256, 240))
+    even, odd = (spent(shape_of(Layer("conv", c, 28, c, 3, 1, 8)), shipped)[0] for c in (256, 240))
     assert odd > 2 * even
 
 
 def test_the_two_poolings_have_costs_of_their_own(record: Record, shipped: Device) -> None:
     for layer, timing in record.layers.items():
         if layer.op == "max_pool" and layer.kernel == 3:
-            assert timing.seconds / 2.5 < spent(graph_of(layer), shipped)[0] < 2.5 * timing.seconds, layer
-    largest, average = (spent(graph_of(Layer(op, 128, 28, 128, 3, 2)), shipped)[0] for op in ("max_pool", "average_pool"))
+            assert timing.seconds / 2.5 < spent(shape_of(layer), shipped)[0] < 2.5 * timing.seconds, layer
+    largest, average = (spent(shape_of(Layer(op, 128, 28, 128, 3, 2)), shipped)[0] for op in ("max_pool", "average_pool"))
     assert largest > 3 * average
