@@ -33,7 +33,7 @@ from dovetail.measure.records import Record, load_record
 from dovetail.platform import ModelSet, load_platform
 from dovetail.platform.device import Device
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
-from dovetail.report.model_chart import model_chart
+from dovetail.report.model_chart import chart_entry, model_chart
 from gpu_layers import NETWORKS, network
 
 TARGET = 0.10
@@ -104,13 +104,17 @@ def measured_here(path: Path, threads: int, graphs: Mapping[str, Graph]) -> Reco
                    lambda stage, done, total: print(f"  {done}/{total} {stage}", file=sys.stderr, flush=True), rounds=3)
 
 
+TITLES = {"tx2-gpu": "Jetson TX2 GPU", "tx2-cpu": "Jetson TX2 CPU", "c10gx": "Cyclone 10 GX"}
+
+
 def draw(folder: Path) -> None:
-    """One SVG per shipped quantity: how measured / predicted scatters over rows the fit had not seen."""
+    """One SVG per shipped quantity: rows as measured and as predicted without them."""
     for name in quantity_names(ModelSet.MEASURED):
         model = quantity_model(ModelSet.MEASURED, name)
-        errors = model.errors[Form.EVALUATION]
-        entry = {"rows": model.rows, "mean": errors.mean, "p90": errors.p90, "bands": errors.bands, "unit": model.unit}
-        (folder / f"models-{name}.svg").write_text(f"{model_chart(name, entry)}\n", encoding="utf-8")
+        entry = chart_entry(model, model.errors[Form.EVALUATION])
+        quantity = model.quantity if model.quantity in ("latency", "power", "fmax") else model.quantity.upper()
+        chart = model_chart(f"{TITLES[model.device]}, {quantity}", entry)
+        (folder / f"models-{name}.svg").write_text(f"{chart}\n", encoding="utf-8")
 
 
 def main() -> int:

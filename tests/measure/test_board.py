@@ -14,7 +14,7 @@ from dovetail.cost.fitting.layers import layer_features
 from dovetail.cost.work import whole_units
 from dovetail.errors import UsageError
 from dovetail.measure.board import calibrate, read_measurements
-from dovetail.measure.layers import COLUMNS, Layer, designed_layers, graph_of
+from dovetail.measure.layers import COLUMNS, Layer, designed_layers, shape_of
 from dovetail.measure.records import Record, Timing, save_record
 from dovetail.platform import load_platform
 from dovetail.platform.calibrated import TERMS
@@ -23,7 +23,7 @@ TRUTH = {"launch_s": 4e-6, "s_per_mac": 2e-11, "s_per_read": 1e-10, "s_per_write
 
 
 def seconds_of(layer: Layer) -> float:
-    _, amounts = layer_features(graph_of(layer))
+    _, amounts = layer_features(shape_of(layer))
     return float(sum(TRUTH.get(term, 0.0) * amount for term, amount in zip(TERMS, amounts, strict=True)))
 
 
@@ -45,7 +45,7 @@ def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_p
     assert (link.latency_s, link.bandwidth_bytes_per_s) == (pytest.approx(1e-5), pytest.approx(2e10))
     others = (Layer("conv", 40, 20, 72, 3, activation="relu"), Layer("conv", 72, 20, 72, 5, groups=72), Layer("gemm", 300, 1, 50))
     for layer in others:
-        graph = graph_of(layer)
+        graph = shape_of(layer)
         costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
         assert costs is not None
         assert costs.alone_s[0] == pytest.approx(seconds_of(layer), rel=0.02)
@@ -57,7 +57,7 @@ def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_p
 def test_energy_is_told_apart_into_running_computing_and_moving(record: Record, tmp_path: Path) -> None:
     layers = {}
     for i, (layer, timing) in enumerate(record.layers.items()):
-        _, amounts = layer_features(graph_of(layer))
+        _, amounts = layer_features(shape_of(layer))
         done = dict(zip(TERMS, amounts, strict=True))
         joules = 12.0 * timing.seconds + 3e-11 * done["s_per_mac"] + 2e-9 * (done["s_per_read"] + done["s_per_write"])
         layers[layer] = Timing(timing.seconds, joules if i % 9 == 0 else None)
@@ -65,7 +65,7 @@ def test_energy_is_told_apart_into_running_computing_and_moving(record: Record, 
     gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
     assert gpu.busy_power_w == pytest.approx(12.0, rel=1e-3)
     assert (gpu.parameters["j_per_mac"], gpu.parameters["j_per_element"]) == pytest.approx((3e-11, 2e-9), rel=1e-3)
-    graph = graph_of(Layer("conv", 40, 20, 72, 3))
+    graph = shape_of(Layer("conv", 40, 20, 72, 3))
     costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
     assert costs is not None
     expected = 7.0 * costs.alone_s[0] + 3e-11 * 400 * 40 * 72 * 9 + 2e-9 * 400 * (40 + 72)
@@ -89,7 +89,7 @@ def test_a_class_that_was_not_measured_borrows_or_moves_bytes_and_says_so(record
     known = {layer: timing for layer, timing in record.layers.items()
              if layer.op == "max_pool" or (layer.op == "conv" and layer.groups == 1 and layer.channels > 4)}
     (tmp_path / "mine.toml").write_text(calibrate(replace(record, layers=known), "mine").text)
-    graph = graph_of(asked)
+    graph = shape_of(asked)
     costs = costs_of(graph, graph.nodes[0], None, *whole_units(), load_platform(str(tmp_path / "mine.toml")).device("gpu"))
     assert costs is not None
     assert costs.alone_s[0] >= TRUTH["launch_s"] * 0.9
@@ -153,7 +153,7 @@ def test_the_command_fits_a_record_into_a_board(record: Record, tmp_path: Path, 
 def test_shares_of_a_calibrated_device_grow_with_the_share(record: Record, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(calibrate(record, "mine").text)
     gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
-    graph = graph_of(Layer("conv", 32, 28, 64, 3, activation="relu"))
+    graph = shape_of(Layer("conv", 32, 28, 64, 3, activation="relu"))
     (node,) = graph.nodes
     for axis in node.op.axes(graph.input_shapes(node)):
         extent = node.op.extent(axis, graph.input_shapes(node))

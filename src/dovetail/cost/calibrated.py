@@ -14,6 +14,8 @@ from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device
 
 STEM_CHANNELS = 4
+VECTOR = 4
+"""Channels that vector units take at once, at least."""
 
 
 def class_of(graph: Graph, node: Node) -> str:
@@ -22,7 +24,7 @@ def class_of(graph: Graph, node: Node) -> str:
         case Conv(_, window, groups, _, _):
             channels = graph.input_shapes(node)[0][1]
             if groups > 1:
-                return "depthwise" if groups == channels else "grouped"
+                return "depthwise" if groups == channels else _grouped(channels // groups, node.op.filters // groups)
             if channels <= STEM_CHANNELS:
                 return "stem"
             return "pointwise" if window.kernel == (1, 1) else "dense"
@@ -37,6 +39,11 @@ def class_of(graph: Graph, node: Node) -> str:
         case Concat():
             return "concat"
     return "add"
+
+
+def _grouped(read: int, wrote: int) -> str:
+    """Libraries have kernels for groups as wide as a vector or several; any other width takes three times as long."""
+    return "grouped" if min(read, wrote) >= VECTOR and not (read & (read - 1) or wrote & (wrote - 1)) else "grouped_odd"
 
 
 def amounts(graph: Graph, node: Node, work: Work) -> dict[str, Floats]:

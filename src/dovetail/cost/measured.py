@@ -34,10 +34,11 @@ def row_costs(work: Work, device: Device, count: int) -> ShareCosts:
     if device.models is ModelSet.PUBLISHED:
         model = factor_model(f"{device.model}-latency")
         seconds = model.values((layers.side, layers.channels, layers.kernel, layers.filters))
-        low, high, source = seconds / (1 + 2 * model.mape), seconds * (1 + 2 * model.mape), f"authors' form, {model.mape:.0%} off"
+        low, high = seconds / (1 + 2 * model.mape), seconds * (1 + 2 * model.mape)
+        source = f"authors' form refitted, {model.mape:.0%} off, float32"
     else:
         latency = predict(quantity_model("measured", f"{device.model}-latency"), layers)
-        seconds, low, high, source = latency.value, latency.low, latency.high, "measured rows, loop included"
+        seconds, low, high, source = latency.value, latency.low, latency.high, "measured float32 rows, loop included"
     energy = np.maximum(power.value - device.idle_power_w, 0.0) * seconds
     outside = ~power.inside | ~np.asarray(work.plain, dtype=np.bool_)
     return ShareCosts(seconds, seconds, np.minimum(low, seconds), np.maximum(high, seconds), energy, {}, outside,

@@ -14,7 +14,7 @@ from dovetail.cost.fitting.layers import LayerFit, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
 from dovetail.errors import UsageError
-from dovetail.measure.layers import Layer, graph_of
+from dovetail.measure.layers import Layer, shape_of
 from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
 from dovetail.platform.this_machine import this_machine_entries
@@ -52,7 +52,7 @@ def read_measurements(path: Path, kind: str | None) -> Record:
             raise UsageError(f"{where}, column seconds: {seconds:g} is not possible; a time above 0 is needed")
         layer = Layer(line.get("op") or "", activation=line.get("activation") or "none", **sizes)
         try:
-            graph_of(layer)
+            shape_of(layer)
         except (UsageError, ValueError) as problem:
             raise UsageError(f"{where}, column op: {problem}") from None
         layers[layer] = Timing(seconds, _joules(where, line.get("energy_j")))
@@ -79,7 +79,7 @@ def calibrate(record: Record, name: str) -> Calibration:
     if not record.layers:
         raise UsageError(f"{record.device}: no layers were measured; nothing can be fitted")
     layers = list(record.layers)
-    fit = fit_layers([graph_of(layer) for layer in layers], np.array([record.layers[layer].seconds for layer in layers]))
+    fit = fit_layers([shape_of(layer) for layer in layers], np.array([record.layers[layer].seconds for layer in layers]))
     device = _device_lines(record, fit)
     lines = [f"# Written by dovetail calibrate: {len(layers)} layers on {record.device}.",
              *([f"# Measured by: {_plain(record.command)}"] if record.command else []),
@@ -123,7 +123,7 @@ def _power_lines(record: Record) -> tuple[list[str], list[str]]:
     if not read or record.idle_power_w is None:
         source = f"{ASSUMED}: no energy counter could be read"
         return [_number(key, value, source) for key, value in zip(POWERS, ASSUMED_POWER_W[record.kind], strict=True)], []
-    fit = fit_energy([graph_of(layer) for layer in read], np.array([t.seconds for t in read.values()]),
+    fit = fit_energy([shape_of(layer) for layer in read], np.array([t.seconds for t in read.values()]),
                      np.array([t.energy_j for t in read.values()]), record.idle_power_w)
     source = f"measured: energy of {fit.layers} layers, left out {fit.errors.mean:.1%} on average"
     powers = [_number("idle_power_w", record.idle_power_w, f"measured: ready, with nothing to do{_when(record)}"),

@@ -1,7 +1,7 @@
 """Layers and networks on a CUDA GPU through PyTorch: CUDA graphs timed by events, energy by the driver's counter.
 
-Tensors are float32 in channels_last, convolutions may use TF32 and the fastest algorithm cuDNN finds, as a network
-run by PyTorch would. An operator is its library kernel, then its activation; nothing is fused.
+Tensors are float32 in channels_last, convolutions may use TF32 and the algorithm that cuDNN recommends, which is PyTorch's
+default. An operator is its library kernel, then its activation; nothing is fused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CudaDevice:
                             "use --from")
         self._torch = torch
         self._counter = counter
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = False  # one trial of a 4 us kernel chooses by chance: now fast, now twice as slow
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cuda.matmul.allow_tf32 = True
         self.name = str(torch.cuda.get_device_name())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.errors import UsageError
 from dovetail.ir import (
@@ -91,14 +92,20 @@ def operator_of(layer: Layer) -> Op:
                      "add, concat")
 
 
-def graph_of(layer: Layer, name: str = "layer") -> Graph:
-    """A graph of the layer alone, with seeded weights."""
+def shape_of(layer: Layer) -> Graph:
+    """A graph of the layer alone whose weights are all zero: enough to count its work, at no cost."""
+    return graph_of(layer, weigh=lambda shape: np.zeros(shape, dtype=np.float32))
+
+
+def graph_of(layer: Layer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None) -> Graph:
+    """A graph of the layer alone, with seeded weights unless `weigh` makes others."""
     op = operator_of(layer)
     shape = (1, layer.channels) if layer.op == "gemm" else (1, layer.channels, layer.side, layer.side)
     inputs = tuple(f"x{i}" for i in range(layer.inputs))
     shapes = (shape,) * layer.inputs
     random = np.random.default_rng(0)
-    constants = [Constant(f"{name}_{role}", (random.standard_normal(s) * 0.05).astype(np.float32))
+    weigh = weigh or (lambda size: (random.standard_normal(size) * 0.05).astype(np.float32))
+    constants = [Constant(f"{name}_{role}", weigh(s))
                  for role, s in zip(("weight", "bias"), op.param_shapes(shapes), strict=False)]
     tensors = {t: Tensor(t, shape) for t in inputs} | {"y": Tensor("y", op.infer(shapes))}
     node = Node(name, op, inputs, tuple(c.name for c in constants), "y")

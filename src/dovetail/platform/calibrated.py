@@ -12,9 +12,10 @@ from dovetail.platform.schema import Limits
 
 CALIBRATED = "calibrated"
 
-CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "gemm", "max_pool", "average_pool", "global_average", "add",
-           "concat")
-"""Stem: a convolution of at most four channels; dense: any other with a window; add: also a lone activation.
+CLASSES = ("stem", "dense", "pointwise", "depthwise", "grouped", "grouped_odd", "gemm", "max_pool", "average_pool",
+           "global_average", "add", "concat")
+"""Stem: a convolution of at most four channels; dense: any other with a window; grouped: groups of 4, 8, 16, ... channels
+in and out; grouped_odd: any other; add: also a lone activation.
 
 The two poolings are libraries' kernels of their own: on a GPU one takes several times as long as the other.
 """
@@ -54,8 +55,9 @@ Energy above idle is busy less idle power for the time a layer takes, and these 
 """
 
 RELATED: Mapping[str, tuple[str, ...]] = {
-    "stem": ("dense", "pointwise"), "dense": ("pointwise", "grouped"), "pointwise": ("dense",),
-    "depthwise": ("grouped", "dense"), "grouped": ("dense", "depthwise"), "gemm": ("pointwise", "dense"),
+    "stem": ("dense", "pointwise"), "dense": ("pointwise", "grouped", "grouped_odd"), "pointwise": ("dense",),
+    "depthwise": ("grouped", "grouped_odd", "dense"), "grouped": ("grouped_odd", "dense", "depthwise"),
+    "grouped_odd": ("grouped", "dense", "depthwise"), "gemm": ("pointwise", "dense"),
     "max_pool": ("average_pool",), "average_pool": ("max_pool",),
 }
 """Classes whose terms stand in for those of a class that was not measured, the nearest first."""

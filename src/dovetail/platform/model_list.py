@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -10,9 +10,10 @@ from dovetail.platform.device import ModelSet
 from dovetail.platform.factors import factor_model
 from dovetail.platform.fitted import DHM, dhm_model, formula_of, model_names, posynomial_model
 from dovetail.platform.link_model import link_model
-from dovetail.platform.quantity import Form, quantity_model, quantity_names
+from dovetail.platform.quantity import Errors, Form, quantity_model, quantity_names
 
 LINKS = ("pcie-gen2x4",)
+HARDWARE_FORMULA = "area of generated engines; power, a model: static + activity x resources x clock"
 
 
 def model_list() -> list[dict[str, Any]]:
@@ -21,9 +22,10 @@ def model_list() -> list[dict[str, Any]]:
 
 
 def _entry(models: str, name: str, formula: str, rows: int | None, errors: dict[str, float | None], box: dict[str, Any],
-           source: str, note: str) -> dict[str, Any]:
+           source: str, note: str, intervals: Mapping[Form, Errors] | None = None) -> dict[str, Any]:
     return {"set": models, "name": name, "formula": formula, "rows": rows, "errors": errors, "box": box, "source": source,
-            "note": note}
+            "note": note, "intervals": {form.value: {"low": e.low, "high": e.high, "coverage": e.coverage}
+                                        for form, e in (intervals or {}).items()}}
 
 
 def _planning() -> list[dict[str, Any]]:
@@ -31,8 +33,8 @@ def _planning() -> list[dict[str, Any]]:
     for name in model_names():
         if formula_of(name) == DHM:
             hardware = dhm_model(name)
-            found.append(_entry(ModelSet.PLANNING, name, "area of generated engines; power, a model: static + activity x resources x clock", None, {"area": hardware.error}, {},
-                                hardware.source, hardware.description))
+            found.append(_entry(ModelSet.PLANNING, name, HARDWARE_FORMULA, None, {"area": hardware.error}, {}, hardware.source,
+                                hardware.description))
         else:
             fitted = posynomial_model(name)
             found.append(_entry(ModelSet.PLANNING, name, "terms and a monotone table, measuring loop removed", fitted.rows,
@@ -45,16 +47,16 @@ def _measured() -> list[dict[str, Any]]:
     found = []
     for name in quantity_names(ModelSet.MEASURED):
         model = quantity_model(ModelSet.MEASURED, name)
-        formula = "physics x table" + (", posynomial per kernel size" if Form.POSYNOMIAL in model.errors else "")
+        formula = "physics x table, posynomial per kernel size"
         found.append(_entry(ModelSet.MEASURED, name, formula, model.rows, {f.value: e.mean for f, e in model.errors.items()},
-                            model.box, model.source, f"{model.description}; {model.treatment}"))
+                            model.box, model.source, f"{model.description}; {model.treatment}", model.errors))
     return found
 
 
 def _published() -> list[dict[str, Any]]:
     folder = resources.files("dovetail.platform") / "models" / ModelSet.PUBLISHED
     names = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-    note = "the authors' own form, to reproduce it"
+    note = "the authors' form, refitted here to their rows: their own coefficients are binary files nobody could read"
     return [_entry(ModelSet.PUBLISHED, name, "product of polynomials", (model := factor_model(name)).rows,
                    {"in sample": model.mape}, {}, model.source, note) for name in names]
 
@@ -62,7 +64,7 @@ def _published() -> list[dict[str, Any]]:
 def _links() -> list[dict[str, Any]]:
     return [_entry("link", name, "line; line above a floor", (model := link_model(name)).rows,
                    {f.value: e.mean for f, e in model.errors.items()}, {"bytes": model.box_bytes}, model.source,
-                   "both directions, unlabelled in the rows") for name in LINKS]
+                   "both directions, unlabelled in the rows", model.errors) for name in LINKS]
 
 
 def model_list_table(entries: Sequence[dict[str, Any]]) -> str:
@@ -74,5 +76,10 @@ def model_list_table(entries: Sequence[dict[str, Any]]) -> str:
         rows = "" if entry["rows"] is None else f"{entry['rows']:,}"
         lines.append(f"{entry['set']:<10}{entry['name']:<17}{rows:>6}  {errors}{f'; {box}' if box else ''}")
         lines.append(f"{'':<35}{entry['formula']}; {entry['note']}")
+        spans = [f"{form} x {i['low']:.3f} to {i['high']:.3f}, holds {i['coverage']:.0%} of left-out rows"
+                 for form, i in entry["intervals"].items()]
+        if spans:
+            lines.append(f"{'':<35}90 % interval: {'; '.join(spans)}")
     sources = dict.fromkeys(entry["source"] for entry in entries)
+    lines.append("intervals follow the size of the prediction; outside of the box they widen, and every use says extrapolated")
     return "\n".join([*lines, "", "sources:", *(f"  {source}" for source in sources)])

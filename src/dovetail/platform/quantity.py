@@ -51,6 +51,18 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """How rows lie around their predictions: (measured cell, predicted cell, rows) on a logarithmic grid.
+
+    Cell i spans 10 ** (start + i * step) to 10 ** (start + (i + 1) * step).
+    """
+
+    start: float
+    step: float
+    cells: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """|predicted - measured| / measured on rows the fit had not seen, and the interval that covers nine of ten.
 
@@ -67,6 +79,7 @@ class Errors:
     high: float
     bands: tuple[tuple[float, float, float, float], ...] = ()
     coverage: float | None = None
+    scatter: Scatter | None = None
 
 
 def ratio_interval(errors: Errors, predicted: Floats) -> tuple[Floats, Floats]:
@@ -202,10 +215,19 @@ def read_errors(table: Table) -> Errors:
     """The cross-validated errors under the key `errors`."""
     entry = table.table("errors")
     keys = ("mean", "p50", "p90", "p95", "low", "high")
-    entry.check_keys(keys, ("bands", "coverage"))
+    entry.check_keys(keys, ("bands", "coverage", "scatter"))
     bands = entry.values.get("bands", [])
     if not all(isinstance(band, list) and len(band) == 4 for band in bands):
         entry.fail(f"key bands is {bands!r}; rows of four numbers are needed")
     mean, p50, p90, p95, low, high = (entry.plain_number(key, _FRACTION) for key in keys)
     return Errors(mean, p50, p90, p95, low, high, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in bands),
-                  entry.plain_number("coverage", _FRACTION) if "coverage" in entry.values else None)
+                  entry.plain_number("coverage", _FRACTION) if "coverage" in entry.values else None, _scatter(entry))
+
+
+def _scatter(errors: Table) -> Scatter | None:
+    if "scatter" not in errors.values:
+        return None
+    entry = errors.table("scatter")
+    entry.check_keys(("start", "step", "cells"))
+    cells = tuple((int(i), int(j), int(rows)) for i, j, rows in entry.values["cells"])
+    return Scatter(entry.plain_number("start", _LOG), entry.plain_number("step", _LOG), cells)

@@ -20,6 +20,7 @@ from dovetail.ir import Graph, Node
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Device, Link, ModelSet, Platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
+from dovetail.report.model_chart import chart_entry
 from dovetail.schedule.timeline import Timeline
 
 SCHEMA = "dovetail-report/1"
@@ -200,9 +201,7 @@ def _accuracy(device: Device) -> list[dict[str, object]]:
     for name in quantity_names(ModelSet.MEASURED):
         model = quantity_model(ModelSet.MEASURED, name)
         if model.device == device.model:
-            errors = model.errors[Form.EVALUATION]
-            found.append({"quantity": model.quantity, "unit": model.unit, "rows": model.rows, "mean": errors.mean,
-                          "p90": errors.p90, "bands": [list(b) for b in errors.bands]})
+            found.append(chart_entry(model, model.errors[Form.EVALUATION]))
     return found
 
 

@@ -46,6 +46,7 @@ def factor_text(model: FactorModel) -> str:
     return "\n".join([
         "# Written by python -m dovetail.cost.fitting; do not edit by hand.",
         "# The form of GP partitioning 2023, to reproduce it: value = product of polynomials, coefficients from power 0 upwards.",
+        "# Refitted by us to the authors' rows; their own coefficients (parameters*.pkl of SysIdentif) are binary and not read.",
         "# mape: mean |predicted - measured| / measured on the rows of the fit.",
         f"version = {VERSION}", f'name = "{model.name}"', f'unit = "{model.unit}"', f'source = "{model.source}"',
         f"rows = {model.rows}", f"mape = {model.mape:.4f}", "", "[factors]", *rows]) + "\n"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
-from dovetail.platform.quantity import Errors, ratio_interval
+from dovetail.platform.quantity import Errors, Scatter, ratio_interval
 
 BANDS = 12
+GRID = 90
 FEWEST_IN_BAND = 40
 """Fewer rows do not tell their own 5th and 95th percentile."""
 TAIL = 0.05
@@ -23,7 +24,17 @@ def errors_of(predicted: Floats, value: Floats, fold: Ints | None = None) -> Err
     low, _, high = _spread(predicted, value)
     p50, p90, p95 = np.percentile(error, [50, 90, 95])
     return Errors(float(error.mean()), float(p50), float(p90), float(p95), low, high, _bands(predicted, value),
-                  None if fold is None else _coverage(predicted, value, fold))
+                  None if fold is None else _coverage(predicted, value, fold),
+                  None if fold is None else scatter_of(predicted, value))
+
+
+def scatter_of(predicted: Floats, value: Floats) -> Scatter:
+    """Rows counted on a square grid of GRID cells a side, as fine as the larger of the two ranges asks for."""
+    logs = np.log10(np.stack([value, predicted]))
+    start = round(float(logs.min()), 4)
+    step = max(round((float(logs.max()) - start) / GRID, 5), 1e-5) * (1 + 1e-3)
+    cells, rows = np.unique(np.floor((logs - start) / step).astype(np.int64), axis=1, return_counts=True)
+    return Scatter(start, step, tuple((int(i), int(j), int(n)) for i, j, n in zip(*cells, rows, strict=True)))
 
 
 def covered(errors: Errors, predicted: Floats, value: Floats) -> Flags:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 
 from dovetail.cost.estimate import Floats
@@ -17,6 +15,7 @@ from dovetail.platform.quantity import (
     Form,
     Posynomial,
     QuantityModel,
+    Scatter,
     pack_seen,
 )
 
@@ -28,6 +27,7 @@ HEAD = """\
 # bands: for slices of the rows, a middle prediction and the 5th, 50th, 95th percentile of measured / predicted
 # errors are |predicted - measured| / measured of 5-fold cross-validation; low, high: 5th, 95th percentile of measured / predicted
 # left_out: log(what a fit without the row's fold predicts / what this one does) / 0.0005
+# scatter: rows by [measured, predicted] cell of a grid; cell i starts at 10 ** (start + i * step)
 # coverage: part of the rows within the 90 % interval, as the other folds give it
 """
 
@@ -76,10 +76,18 @@ def _row(values: Floats, form: str) -> str:
 
 def error_table(errors: Errors) -> str:
     """Errors as an inline table."""
-    numbers = [f"{key} = {value:.5f}" for key, value in asdict(errors).items() if key not in ("bands", "coverage")]
+    keys = ("mean", "p50", "p90", "p95", "low", "high")
+    numbers = [f"{key} = {getattr(errors, key):.5f}" for key in keys]
     bands = ", ".join(f"[{', '.join(f'{v:.4g}' for v in band)}]" for band in errors.bands)
     inside = [] if errors.coverage is None else [f"coverage = {errors.coverage:.4f}"]
-    return "{ " + ", ".join([*numbers, *inside, f"bands = [{bands}]"]) + " }"
+    return "{ " + ", ".join([*numbers, *inside, f"bands = [{bands}]", *_scatter(errors.scatter)]) + " }"
+
+
+def _scatter(scatter: Scatter | None) -> list[str]:
+    if scatter is None:
+        return []
+    cells = str([list(cell) for cell in scatter.cells]).replace(" ", "")
+    return [f"scatter = {{ start = {scatter.start:.4f}, step = {scatter.step:.6g}, cells = {cells} }}"]
 
 
 def posynomial_lines(posynomial: Posynomial) -> list[str]:
