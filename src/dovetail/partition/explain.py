@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.ir import Node
+from dovetail.partition.busy import added, moved
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class _Local:
     own: NodeCost
     latency_s: float
     energy_j: float
+    busy_s: Mapping[str, float]
 
 
 def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str) -> dict[str, str]:
@@ -31,13 +33,16 @@ def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_o
 
 
 def _local(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, split: Split) -> _Local:
-    moved = {**places, node.output: output_place(problem, node, split)}
+    places_after = {**places, node.output: output_place(problem, node, split)}
     own = cost_node(problem, node, split, work_of(problem, node, split, places))
-    others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], moved))
+    others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], places_after))
               for c in problem.graph.consumers(node.output)]
-    home = delivery(problem, node.output, moved[node.output]) if node.output in problem.graph.outputs else (0.0, 0.0)
+    home, way = (0.0, 0.0), {}
+    if node.output in problem.graph.outputs:
+        home = delivery(problem, node.output, places_after[node.output])
+        way = moved({}, deliveries(problem, node.output, places_after[node.output]))
     return _Local(own, own.latency_s + sum(c.latency_s for c in others) + home[0],
-                  own.energy_j + sum(c.energy_j for c in others) + home[1])
+                  own.energy_j + sum(c.energy_j for c in others) + home[1], added([own.busy_s, way, *(c.busy_s for c in others)]))
 
 
 def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, judged: Evaluation,
@@ -75,7 +80,13 @@ def _against(problem: Problem, judged: Evaluation, start: str, split: Split, her
 def _change(problem: Problem, judged: Evaluation, here: _Local, there: _Local) -> float:
     """What moving a node from `here` to `there` adds to the objective, its consumers included."""
     latency, energy = judged.latency_s + there.latency_s - here.latency_s, judged.energy_j + there.energy_j - here.energy_j
-    return problem.score(latency, energy) - problem.score(judged.latency_s, judged.energy_j)
+    if problem.goal is Goal.THROUGHPUT:
+        busy = dict(judged.busy_s)
+        for sign, local in ((-1.0, here), (1.0, there)):
+            for name, seconds in local.busy_s.items():
+                busy[name] = busy.get(name, 0.0) + sign * seconds
+        return max(busy.values()) - judged.interval_s
+    return problem.score(latency, energy) - judged.objective
 
 
 def shown(value: float, energy: bool) -> str:

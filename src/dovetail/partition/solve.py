@@ -11,6 +11,7 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
+from dovetail.partition.busy import busiest
 from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options, inputs_held, options
 from dovetail.partition.cost_model import CostModel
@@ -25,6 +26,7 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
+from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
@@ -57,6 +59,8 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
 
     With a `tolerance`, plans better by less than this fraction are not searched for.
     """
+    if problem.goal is Goal.THROUGHPUT:
+        return _interval(problem, known, deadline, tolerance)
     choices = _choices(problem)
     plans = _values(known)
     tree = tree_of(problem)
@@ -74,8 +78,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
-        beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
-        return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
+        return Answer((*found, *_whole_beam(problem)), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, tree, kept)
     answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
@@ -83,6 +86,28 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     bound = max(over_kept, min(goal, ranking.bound))
     return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
+
+
+def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
+    """The shortest interval between frames; where nothing overlaps, that is the shortest latency."""
+    if problem.mode is Mode.SEQUENTIAL:
+        return exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)
+    first: tuple[Assignment, ...] = ()
+    if not known:  # any plan within the limits, or the reason why there is none
+        first = exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)[0].assignments
+    ceiling = min((e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in first)] if e.feasible),
+                  default=inf)
+    choices = _choices(problem)
+    answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
+    wide = () if kept is not None else _whole_beam(problem)
+    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else _note(problem, left, kept)
+    return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
+
+
+def _whole_beam(problem: Problem) -> tuple[Assignment, ...]:
+    """A plan of whole placements, for networks too wide for cuts."""
+    found = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
+    return (found,) if found is not None else ()
 
 
 def _choices(problem: Problem) -> list[Options]:
@@ -142,10 +167,20 @@ def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
     return (f"binds: {', '.join(parts)}",)
 
 
+def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
+    """Bounds of columns for any goal."""
+    tree = tree_of(problem)
+    if problem.goal is not Goal.THROUGHPUT:
+        return rank(problem, tree, _best(problem, _values(known)), deadline)
+    if problem.mode is Mode.SEQUENTIAL:
+        return rank(replace(problem, goal=Goal.LATENCY), tree, _best(problem, _values(known)), deadline)
+    return rank_interval(problem, tree, min((e.interval_s for _, e in known), default=inf), deadline)
+
+
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         _choices(problem)
-        ranking = rank(problem, tree_of(problem), _best(problem, _values(known)), deadline)
+        ranking = _ranked(problem, known, deadline)
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
@@ -264,4 +299,5 @@ def _finished(problem: Problem, solver: str, assignment: Assignment, best: Evalu
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
         nodes=tuple(replace(c, why=sentences[c.node]) for c in best.nodes), objective=best.objective, lower_bound=lower,
-        latency_s=best.latency_s, energy_j=best.energy_j, resources=resources, baselines=baselines, notes=notes)
+        latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s, busy_s=busiest(problem, best.busy_s),
+        resources=resources, baselines=baselines, notes=notes)
