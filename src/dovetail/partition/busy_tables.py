@@ -48,7 +48,8 @@ def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charge
     for d in np.flatnonzero(has.any(axis=0)).tolist():
         columns = np.flatnonzero(has[:, d])
         arrives = np.zeros((*found.shape[:-1], len(columns)), dtype=np.bool_)
-        for s, sizes in fetched(problem, own, known, inputs, paying, d, columns).items():
+        sources = fetched(problem, own.node, own.pattern, own.columns[columns], known, inputs, paying, d)
+        for s, sizes in sources.items():
             found.move(s, d, columns, sizes)
             arrives |= sizes > 0
         alone = own.alone_s[columns, d]
@@ -101,8 +102,9 @@ def _sums(problem: Problem, own: Options, reducer: int, found: _Shares) -> None:
 
 def _homes(problem: Problem, own: Options, found: _Shares) -> None:
     """The way home of a graph output, by the place it is left in."""
+    dimensions = len(problem.graph.shape(own.node.output))
     for at, place in enumerate(own.places.tolist()):
         columns = np.flatnonzero(own.place_of == at)
-        for move in deliveries(problem, own.node.output, Place(own.pattern.layouts[place])):
+        for move in deliveries(problem, own.node.output, Place(own.pattern.layout(place, dimensions))):
             for lane in move.lanes:
                 found.add(lane, columns, move.seconds)

@@ -197,6 +197,20 @@ def _geometric(module: str, name: str) -> Callable[..., tuple[Answer, tuple[str,
     return run
 
 
+def _or_baseline(solver: Callable[[Problem, Known, float], tuple[Answer, tuple[str, ...]]]) -> Callable[
+        ..., tuple[Answer, tuple[str, ...]]]:
+    """A solver whose plan gives way to a better baseline, which is said."""
+    def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        answer, notes = solver(problem, known, deadline)
+        own = min((e.objective for a in answer.assignments if (e := evaluate(problem, a)).feasible), default=inf)
+        plain, judged = min(known, key=lambda pair: pair[1].objective, default=(None, None))
+        if plain is None or judged is None or judged.objective >= own:
+            return answer, notes
+        worse = "found no plan within the limits" if own == inf else f"its own plan is {own / judged.objective - 1:.2%} worse"
+        return replace(answer, assignments=(plain,)), (*notes, f"gp: {worse}; this is the best baseline")
+    return run
+
+
 def _best_single(problem: Problem) -> Assignment | None:
     judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
     legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
@@ -208,7 +222,7 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
-    "gp": _geometric("gp", "gp"),
+    "gp": _or_baseline(_geometric("gp", "gp")),
     "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
 }
 
