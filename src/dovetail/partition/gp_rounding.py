@@ -29,6 +29,8 @@ SETTLED = 1e-3
 """Relative gain of a round below which there is no other."""
 NUDGE = 1e-2
 """What all busy times together count beside the interval between frames."""
+HOPELESS = 0.15
+"""How much worse than before a run may make a plan on its way to a better one."""
 LONGEST_RUN = 16
 """Neighbours that are moved together at most."""
 
@@ -203,6 +205,8 @@ class Polish:
             if split is None or found is None:
                 break
             chosen[node.name], judged = split, found
+            if found.objective > self.judged.objective * (1 + HOPELESS):
+                break
             if self._better(found):
                 best, self.judged = dict(chosen), found
         self.best = best if best is not None else self.best

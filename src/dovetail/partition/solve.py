@@ -24,6 +24,7 @@ from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
+from dovetail.partition.runners_up import runners_up
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
@@ -230,13 +231,14 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
-         thrift: float = 0.0) -> Plan:
+         thrift: float = 0.0, rivals: bool = False) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
+    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
@@ -271,7 +273,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
         left_out = "given up by thrift to save area" if saved.note else left_out
-    sentences = explain(problem, assignment, best, left_out)
+    others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
+    sentences = explain(problem, assignment, best, left_out, others)
     found_plan = _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
                            sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
