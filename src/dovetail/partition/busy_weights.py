@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from scipy.optimize import linprog
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.busy_tables import Busy
 from dovetail.partition.cuts import ROUNDOFF
+from dovetail.partition.programs import largest_mixture
 from dovetail.partition.tables import Table
 
 ROUNDS = 80
@@ -59,7 +59,7 @@ def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceil
         better = reply.bound > best.bound
         best = Weighed(reply.bound, weights, prices) if better else best
         cuts.append((reply.busy, reply.used - 1))
-        upper, target_weights, target_prices = _allowed(cuts, max(float(b.max()) for b, _ in cuts))
+        upper, target_weights, target_prices = largest_mixture(np.array([b for b, _ in cuts]), np.array([s for _, s in cuts]))
         if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling:
             break
         if number >= LEAST_ROUNDS and time.thread_time() > deadline:
@@ -82,18 +82,6 @@ def _tidied(answer: Callable[[Floats, Floats], Reply], best: Weighed) -> Weighed
 def even_weights(names: int, limits: int) -> Weighed:
     """Weights to begin with."""
     return Weighed(-inf, np.full(names, 1 / names), np.zeros(limits))
-
-
-def _allowed(cuts: list[tuple[Floats, Floats]], scale: float) -> tuple[float, Floats, Floats]:
-    """The largest bound that the plans met still allow, and where."""
-    names, limits = len(cuts[0][0]), len(cuts[0][1])
-    matrix = np.array([[1.0, *(-busy / scale), *(-slack)] for busy, slack in cuts])
-    found = linprog(np.r_[-1.0, np.zeros(names + limits)], A_ub=matrix, b_ub=np.zeros(len(cuts)),
-                    A_eq=np.r_[0.0, np.ones(names), np.zeros(limits)][None], b_eq=np.ones(1),
-                    bounds=[(None, 1e6)] + [(0.0, 1.0)] * names + [(0.0, 1e4)] * limits, method="highs")
-    assert found.x is not None, f"weights of busy times: {found.message}"
-    weights = np.maximum(np.asarray(found.x[1:1 + names]), 0.0)
-    return float(found.x[0]) * scale, weights / weights.sum(), np.maximum(np.asarray(found.x[1 + names:]), 0.0) * scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class _Rivals:
 def _near(problem: Problem, assignment: Assignment, ranking: Ranking) -> list[Options] | None:
     """The most promising columns, with all whole placements and the plan's own; as many as leave the plan's own in."""
     choices = [options(problem, n) for n in problem.graph.nodes]
-    mine = [[i for i in range(len(own)) if own.pattern.split(int(own.columns[i])) == assignment[own.node.name]] for own in choices]
+    mine = [[i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] for own in choices]
     for count in (max(FEW[0], NEAR // len(choices)), *FEW):
         found = []
         for own, core, at in zip(choices, ranking.core(choices, count), mine, strict=True):
