@@ -114,7 +114,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     """
     plan = solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
-                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift)
+                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift, rivals=True)
     timeline = schedule(graph, platform, plan.assignment)
     return replace(plan, makespan_s=timeline.makespan_s), timeline
 

@@ -13,9 +13,11 @@ from dovetail.partition.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.load import load_platform
-from dovetail.report.units import joules, objective, percent, proof, seconds
+from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
 
+BUSIEST = 3
+"""How many of what sets the pace of pipelined frames are named."""
 NARROWEST = 40
 """Characters below which a column of sentences moves to lines of its own."""
 INSPECTION_BOARD = "tx2-c10gx"
@@ -100,6 +102,8 @@ def plan_table(graph: Graph, plan: Plan) -> str:
     lines.append(verdict(plan))
     lines += [f"  {device} {name}: {used:,.0f} of {limit:,.0f} ({percent(used / limit)})"
               for device, found in plan.resources.items() for name, (used, limit) in found.items() if used > 0]
+    busy = ", ".join(f"{name} {seconds(spent)}" for name, spent in list(plan.busy_s.items())[:BUSIEST])
+    lines += [f"  busy per frame: {busy}"] if busy else []
     known = ", ".join(f"{name} {objective(value, plan.goal)}" for name, value in plan.baselines.items() if value is not None)
     absent = ", ".join(name for name, value in plan.baselines.items() if value is None)
     lines.append(f"  alone or simpler: {known}" + (f"; not possible within the limits: {absent}" if absent else ""))
@@ -118,15 +122,16 @@ def front_table(front: Front) -> str:
 
 def verdict(plan: Plan) -> str:
     makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
+    name = "interval" if plan.goal == "throughput" else plan.goal
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
-            f"{plan.goal} {objective(plan.objective, plan.goal)}, "
+            f"pipelined {rate(plan.interval_s)}; {name} {objective(plan.objective, plan.goal)}, "
             f"{proof(plan.proven, f'within {percent(plan.gap)} of the bound', plan.given_up)} ({plan.solver})")
 
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
     return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None,
-            "status": "infeasible", "solver": solver, "makespan_s": None,
+            "status": "infeasible", "solver": solver, "makespan_s": None, "interval_s": None,
             "baselines": dict.fromkeys(BASELINES), "assignment": {}, "resources": {}, "reason": reason}
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from dovetail.partition.busy import added, moved
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import cost_node, delivery
-from dovetail.partition.plan import Split
+from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
+
+Judged = tuple[float, float, tuple[float, ...], Mapping[str, float]]
+"""Latency, energy, budgets used and what is kept busy."""
 
 
 @dataclass
@@ -25,26 +30,28 @@ class Enumeration:
         self.choices = [list(options(self.problem, n).splits) for n in self.nodes]
         self.after = [[output_place(self.problem, n, s) for s in found]
                       for n, found in zip(self.nodes, self.choices, strict=True)]
-        self.memo: dict[tuple[object, ...], tuple[float, float, tuple[float, ...]]] = {}
-        self._descend(0, input_places(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets))
+        self.memo: dict[tuple[object, ...], Judged] = {}
+        self._descend(0, input_places(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets), {})
 
-    def _price(self, k: int, column: int, places: dict[str, Place]) -> tuple[float, float, tuple[float, ...]]:
+    def _price(self, k: int, column: int, places: dict[str, Place]) -> Judged:
         node, split = self.nodes[k], self.choices[k][column]
         key = (k, column, *(places[t] for t in node.inputs))
         if key not in self.memo:
             self.memo[key] = self._judge(k, split, places)
         return self.memo[key]
 
-    def _judge(self, k: int, split: Split, places: dict[str, Place]) -> tuple[float, float, tuple[float, ...]]:
+    def _judge(self, k: int, split: Split, places: dict[str, Place]) -> Judged:
         problem, node = self.problem, self.nodes[k]
         cost = cost_node(problem, node, split, work_of(problem, node, split, places))
-        home = (0.0, 0.0)
+        home, busy = (0.0, 0.0), cost.busy_s
         if node.output in problem.graph.outputs:
-            home = delivery(problem, node.output, output_place(problem, node, split))
+            place = output_place(problem, node, split)
+            home, busy = delivery(problem, node.output, place), moved(dict(busy), deliveries(problem, node.output, place))
         used = tuple(cost.resources.get(d, {}).get(r, 0.0) for d, r, _ in problem.budgets)
-        return cost.latency_s + home[0], cost.energy_j + home[1], used
+        return cost.latency_s + home[0], cost.energy_j + home[1], used, busy
 
-    def _descend(self, k: int, places: dict[str, Place], latency: float, energy: float, used: tuple[float, ...]) -> None:
+    def _descend(self, k: int, places: dict[str, Place], latency: float, energy: float, used: tuple[float, ...],
+                 busy: Mapping[str, float]) -> None:
         problem = self.problem
         if any(u > limit * (1 + TOLERANCE) for u, (_, _, limit) in zip(used, problem.budgets, strict=True)):
             return
@@ -54,9 +61,11 @@ class Enumeration:
             return
         if k == len(self.nodes):
             self.legal += 1
-            self.best = min(self.best, problem.score(latency, energy))
+            interval = latency if problem.mode is Mode.SEQUENTIAL else max(busy.values())
+            self.best = min(self.best, problem.score(latency, energy, interval))
             return
         for c in range(len(self.choices[k])):
-            seconds, joules, needs = self._price(k, c, places)
+            seconds, joules, needs, asked = self._price(k, c, places)
             total = tuple(map(sum, zip(used, needs, strict=True))) if problem.shared_budget else needs
-            self._descend(k + 1, {**places, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total)
+            self._descend(k + 1, {**places, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total,
+                          added((busy, asked)) if problem.goal is Goal.THROUGHPUT else asked)

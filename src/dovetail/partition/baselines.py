@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
+from dovetail.partition.busy import added, moved
+from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
 from dovetail.partition.columns import Held, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.narrow import tree_of
-from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import capable
 from dovetail.partition.tables import tabulate, variable_inputs
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
@@ -45,6 +47,11 @@ class _Partial:
     latency_s: float
     energy_j: float
     used: Mapping[tuple[str, str], float]
+    busy_s: Mapping[str, float]
+
+    @property
+    def interval_s(self) -> float:
+        return max(self.busy_s.values(), default=0.0)
 
 
 def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Partial | None:
@@ -59,9 +66,12 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
     if used is None:
         return None
     place = output_place(problem, node, split)
-    home = delivery(problem, node.output, place) if node.output in problem.graph.outputs else (0.0, 0.0)
+    home, busy = (0.0, 0.0), cost.busy_s
+    if node.output in problem.graph.outputs:
+        home, busy = delivery(problem, node.output, place), moved(dict(busy), deliveries(problem, node.output, place))
     return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
-                    plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used)
+                    plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used,
+                    added((plan.busy_s, busy)))
 
 
 def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: NodeCost) -> dict[tuple[str, str], float] | None:
@@ -77,15 +87,17 @@ def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: N
 
 def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
     """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
-    plans = [_Partial({}, input_places(problem), 0.0, 0.0, {})]
+    plans = [_Partial({}, input_places(problem), 0.0, 0.0, {}, {})]
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in choices(node) if (new := _extended(problem, plan, node, split)) is not None]
-        plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j))[:width]
+        plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j, p.interval_s))[:width]
     return plans[0].splits if plans else None
 
 
 def greedy(problem: Problem) -> Assignment | None:
     """Node by node the column that is best given the past, within the budget left."""
+    if problem.goal is Goal.THROUGHPUT:
+        return _least_busy(problem) if problem.mode is Mode.CONCURRENT else greedy(replace(problem, goal=Goal.LATENCY))
     choices = [options(problem, n) for n in problem.graph.nodes]
     if not all(len(own) for own in choices):
         return None
@@ -114,9 +126,31 @@ def greedy(problem: Problem) -> Assignment | None:
     return splits
 
 
+def _least_busy(problem: Problem) -> Assignment | None:
+    """Node by node the column after which the busiest is least busy, then all together, within the budget left."""
+    known, busy = inputs_held(problem), dict.fromkeys(shared_names(problem), 0.0)
+    limits, slowest = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets]), 0.0
+    used = np.zeros(len(limits))
+    splits: dict[str, Split] = {}
+    for node in problem.graph.nodes:
+        own = options(problem, node)
+        fits = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
+        if not fits.any():
+            return None
+        found = busy_table(problem, own, known)
+        after = np.stack([busy[name] + np.zeros(len(own)) + found.shared.get(name, np.zeros(1)).ravel() for name in busy])
+        interval = np.maximum(np.maximum(after.max(axis=0), found.engines), slowest)
+        best = int(np.lexsort((after.sum(axis=0), np.where(fits, interval, np.inf)))[0])
+        busy, used = dict(zip(busy, after[:, best].tolist(), strict=True)), used + own.resources[best]
+        slowest = max(slowest, float(found.engines[best]))
+        one = own.keep(np.array([best]))
+        splits[node.name], known[node.output] = one.splits[0], one.held
+    return splits
+
+
 def balanced(problem: Problem) -> Assignment | None:
     """Every divisible node divided evenly among the devices that can take it, fewer devices where the budget ends."""
-    plan: _Partial | None = _Partial({}, input_places(problem), 0.0, 0.0, {})
+    plan: _Partial | None = _Partial({}, input_places(problem), 0.0, 0.0, {}, {})
     for node in problem.graph.nodes:
         assert plan is not None, "the loop ends when a node finds no place"
         options = [problem.fixed[node.name]] if node.name in problem.fixed else _even_splits(problem, node)

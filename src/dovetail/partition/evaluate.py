@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
+from dovetail.partition.busy import added, busy_of, moved
 from dovetail.partition.plan import Assignment, Mode, NodeCost, Split
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
@@ -48,6 +49,9 @@ class Evaluation:
     delivery_j: float
     resources: Mapping[str, Mapping[str, float]]
     violations: tuple[str, ...]
+    interval_s: float
+    """Seconds between frames when they are pipelined: those of the busiest of `busy_s`."""
+    busy_s: Mapping[str, float]
 
     @property
     def feasible(self) -> bool:
@@ -88,8 +92,10 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
     latency = sum(c.latency_s for c in costs) + delivery_s
     energy = sum(c.energy_j for c in costs) + delivery_j
     used = _usage(problem, costs)
-    return Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
-                      _violations(problem, used, latency, energy))
+    busy = added([*(c.busy_s for c in costs), *(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs)])
+    interval = latency if problem.mode is Mode.SEQUENTIAL else max(busy.values(), default=0.0)
+    return Evaluation(latency, energy, problem.score(latency, energy, interval), tuple(costs), delivery_s, delivery_j, used,
+                      _violations(problem, used, latency, energy), interval, busy)
 
 
 def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
@@ -120,7 +126,8 @@ def _cost(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
         node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s, energy_j=energy,
         transfer_bytes=sum(m.size_bytes for m in moves), resources=_resources(split, work),
         interval_s=(sum(f * c.low_s for f, c in scale), sum(f * c.high_s for f, c in scale)),
-        extrapolated=any(c.extrapolated for c in parts), source="; ".join(dict.fromkeys(c.source for c in parts)))
+        extrapolated=any(c.extrapolated for c in parts), source="; ".join(dict.fromkeys(c.source for c in parts)),
+        busy_s=busy_of(problem, node, split, work))
 
 
 def _overlapped(split: Split, work: Work) -> tuple[float, int | None]:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.ir import Node
+from dovetail.partition.busy import added, moved
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.runners_up import RunnerUp
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,41 +22,73 @@ class _Local:
     own: NodeCost
     latency_s: float
     energy_j: float
+    busy_s: Mapping[str, float]
 
 
-def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str) -> dict[str, str]:
-    """Node name to sentence, for an assignment and its judgement; `left_out` says why a better place may be unused."""
+def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str,
+            rivals: Mapping[str, RunnerUp] | None = None) -> dict[str, str]:
+    """Node name to sentence, for an assignment and its judgement; `left_out` says why a better place may be unused.
+
+    With `rivals`, a node is compared with the best whole plan in which it is elsewhere; without, with whole placements
+    elsewhere while all other nodes stay.
+    """
     places = input_places(problem)
     for node in problem.graph.nodes:
         places[node.output] = output_place(problem, node, assignment[node.name])
-    return {n.name: _why(problem, assignment, places, n, judged, left_out) for n in problem.graph.nodes}
+    return {n.name: _why(problem, assignment, places, n, judged, left_out, (rivals or {}).get(n.name))
+            for n in problem.graph.nodes}
 
 
 def _local(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, split: Split) -> _Local:
-    moved = {**places, node.output: output_place(problem, node, split)}
+    places_after = {**places, node.output: output_place(problem, node, split)}
     own = cost_node(problem, node, split, work_of(problem, node, split, places))
-    others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], moved))
+    others = [cost_node(problem, c, assignment[c.name], work_of(problem, c, assignment[c.name], places_after))
               for c in problem.graph.consumers(node.output)]
-    home = delivery(problem, node.output, moved[node.output]) if node.output in problem.graph.outputs else (0.0, 0.0)
+    home, way = (0.0, 0.0), {}
+    if node.output in problem.graph.outputs:
+        home = delivery(problem, node.output, places_after[node.output])
+        way = moved({}, deliveries(problem, node.output, places_after[node.output]))
     return _Local(own, own.latency_s + sum(c.latency_s for c in others) + home[0],
-                  own.energy_j + sum(c.energy_j for c in others) + home[1])
+                  own.energy_j + sum(c.energy_j for c in others) + home[1], added([own.busy_s, way, *(c.busy_s for c in others)]))
 
 
 def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, judged: Evaluation,
-         left_out: str) -> str:
+         left_out: str, rival: RunnerUp | None) -> str:
     split = assignment[node.name]
     here = _local(problem, assignment, places, node, split)
     start = _here(problem, node, split, here.own, work_of(problem, node, split, places).fused)
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
     obstacles = {d: obstacle(problem, node, d) for d in problem.devices}
+    blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
+    if rival is not None:
+        return "; ".join([start, _second(problem, judged, rival, left_out), *blocked])
     rivals = [(d, _local(problem, assignment, places, node, whole_on(d))) for d in problem.devices
               if split != whole_on(d) and obstacles[d] is None]
-    blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
     if not rivals:
         return "; ".join([start, *blocked])
     device, there = min(rivals, key=lambda r: _change(problem, judged, here, r[1]))
     return "; ".join([_against(problem, judged, start, split, here, device, there, left_out), *blocked])
+
+
+def _second(problem: Problem, judged: Evaluation, rival: RunnerUp, left_out: str) -> str:
+    """The sentence that compares the plan with the best one in which the node is elsewhere."""
+    change = rival.judged.objective - judged.objective
+    amount = f"{abs(change) / judged.objective:.2g} of the energy-delay" if problem.goal is Goal.EDP else shown(
+        abs(change), problem.goal is Goal.ENERGY)
+    where = _where(rival.split)
+    with_it = "" if rival.moved == 0 else f" and {rival.moved} other node{'s' if rival.moved > 1 else ''} moved"
+    if change < -TOLERANCE * judged.objective:
+        return f"better by {amount} with {where}{with_it}, {left_out}"
+    return f"next best {where}{with_it}, {f'{amount} more' if change > TOLERANCE * judged.objective else 'the same'} in all"
+
+
+def _where(split: Split) -> str:
+    """A split in words: `gpu`, or `rows 8/24 over cpu, gpu`."""
+    if split.axis is None:
+        return split.devices[0]
+    sizes = "/".join(str(p.stop - p.start) for p in split.pieces)
+    return f"{split.axis.replace('_', ' ')} {sizes} over {', '.join(split.devices)}"
 
 
 def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, device: str, there: _Local,
@@ -75,7 +109,13 @@ def _against(problem: Problem, judged: Evaluation, start: str, split: Split, her
 def _change(problem: Problem, judged: Evaluation, here: _Local, there: _Local) -> float:
     """What moving a node from `here` to `there` adds to the objective, its consumers included."""
     latency, energy = judged.latency_s + there.latency_s - here.latency_s, judged.energy_j + there.energy_j - here.energy_j
-    return problem.score(latency, energy) - problem.score(judged.latency_s, judged.energy_j)
+    if problem.goal is Goal.THROUGHPUT:
+        busy = dict(judged.busy_s)
+        for sign, local in ((-1.0, here), (1.0, there)):
+            for name, seconds in local.busy_s.items():
+                busy[name] = busy.get(name, 0.0) + sign * seconds
+        return max(busy.values()) - judged.interval_s
+    return problem.score(latency, energy) - judged.objective
 
 
 def shown(value: float, energy: bool) -> str:
@@ -85,10 +125,7 @@ def shown(value: float, energy: bool) -> str:
 
 
 def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tuple[bool, ...]) -> str:
-    where = split.devices[0]
-    if split.axis is not None:
-        sizes = "/".join(str(p.stop - p.start) for p in split.pieces)
-        where = f"{split.axis.replace('_', ' ')} {sizes} over {', '.join(split.devices)}"
+    where = _where(split)
     piece = split.pieces[0]
     known = price_pieces(problem, node, split.axis, piece.device, [(piece.start, piece.stop)])
     streams = split.axis is None and all(fused) and known is not None and known[piece.start, piece.stop].fused_s < known[

@@ -21,17 +21,20 @@ from dovetail.errors import ToolError
 from dovetail.partition.gp_posynomials import GeometricProgram, Monomial, Posynomial, value_of
 
 EXTRA = "pip install 'dovetail[gp]'"
+EXCESS = 30.0
+"""What exceeding a cap by all of it costs, in objectives."""
 ABSENT = 1e-12
 """What a penalty of zero becomes, as a part of the objective: logarithms need it positive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Shares, what the objective is at them (no penalty in it) and what a whole further limit of each kind would save."""
+    """Shares, what the objective is at them (no penalty in it) and what a whole further limit or cap of each would save."""
 
     shares: Floats
     objective: float
     prices: Floats
+    cap_prices: Floats
 
 
 def cvxpy() -> ModuleType:
@@ -90,16 +93,27 @@ class LogProgram:
         sums = tuple(tuple(Monomial(1.0, ((v, 1.0),)) for v in g) for g in program.groups) if penalised else ()
         limits = [rows.row(p) for p in (*program.limits, *sums)]
         peaks = [(g, rows.row(p)) for g, group in enumerate(program.peaks) for p in group]
+        caps = [rows.row(p) for p, _ in program.caps]
         self.y = cp.Variable(count)
         e = cp.Variable(len(rows.monomials), nonneg=True)
         self.limits = [rows.matrix([r for r, _ in limits]) @ e <= np.array([1 - c for _, c in limits])] if limits else []
         constraints = [*self.limits, cp.exp(rows.exponents(count) @ self.y) <= e, self.y >= np.log(program.lowest), self.y <= 0]
         objective: Any = constant / self.scale + rows.matrix([cost]) @ e / self.scale
+        top = cp.Variable(max(1, len(program.peaks)), nonneg=True)
+        worth = program.peak_worth / self.scale if program.peak_worth > 0 else 1.0
         if peaks:
-            top = cp.Variable(len(program.peaks), nonneg=True)
-            constraints.append(rows.matrix([r for _, (r, _) in peaks]) @ e / self.scale
-                               + np.array([c for _, (_, c) in peaks]) / self.scale <= top[[g for g, _ in peaks]])
-            objective = objective + cp.sum(top)
+            # Peaks are counted in objectives, so that the solver sees numbers near one; a top worth nothing still bounds caps.
+            constraints.append(worth * (rows.matrix([r for _, (r, _) in peaks]) @ e + np.array([c for _, (_, c) in peaks]))
+                               <= top[[g for g, _ in peaks]])
+            objective = objective + (cp.sum(top) if program.peak_worth > 0 else 0.0)
+        self.caps: list[Any] = []
+        if caps:
+            excess = cp.Variable(len(caps), nonneg=True)
+            over_tops = np.array([factor / worth for _, factor in program.caps])
+            self.caps = [rows.matrix([r for r, _ in caps]) @ e + np.array([c for _, c in caps])
+                         + over_tops * cp.sum(top) <= 1 + excess]
+            constraints += self.caps
+            objective = objective + EXCESS * cp.sum(excess)
         self.weights = cp.Parameter(count, nonneg=True)
         self.offsets, self.log_alphas = cp.Parameter(len(program.groups)), cp.Parameter(len(program.groups))
         members = csr_matrix(([1.0] * count, ([k for k, g in enumerate(program.groups) for _ in g],
@@ -114,7 +128,7 @@ class LogProgram:
 
     def _at(self, shares: Floats) -> float:
         tops = sum(max(value_of(p, shares) for p in group) for group in self.program.peaks)
-        return value_of(self.program.objective, shares) + tops
+        return value_of(self.program.objective, shares) + self.program.peak_worth * tops
 
     def _recentre(self, centre: Floats) -> None:
         """Eq. 5 with epsilon_t = u_t / h at the centre: hbar = product of (x_t / epsilon_t) ** epsilon_t."""
@@ -140,5 +154,6 @@ class LogProgram:
             return None
         shares = np.clip(np.exp(self.y.value), self.program.lowest, 1.0)
         prices = np.asarray(self.limits[0].dual_value).ravel() * self.scale if self.limits else np.zeros(0)
-        return Solution(shares, self._at(shares), np.maximum(prices[:len(self.program.limits)], 0.0))
+        caps = np.asarray(self.caps[0].dual_value).ravel() * self.scale if self.caps else np.zeros(0)
+        return Solution(shares, self._at(shares), np.maximum(prices[:len(self.program.limits)], 0.0), np.maximum(caps, 0.0))
 

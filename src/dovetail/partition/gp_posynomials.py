@@ -16,7 +16,9 @@ from dovetail.ir import Axis, Node
 from dovetail.partition.problem import PieceCost, Problem, price_pieces
 
 AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS)
-"""Axes along which geometric programs divide a node, first legal one first."""
+"""Axes along which geometric programs divide the filters of a node, first legal one first."""
+ROW_AXES = (Axis.ROWS, *AXES)
+"""The same where an image is divided first: neighbours then keep their rows where they are, but for those at the edges."""
 EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Powers of the share that a fit may use."""
 VANISHING = EXPONENTS[1:]
@@ -53,9 +55,11 @@ def value_of(posynomial: Posynomial, shares: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GeometricProgram:
-    """Minimise `objective` plus the sum over `peaks` of the largest of each, shares of each group covering their node.
+    """Minimise `objective` plus `peak_worth` times the sum over `peaks` of the largest of each.
 
-    Variables are shares in [lowest, 1]; those of one group must sum to one; every posynomial of `limits` is at most one.
+    Variables are shares in [lowest, 1]; those of one group must sum to one and so cover their node; every posynomial of
+    `limits` is at most one. Of `caps`, each a posynomial and a worth of the peaks, the sum is to be at most one as well: where
+    that cannot be, what is above it costs much.
     """
 
     lowest: Floats
@@ -63,6 +67,8 @@ class GeometricProgram:
     objective: Posynomial
     limits: tuple[Posynomial, ...] = ()
     peaks: tuple[tuple[Posynomial, ...], ...] = ()
+    peak_worth: float = 1.0
+    caps: tuple[tuple[Posynomial, float], ...] = ()
 
 
 def smallest_share(limits: Sequence[Posynomial], count: int) -> float:
@@ -75,6 +81,8 @@ class Fitted:
     """Costs of a share x of one node on one device, each as (coefficient, exponent) of x."""
 
     seconds: tuple[tuple[float, float], ...]
+    streamed: tuple[tuple[float, float], ...]
+    """What is left of them where the share streams behind its producers on the same device."""
     joules: tuple[tuple[float, float], ...]
     resources: Mapping[str, tuple[tuple[float, float], ...]]
 
@@ -89,10 +97,10 @@ class Divisible:
     fits: Mapping[str, Fitted]
 
 
-def divisible(problem: Problem, node: Node) -> Divisible | None:
+def divisible(problem: Problem, node: Node, axes: tuple[Axis, ...] = AXES) -> Divisible | None:
     """The node with its fitted costs; None for nodes without weights, pinned ones, and those only one device can run."""
     shapes = problem.graph.input_shapes(node)
-    axis = next((a for a in AXES if a in node.op.axes(shapes)), None)
+    axis = next((a for a in axes if a in node.op.axes(shapes)), None)
     if axis is None or not node.params or node.name in problem.fixed:
         return None
     extent = node.op.extent(axis, shapes)
@@ -111,8 +119,10 @@ def _fitted(problem: Problem, node: Node, axis: Axis, extent: int, device: str) 
         return None  # not even one unit fits
     shares = np.array([s for s, _ in found])
     names = [r for r, _ in found[0][1].resources if r in limits]
+    alone, fused, joules = (fit(shares, np.array(v)) for v in zip(*((c.alone_s, c.fused_s, c.energy_j) for _, c in found),
+                                                                  strict=True))
     return Fitted(
-        fit(shares, np.array([c.alone_s for _, c in found])), fit(shares, np.array([c.energy_j for _, c in found])),
+        alone, fused, joules,
         {r: fit(shares, np.array([dict(c.resources)[r] for _, c in found]), VANISHING) for r in names})
 
 

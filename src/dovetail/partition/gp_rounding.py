@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from dovetail.partition.baselines import beam
 from dovetail.partition.candidates import divide
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
 from dovetail.partition.gp_posynomials import Divisible
-from dovetail.partition.plan import Assignment, Piece, Split, whole_on
+from dovetail.partition.plan import Assignment, Goal, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price, price_pieces
 
 CRUMB = 0.02
@@ -23,7 +24,15 @@ WIDTH = 4
 SHIFT = 1 / 16
 """Part of an axis that a repair moves from one device to another at a time."""
 PASSES = 4
-"""Rounds over all nodes in which single moves are tried."""
+"""Rounds over all nodes in which changes are tried."""
+SETTLED = 1e-3
+"""Relative gain of a round below which there is no other."""
+NUDGE = 1e-2
+"""What all busy times together count beside the interval between frames."""
+HOPELESS = 0.15
+"""How much worse than before a run may make a plan on its way to a better one."""
+LONGEST_RUN = 16
+"""Neighbours that are moved together at most."""
 
 Shares = Mapping[str, Mapping[str, float]]
 """Node to device to share."""
@@ -90,80 +99,149 @@ def _less(part: Divisible, split: Split, device: str) -> Split:
 def complete(problem: Problem, parts: Sequence[Divisible], splits: Mapping[str, Split]) -> Assignment | None:
     """All other nodes placed around the divided ones: whole where there is no budget, or as their producer is divided."""
     own = {p.node.name: splits[p.node.name] for p in parts}
+    last: dict[str, Split] = {}
 
     def columns(node: Node) -> list[Split]:
         if node.name in own or node.name in problem.fixed:
-            return [own.get(node.name) or problem.fixed[node.name]]
+            last[node.name] = own.get(node.name) or problem.fixed[node.name]
+            return [last[node.name]]
         able = [d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)])]
         free = [whole_on(d) for d in able if not problem.platform.device(d).resources] or [whole_on(d) for d in able]
         producer = problem.graph.producer(node.inputs[0])
-        leader = own.get(producer.name) if producer is not None else None
-        if leader is None:
-            return free
-        along = _along(problem, node, leader, able)
-        return [*free, *([along] if along is not None else [])]
+        along = alongside(problem, node, last[producer.name], able) if producer is not None and producer.name in last else None
+        if along is not None:
+            last[node.name] = along
+        return [*free, *([along] if along is not None and along not in free else [])]
 
     return beam(problem, columns, WIDTH)
 
 
-def _along(problem: Problem, node: Node, leader: Split, able: Sequence[str]) -> Split | None:
-    """The split that leaves a node's pieces where those of its producer are."""
+def alongside(problem: Problem, node: Node, leader: Split, able: Sequence[str]) -> Split | None:
+    """The split that leaves a node's pieces where those of its producer are, as far as whole units allow."""
     shapes = problem.graph.input_shapes(node)
     if not set(leader.devices) <= set(able):
         return None
     if leader.axis is None:
         return leader
-    same = Axis.GROUPS in node.op.axes(shapes) and node.op.extent(Axis.GROUPS, shapes) == leader.pieces[-1].stop
-    return Split(Axis.GROUPS, tuple(Piece(p.device, p.start, p.stop) for p in leader.pieces)) if same else None
+    wanted = Axis.ROWS if leader.axis is Axis.ROWS else Axis.GROUPS
+    if leader.reducer is not None or wanted not in node.op.axes(shapes):
+        return None
+    extent, whole = node.op.extent(wanted, shapes), leader.pieces[-1].stop
+    cuts = [round(p.stop * extent / whole) for p in leader.pieces[:-1]]
+    edges = [0, *cuts, extent]
+    return divide(wanted, cuts, extent, leader.devices) if all(a < b for a, b in pairwise(edges)) else None
 
 
-def polish(problem: Problem, parts: Sequence[Divisible], assignment: Assignment,
-           deadline: float) -> tuple[Assignment, Evaluation]:
-    """Move single nodes, or a sixteenth of one, as long as that helps; what a program without steps cannot see."""
-    best, judged = dict(assignment), evaluate(problem, assignment)
-    by_name = {p.node.name: p for p in parts}
-    for _ in range(PASSES):
-        before = judged.objective
-        for node in problem.graph.nodes:
-            if node.name in problem.fixed or time.thread_time() > deadline:
+def shortfall(problem: Problem, judged: Evaluation) -> float:
+    """By how much a plan exceeds its limits, as fractions of them added up; zero for a legal one."""
+    over = [judged.resources[d][r] / limit - 1 if limit > 0 else judged.resources[d][r] for d, r, limit in problem.budgets]
+    over += [value / limit - 1 for value, limit in ((judged.latency_s, problem.max_latency_s),
+                                                    (judged.energy_j, problem.max_energy_j)) if limit is not None]
+    return 0.0 if judged.feasible else sum(max(0.0, x) for x in over)
+
+
+class Polish:
+    """Changes to a rounded plan, tried one after another with the evaluator: what a program without steps cannot see."""
+
+    def __init__(self, problem: Problem, parts: Sequence[Divisible], assignment: Assignment, deadline: float) -> None:
+        self.problem, self.deadline = problem, deadline
+        self.parts: dict[str, list[Divisible]] = {}
+        for part in parts:
+            self.parts.setdefault(part.node.name, []).append(part)
+        self.best, self.judged = dict(assignment), evaluate(problem, assignment)
+        self.able = {n.name: [d for d in problem.devices if price_pieces(problem, n, None, d, [(0, 1)])]
+                     for n in problem.graph.nodes}
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return self._ranked(self.judged)
+
+    def _ranked(self, judged: Evaluation) -> tuple[float, float]:
+        """What a plan misses, then what it costs; an interval counts what all is busy with too, or few changes would show."""
+        busy = NUDGE * sum(judged.busy_s.values()) if self.problem.goal is Goal.THROUGHPUT else 0.0
+        return shortfall(self.problem, judged), judged.objective + busy
+
+    def run(self) -> None:
+        """Single nodes and runs of neighbours, as long as that helps."""
+        for _ in range(PASSES):
+            before = self.rank
+            self._singles()
+            self._runs()
+            short, value = self.rank
+            if (short, value) >= (before[0], before[1] * (1 - SETTLED)) or time.thread_time() > self.deadline:
+                break
+
+    def _better(self, found: Evaluation) -> bool:
+        short, value = self.rank
+        return self._ranked(found) < (short, value * (1 - TOLERANCE))
+
+    def _singles(self) -> None:
+        for node in self.problem.graph.nodes:
+            if node.name in self.problem.fixed or time.thread_time() > self.deadline:
                 continue
-            for move in _moves(problem, node, by_name.get(node.name), best[node.name]):
-                try:
-                    trial = reevaluate(problem, best, judged, node.name, move)
-                except UnsupportedError:
-                    continue
-                if trial.feasible and (not judged.feasible or trial.objective < judged.objective * (1 - TOLERANCE)):
-                    best[node.name], judged = move, trial
-        if judged.objective >= before * (1 - 1e-4) or time.thread_time() > deadline:
-            break
-    return best, judged
+            for move in _moves(self.problem, node, self.parts.get(node.name, []), self.best[node.name], self.able[node.name]):
+                trial = self._tried(self.best, self.judged, node, move)
+                if trial is not None and self._better(trial):
+                    self.best[node.name], self.judged = move, trial
+
+    def _runs(self) -> None:
+        """Neighbours in the order of the graph moved together: to one device, or divided as their first one is."""
+        nodes = self.problem.graph.nodes
+        for i, first in enumerate(nodes):
+            leaders = [whole_on(d) for d in self.able[first.name]]
+            leaders += [self.best[first.name]] if self.best[first.name].axis is not None else []
+            for leader in leaders:
+                if first.name not in self.problem.fixed and time.thread_time() < self.deadline:
+                    self._run(nodes[i:i + LONGEST_RUN], leader)
+
+    def _run(self, nodes: Sequence[Node], leader: Split) -> None:
+        chosen, judged, best = dict(self.best), self.judged, None
+        split: Split | None = leader
+        for node in nodes:
+            if node.name in self.problem.fixed:
+                break
+            split = alongside(self.problem, node, split, self.able[node.name]) if node is not nodes[0] and split else split
+            found = None if split is None else judged if split == chosen[node.name] else self._tried(chosen, judged, node, split)
+            if split is None or found is None:
+                break
+            chosen[node.name], judged = split, found
+            if found.objective > self.judged.objective * (1 + HOPELESS):
+                break
+            if self._better(found):
+                best, self.judged = dict(chosen), found
+        self.best = best if best is not None else self.best
+
+    def _tried(self, chosen: Assignment, judged: Evaluation, node: Node, split: Split) -> Evaluation | None:
+        try:
+            return reevaluate(self.problem, chosen, judged, node.name, split)
+        except UnsupportedError:
+            return None
 
 
-def _moves(problem: Problem, node: Node, part: Divisible | None, split: Split) -> list[Split]:
-    able = [d for d in problem.devices if price_pieces(problem, node, None, d, [(0, 1)])]
+def _moves(problem: Problem, node: Node, parts: Sequence[Divisible], split: Split, able: Sequence[str]) -> list[Split]:
+    """Other ways to run one node: whole, as its neighbours are divided, or with a little more here and less there."""
     found = [whole_on(d) for d in able]
-    producer = problem.graph.producer(node.inputs[0])
-    if split.axis is not None and (part is None or split.axis is not part.axis):
+    if split.axis is not None:
         found += _shifted(split)
-    elif part is not None:
+    for part in (p for p in parts if split.axis in (None, p.axis)):
         units, step = _units(part, split), max(1, round(part.extent * SHIFT))
         found += [_from_units(part, {**units, a: units[a] - n, b: units.get(b, 0) + n})
                   for a in units for b in part.fits if a != b for n in {min(step, units[a]), min(4 * step, units[a])}]
-    elif producer is not None and Axis.GROUPS in node.op.axes(problem.graph.input_shapes(node)):
-        extent = node.op.extent(Axis.GROUPS, problem.graph.input_shapes(node))
-        found += [divide(Axis.GROUPS, (extent * i // 4,), extent, (a, b))
-                  for a in able for b in able if problem.devices.index(a) < problem.devices.index(b)
-                  for i in (1, 2, 3) if 0 < extent * i // 4 < extent]
-    return [s for s in found if s != split]
+    shapes = problem.graph.input_shapes(node)
+    for axis in (a for a in (Axis.ROWS, Axis.GROUPS) if a in node.op.axes(shapes) and split.axis is None):
+        extent = node.op.extent(axis, shapes)
+        found += [divide(axis, (cut,), extent, (a, b)) for a, b in combinations([d for d in problem.devices if d in able], 2)
+                  for cut in {extent * i // 8 for i in (1, 2, 4, 6, 7)} if 0 < cut < extent]
+    return [s for s in dict.fromkeys(found) if s != split]
 
 
 def _shifted(split: Split) -> list[Split]:
-    """Every cut of a split moved by a sixteenth of its axis either way, where all pieces keep something."""
+    """Every cut of a split moved by one unit or a sixteenth of its axis either way, where all pieces keep something."""
     assert split.axis is not None, "a whole node has no cuts"
     extent, cuts = split.pieces[-1].stop, [p.stop for p in split.pieces[:-1]]
     step, found = max(1, round(extent * SHIFT)), []
     for i, cut in enumerate(cuts):
         below, above = (0, *cuts)[i], (*cuts, extent)[i + 1]
         found += [divide(split.axis, (*cuts[:i], cut + move, *cuts[i + 1:]), extent, split.devices, split.reducer)
-                  for move in (-step, step) if below < cut + move < above]
+                  for move in {-step, -1, 1, step} if below < cut + move < above]
     return found

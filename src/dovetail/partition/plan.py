@@ -20,6 +20,8 @@ class Goal(StrEnum):
     LATENCY = "latency"
     ENERGY = "energy"
     EDP = "edp"
+    THROUGHPUT = "throughput"
+    """The interval between frames when they are pipelined (partition/busy.py)."""
 
 
 class Mode(StrEnum):
@@ -91,12 +93,17 @@ class NodeCost:
     interval_s: tuple[float, float]
     extrapolated: bool
     source: str
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per frame that the node keeps each processor, engine and direction of a link busy."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A judged assignment. `objective` and `lower_bound` are in SI units of the goal (s, J or J*s)."""
+    """A judged assignment. `objective` and `lower_bound` are in SI units of the goal (s, J or J*s).
+
+    `interval_s` is the time between frames when they are pipelined, `latency_s` that of one frame by itself.
+    """
 
     model: str
     platform: str
@@ -112,6 +119,9 @@ class Plan:
     energy_j: float
     resources: Mapping[str, Mapping[str, tuple[float, float]]]
     """Device to resource to (used, limit)."""
+    interval_s: float = 0.0
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per frame of processors, links and the slowest engines, busiest first: the first sets the interval."""
     baselines: Mapping[str, float | None] = field(default_factory=dict)
     """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives."""
     makespan_s: float | None = None

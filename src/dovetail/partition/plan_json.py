@@ -45,7 +45,8 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
         "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
         "objective": plan.objective, "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
-        "latency_s": plan.latency_s, "energy_j": plan.energy_j, "makespan_s": plan.makespan_s,
+        "latency_s": plan.latency_s, "energy_j": plan.energy_j, "interval_s": plan.interval_s, "makespan_s": plan.makespan_s,
+        "busy_s": dict(plan.busy_s),
         "baselines": dict(plan.baselines),
         "assignment": {name: split_to_json(split) for name, split in plan.assignment.items()},
         "resources": {d: {r: {"used": used, "limit": limit} for r, (used, limit) in held.items()}
@@ -67,7 +68,8 @@ def _node_to_json(cost: NodeCost) -> dict[str, Any]:
         "node": cost.node, "latency_s": cost.latency_s, "compute_s": cost.compute_s, "transfer_s": cost.transfer_s,
         "energy_j": cost.energy_j, "transfer_bytes": cost.transfer_bytes,
         "resources": {d: dict(held) for d, held in cost.resources.items()},
-        "interval_s": list(cost.interval_s), "extrapolated": cost.extrapolated, "source": cost.source, "why": cost.why,
+        "interval_s": list(cost.interval_s), "extrapolated": cost.extrapolated, "source": cost.source,
+        "busy_s": dict(cost.busy_s), "why": cost.why,
     }
 
 
@@ -88,7 +90,8 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         mode=Mode(entries["mode"]), solver=entries["solver"], status=Status(entries["status"]),
         assignment=assignment_from_json(entries["assignment"]), nodes=tuple(_node_from_json(n) for n in entries["nodes"]),
         objective=float(entries["objective"]), lower_bound=float(entries["lower_bound"]), latency_s=float(entries["latency_s"]),
-        energy_j=float(entries["energy_j"]),
+        energy_j=float(entries["energy_j"]), interval_s=float(entries.get("interval_s", 0.0)),
+        busy_s=dict(entries.get("busy_s", {})),
         resources={d: {r: (float(v["used"]), float(v["limit"])) for r, v in held.items()}
                    for d, held in entries["resources"].items()},
         baselines={name: None if v is None else float(v) for name, v in entries["baselines"].items()},
@@ -102,4 +105,4 @@ def _node_from_json(entry: Mapping[str, Any]) -> NodeCost:
         node=entry["node"], latency_s=entry["latency_s"], compute_s=entry["compute_s"], transfer_s=entry["transfer_s"],
         energy_j=entry["energy_j"], transfer_bytes=entry["transfer_bytes"],
         resources={d: dict(held) for d, held in entry["resources"].items()}, interval_s=(low, high),
-        extrapolated=entry["extrapolated"], source=entry["source"], why=entry["why"])
+        extrapolated=entry["extrapolated"], source=entry["source"], busy_s=dict(entry.get("busy_s", {})), why=entry["why"])

@@ -123,9 +123,10 @@ class Problem:
         """Whether a transfer leaves the other direction of all its links free."""
         return all(link.full_duplex for link in self.platform.route(source, target))
 
-    def score(self, latency_s: float, energy_j: float) -> float:
+    def score(self, latency_s: float, energy_j: float, interval_s: float = inf) -> float:
         """The goal's value in SI units."""
-        return {Goal.LATENCY: latency_s, Goal.ENERGY: energy_j, Goal.EDP: latency_s * energy_j}[self.goal]
+        return {Goal.LATENCY: latency_s, Goal.ENERGY: energy_j, Goal.EDP: latency_s * energy_j,
+                Goal.THROUGHPUT: interval_s}[self.goal]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 
+DEAREST = 1e4
+"""Prices stop growing at this multiple of what they are compared with."""
+
 
 def largest_minimum(values: Floats, slopes: Floats, cap: float) -> tuple[float, Floats]:
     """The largest value over 0 <= x <= cap that the least of `values` + `slopes` @ x takes, and where."""
@@ -23,6 +26,21 @@ def largest_minimum(values: Floats, slopes: Floats, cap: float) -> tuple[float, 
                     bounds=[(None, None)] + [(0.0, cap / scale)] * count, method="highs")
     assert found.x is not None, f"price search: {found.message}"
     return float(found.x[0]) * scale, np.maximum(np.asarray(found.x[1:]), 0.0) * scale
+
+
+def largest_mixture(mixed: Floats, slopes: Floats) -> tuple[float, Floats, Floats]:
+    """The largest value that the least of `mixed` @ w + `slopes` @ x takes over w >= 0 that sum to one and x >= 0, and where."""
+    from scipy.optimize import linprog
+
+    names, count = mixed.shape[1], slopes.shape[1]
+    scale = float(mixed.max()) or 1.0
+    matrix = np.concatenate([np.ones((len(mixed), 1)), -mixed / scale, -slopes], axis=1)
+    found = linprog(np.r_[-1.0, np.zeros(names + count)], A_ub=matrix, b_ub=np.zeros(len(mixed)),
+                    A_eq=np.r_[0.0, np.ones(names), np.zeros(count)][None], b_eq=np.ones(1),
+                    bounds=[(None, None)] + [(0.0, 1.0)] * names + [(0.0, DEAREST)] * count, method="highs")
+    assert found.x is not None, f"weights of busy times: {found.message}"
+    weights = np.maximum(np.asarray(found.x[1:1 + names]), 0.0)
+    return float(found.x[0]) * scale, weights / weights.sum(), np.maximum(np.asarray(found.x[1 + names:]), 0.0) * scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
+from dovetail.partition.busy import busiest
 from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options, inputs_held, options
 from dovetail.partition.cost_model import CostModel
@@ -23,8 +24,10 @@ from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
+from dovetail.partition.runners_up import runners_up
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
+from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
@@ -57,6 +60,8 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
 
     With a `tolerance`, plans better by less than this fraction are not searched for.
     """
+    if problem.goal is Goal.THROUGHPUT:
+        return _interval(problem, known, deadline, tolerance)
     choices = _choices(problem)
     plans = _values(known)
     tree = tree_of(problem)
@@ -74,8 +79,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
-        beaten = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
-        return Answer((*found, *([beaten] if beaten is not None else [])), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
+        return Answer((*found, *_whole_beam(problem)), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = _network(problem, tree, kept)
     answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
@@ -83,6 +87,28 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     bound = max(over_kept, min(goal, ranking.bound))
     return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
+
+
+def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
+    """The shortest interval between frames; where nothing overlaps, that is the shortest latency."""
+    if problem.mode is Mode.SEQUENTIAL:
+        return exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)
+    first: tuple[Assignment, ...] = ()
+    if not known:  # any plan within the limits, or the reason why there is none
+        first = exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)[0].assignments
+    ceiling = min((e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in first)] if e.feasible),
+                  default=inf)
+    choices = _choices(problem)
+    answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
+    wide = () if kept is not None else _whole_beam(problem)
+    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else _note(problem, left, kept)
+    return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
+
+
+def _whole_beam(problem: Problem) -> tuple[Assignment, ...]:
+    """A plan of whole placements, for networks too wide for cuts."""
+    found = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
+    return (found,) if found is not None else ()
 
 
 def _choices(problem: Problem) -> list[Options]:
@@ -142,10 +168,20 @@ def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
     return (f"binds: {', '.join(parts)}",)
 
 
+def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
+    """Bounds of columns for any goal."""
+    tree = tree_of(problem)
+    if problem.goal is not Goal.THROUGHPUT:
+        return rank(problem, tree, _best(problem, _values(known)), deadline)
+    if problem.mode is Mode.SEQUENTIAL:
+        return rank(replace(problem, goal=Goal.LATENCY), tree, _best(problem, _values(known)), deadline)
+    return rank_interval(problem, tree, min((e.interval_s for _, e in known), default=inf), deadline)
+
+
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         _choices(problem)
-        ranking = rank(problem, tree_of(problem), _best(problem, _values(known)), deadline)
+        ranking = _ranked(problem, known, deadline)
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
@@ -162,6 +198,20 @@ def _geometric(module: str, name: str) -> Callable[..., tuple[Answer, tuple[str,
     return run
 
 
+def _or_baseline(solver: Callable[[Problem, Known, float], tuple[Answer, tuple[str, ...]]]) -> Callable[
+        ..., tuple[Answer, tuple[str, ...]]]:
+    """A solver whose plan gives way to a better baseline, which is said."""
+    def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
+        answer, notes = solver(problem, known, deadline)
+        own = min((e.objective for a in answer.assignments if (e := evaluate(problem, a)).feasible), default=inf)
+        plain, judged = min(known, key=lambda pair: pair[1].objective, default=(None, None))
+        if plain is None or judged is None or judged.objective >= own:
+            return answer, notes
+        worse = "found no plan within the limits" if own == inf else f"its own plan is {own / judged.objective - 1:.2%} worse"
+        return replace(answer, assignments=(plain,)), (*notes, f"gp: {worse}; this is the best baseline")
+    return run
+
+
 def _best_single(problem: Problem) -> Assignment | None:
     judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
     legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
@@ -173,7 +223,7 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
     "single": _heuristic(_best_single),
-    "gp": _geometric("gp", "gp"),
+    "gp": _or_baseline(_geometric("gp", "gp")),
     "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
 }
 
@@ -181,13 +231,14 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
-         thrift: float = 0.0) -> Plan:
+         thrift: float = 0.0, rivals: bool = False) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
+    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
@@ -222,7 +273,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
         left_out = "given up by thrift to save area" if saved.note else left_out
-    sentences = explain(problem, assignment, best, left_out)
+    others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
+    sentences = explain(problem, assignment, best, left_out, others)
     found_plan = _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
                            sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
@@ -264,4 +316,5 @@ def _finished(problem: Problem, solver: str, assignment: Assignment, best: Evalu
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
         nodes=tuple(replace(c, why=sentences[c.node]) for c in best.nodes), objective=best.objective, lower_bound=lower,
-        latency_s=best.latency_s, energy_j=best.energy_j, resources=resources, baselines=baselines, notes=notes)
+        latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s, busy_s=busiest(problem, best.busy_s),
+        resources=resources, baselines=baselines, notes=notes)

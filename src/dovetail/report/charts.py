@@ -112,7 +112,8 @@ def baselines(report: Report) -> Markup:
         ratio = f"{units.significant(value / ours)}×" if value and ours else units.ABSENT
         shown = units.objective(value, goal) if value is not None else "absent or does not fit"
         rows.append((element("strong", name) if look == "plan" else name, drawn, shown, ratio))
-    title = {"latency": "Latency per frame", "energy": "Energy per frame", "edp": "Energy-delay product per frame"}[goal]
+    title = {"latency": "Latency per frame", "energy": "Energy per frame", "edp": "Energy-delay product per frame",
+             "throughput": "Interval between pipelined frames"}[goal]
     return section(
         "baselines",
         "Against the alternatives",

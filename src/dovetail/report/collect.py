@@ -143,6 +143,8 @@ def _plan(plan: Plan) -> dict[str, object]:
         "given_up": plan.given_up,
         "latency_s": plan.latency_s,
         "energy_j": plan.energy_j,
+        "interval_s": plan.interval_s,
+        "busy_s": plan.busy_s,
         "makespan_s": plan.makespan_s,
         "resources": plan.resources,
         "baselines": plan.baselines,

@@ -10,7 +10,8 @@ from dovetail.report.commands import synth_command, verify_command
 from dovetail.report.markup import Markup, element, join
 from dovetail.report.palette import Report
 
-BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse")}
+BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse"),
+          "throughput": ("more frames", "fewer frames")}
 """How a ratio of objectives reads for each goal."""
 RUNS_IN = {"onnxruntime": "ONNX Runtime", "verilator": "Verilator (cycle-accurate RTL)", "emulated": "bit-exact emulation"}
 
@@ -52,7 +53,9 @@ def verdict(report: Report) -> str:
         why = " ".join(plan["notes"])
         return f"No plan for this model meets the limits on this board. {why}".strip()
     goal, devices = plan["goal"], used_devices(report)
-    parts = [f"Predicted {units.objective(plan['objective'], goal)} per frame on {' + '.join(devices)}{_compared(report)}"]
+    every = "a frame every " if goal == "throughput" else ""
+    per = "" if goal == "throughput" else " per frame"
+    parts = [f"Predicted {every}{units.objective(plan['objective'], goal)}{per} on {' + '.join(devices)}{_compared(report)}"]
     parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"]))
     checked = report.get("verification")
     if not checked:
@@ -118,6 +121,7 @@ def cards(report: Report) -> Markup:
     return join(
         [
             _card("Latency", units.seconds(plan["latency_s"]), frames),
+            _pipelined(plan),
             _card("Energy per frame", units.joules(plan["energy_j"]), "idle power of all devices included"),
             best,
             gap,
@@ -131,6 +135,15 @@ def cards(report: Report) -> Markup:
             ),
         ]
     )
+
+
+def _pipelined(plan: Mapping[str, Any]) -> Markup | None:
+    """How many frames follow each other, and what sets their pace."""
+    busy = list((plan.get("busy_s") or {}).items())[:2]
+    if not plan.get("interval_s") or not busy:
+        return None
+    note = "; ".join(f"{name} busy {units.seconds(seconds)} per frame" for name, seconds in busy)
+    return _card("Pipelined", f"{units.rate(plan['interval_s'])}", f"{note}; frames overlap, buffered between devices")
 
 
 def _gap(plan: Mapping[str, Any]) -> str:

@@ -89,8 +89,13 @@ def accuracy(fraction: float | None) -> str:
     return percent(fraction, 4)
 
 
+def rate(interval_s: float | None) -> str:
+    """Frames per second, from the time between two of them."""
+    return ABSENT if not interval_s else f"{significant(1 / interval_s)} frames/s"
+
+
 def objective(value: float | None, goal: str) -> str:
-    """A plan's objective in the unit of its goal."""
+    """A plan's objective in the unit of its goal; of throughput the interval between frames."""
     if goal == "energy":
         return joules(value)
     return joule_seconds(value) if goal == "edp" else seconds(value)

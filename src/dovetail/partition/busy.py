@@ -1,0 +1,62 @@
+"""What a frame keeps busy, and so how often frames can follow each other.
+
+Frames are pipelined: while one is on the GPU, the next is on the FPGA. In the steady state a processor (CPU, GPU) and a
+direction of a link serve every frame in turn, so what a frame asks of each adds up. An engine of an FPGA is hardware of its
+own and works on nothing else: each counts by itself, for as long as a frame takes to pass it alone. Where every layer has the
+FPGA to itself (`per_layer`), it is used again and its times add up too. The busiest of all sets the *interval* between
+frames. No order of tasks can go below it, and with frames buffered between tasks it is reached: every task runs once per
+interval, on one thing at a time, as many intervals later as its data need. Transfers over several links are charged whole to
+each. In `sequential` mode nothing overlaps, frames neither: the interval is the latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dovetail.ir import Node
+from dovetail.partition.plan import Split
+from dovetail.partition.problem import Problem
+from dovetail.partition.work import Move, Work
+
+
+def worker(problem: Problem, device: str, node: str) -> str:
+    """What a piece of a node keeps busy: its device, or the engine that it has for itself there."""
+    return f"{device} engine {node}" if problem.streams(device) and problem.shared_budget else device
+
+
+def busy_of(problem: Problem, node: Node, split: Split, work: Work) -> dict[str, float]:
+    """Seconds per frame that one node keeps each processor, engine and direction of a link busy."""
+    found: dict[str, float] = {}
+    for i, piece in enumerate(split.pieces):
+        name = worker(problem, piece.device, node.name)
+        spent = work.compute_s(i) if name == piece.device else work.pieces[i].alone_s
+        found[name] = found.get(name, 0.0) + spent
+    if work.reduce is not None and split.reducer is not None:
+        name = worker(problem, split.reducer, f"{node.name} sum")
+        found[name] = found.get(name, 0.0) + work.reduce.alone_s
+    return moved(found, (*work.arrivals, *work.partials))
+
+
+def moved(busy: dict[str, float], moves: Iterable[Move]) -> dict[str, float]:
+    """`busy` with the time that transfers occupy their links, which may begin before their node does."""
+    for m in moves:
+        for lane in m.lanes:
+            busy[lane] = busy.get(lane, 0.0) + m.before_s + m.seconds
+    return busy
+
+
+def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """What all nodes together keep busy."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, seconds in part.items():
+            total[name] = total.get(name, 0.0) + seconds
+    return total
+
+
+def busiest(problem: Problem, busy: Mapping[str, float]) -> dict[str, float]:
+    """Processors, directions of links and the slowest engine of each FPGA, busiest first: the first sets the pace."""
+    engines = {d: max((n for n in busy if n.startswith(f"{d} engine ")), key=busy.__getitem__, default=None)
+               for d in problem.devices if problem.streams(d)}
+    kept = {n: s for n, s in busy.items() if s > 0 and (" engine " not in n or n in engines.values())}
+    return dict(sorted(kept.items(), key=lambda entry: (-entry[1], entry[0])))

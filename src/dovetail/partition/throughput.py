@@ -1,0 +1,286 @@
+"""The shortest interval between pipelined frames: the busiest processor or link as little busy as possible.
+
+Any weights that sum to one make a weighted sum of what a frame keeps busy, which is never above the busiest: its cheapest
+plan, with prices on the limits, bounds the interval from below. The best weights are found by cutting planes, over the tree
+relaxation to strike columns, then over the cuts of the graph. Columns whose own engine is slower than a known plan are in no
+better one. What gap is left is closed by labels: the least of one busy time with the others kept below a cut-off that rises
+from the bound until a plan is found, then falls from it until there is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.busy_tables import busy_table, shared_names
+from dovetail.partition.busy_weights import Ledger, Reply, Weighed, best_weights, even_weights
+from dovetail.partition.columns import Held, Options, inputs_held
+from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
+from dovetail.partition.exact import Answer
+from dovetail.partition.labels import SLACK, Found, Search
+from dovetail.partition.narrow import Ranking, Tree, cheapest, marginals, thin
+from dovetail.partition.plan import Assignment
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.tables import tabulate
+
+CORE = 12
+"""Columns per node, besides whole placements, that the first search looks at."""
+FIRST_SHARE = 0.5
+"""Part of the time left that the first search may take, and the search for weights in the second."""
+WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
+"""Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
+CLOSE = 1e-3
+"""Relative gap above which the search halves it; below, it asks for any better plan."""
+QUICK = (0.06, 0.02, 6e-3, 2e-3, 6e-4)
+"""Cut-offs at which a few labels look for a plan first."""
+FEW_LABELS = 1_000
+MAX_LABELS = 50_000
+POLISHED = 6
+"""Plans met in the search for weights in which single columns are changed."""
+NUDGE = 1e-2
+"""What all busy times together count beside the interval when a column is changed."""
+"""Labels kept per node."""
+OTHER_LIMITS = ("latency", "energy")
+PROVEN = 1e-9
+"""Relative gap at which a plan counts as met by its bound."""
+
+
+def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float) -> Ranking:
+    """Per column a lower bound on the interval of every plan that uses it, from the tree relaxation."""
+    known: dict[str, Held] = inputs_held(problem) | {t.node.output: t.options.held for t in tree.tables}
+    every = [(f"{d} {r}", [t.resources[:, i] / limit for t in tree.tables]) for i, (d, r, limit) in enumerate(problem.budgets)
+             if problem.shared_budget and limit > 0]
+    every += [(name, [a / limit for a in spent]) for name, spent, limit in
+              (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
+              if limit is not None]
+    binding = [a for _, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1]
+    ledger = Ledger(shared_names(problem), tree.tables,
+                    [busy_table(problem, t.options, known, t.inputs) for t in tree.tables], binding)
+
+    def answer(weights: Floats, prices: Floats) -> Reply:
+        path = cheapest(tree, ledger.costs(weights, prices))
+        entries = [(path[k],) if mine is None else (int(tree.tables[mine].place_of[path[mine]]), path[k])
+                   for k, mine in enumerate(tree.parent)]
+        return ledger.reply(weights, prices, entries)
+
+    found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline)
+    least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
+    return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Within(Network):
+    """A network whose cost is the time one thing is kept busy, and in which other such times are limits."""
+
+    ledger: Ledger
+    chief: str
+    cutoff: float
+
+    def amounts(self, k: int, limit: Limit) -> Floats:
+        if limit.budget is not None or limit.name in OTHER_LIMITS:
+            return Network.amounts(self, k, limit)
+        return self._seconds(k, limit.name) / limit.limit
+
+    def cost(self, k: int, weights: tuple[float, float]) -> Floats:
+        return np.where(self.ledger.busy[k].engines > self.cutoff, inf, self._seconds(k, self.chief))
+
+    def _seconds(self, k: int, name: str) -> Floats:
+        found = self.ledger.busy[k].shared.get(name)
+        return found if found is not None else np.zeros(self.tables[k].latency_s.shape)
+
+
+class _Search:
+    """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
+
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float) -> None:
+        known = inputs_held(problem) | {c.node.output: c.held for c in choices}
+        self.net = network(problem, tuple(tabulate(problem, c, known) for c in choices))
+        self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
+                             [[self.net.amounts(k, x) for k in range(len(choices))] for x in self.net.limits])
+        self.best = ceiling
+        self.to_go: list[Floats] = []
+        self.met: dict[tuple[float, float], tuple[int, ...]] = {}
+        self.path: tuple[int, ...] | None = None
+
+    @property
+    def plans(self) -> tuple[Assignment, ...]:
+        return () if self.path is None else (self.net.assignment(self.path),)
+
+    def named(self, found: Weighed) -> dict[str, float]:
+        """Weights and prices by name, as another search may start with them."""
+        return {**dict(zip(self.ledger.names, found.weights.tolist(), strict=True)),
+                **dict(zip((x.name for x in self.net.limits), found.prices.tolist(), strict=True))}
+
+    def weigh(self, start: Mapping[str, float], deadline: float) -> Weighed:
+        """The best weights, beginning with those of another search; plans met on the way are kept."""
+        first = even_weights(len(self.ledger.names), len(self.net.limits))
+        if start:
+            first = Weighed(-inf, np.array([start[name] for name in self.ledger.names]),
+                            np.array([start.get(x.name, 0.0) for x in self.net.limits]))
+        found = best_weights(self._answer, first, self.best, deadline)
+        self.to_go = completions(self.net, self.ledger.costs(found.weights, found.prices))
+        return found
+
+    def _answer(self, weights: Floats, prices: Floats) -> Reply:
+        costs = self.ledger.costs(weights, prices)
+        path = follow(self.net, costs, completions(self.net, costs))
+        self.keep(path)
+        return self.ledger.reply(weights, prices, self.entries(path))
+
+    def entries(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Where a plan's columns stand in the tables."""
+        at: dict[str, int] = {}
+        found = []
+        for table, column in zip(self.net.tables, path, strict=True):
+            found.append((*(at[t] for t in table.inputs), column))
+            at[table.node.output] = int(table.place_of[column])
+        return found
+
+    def keep(self, path: tuple[int, ...]) -> bool:
+        """Remember a plan if it is legal and better than all before."""
+        busy, used = self.ledger.along(self.entries(path))
+        interval = max(float(busy.max()), *(float(own.engines[c]) for own, c in zip(self.ledger.busy, path, strict=True)))
+        self.met[interval, float(used.max(initial=0.0))] = path
+        better = bool((used <= 1 + SLACK).all()) and interval < self.best
+        if better:
+            self.best, self.path = interval, path
+        return better
+
+    def polish(self, deadline: float) -> None:
+        """Change single columns of the best plans met as long as that shortens the interval."""
+        for _, path in sorted(self.met.items())[:POLISHED]:
+            better: tuple[int, ...] | None = path
+            while better is not None and time.thread_time() < deadline:
+                self.keep(better)
+                better = self._improved(better)
+
+    def _improved(self, path: tuple[int, ...]) -> tuple[int, ...] | None:
+        """One round over all nodes; None if nothing was changed."""
+        chosen, count = list(path), len(self.ledger.names)
+        total = np.concatenate(self.ledger.along(self.entries(path)))
+        for k, own in enumerate(self.ledger.busy):
+            after = total[:, None] + self._changes(k, self.entries(tuple(chosen)))
+            others = [float(x.engines[c]) for i, (x, c) in enumerate(zip(self.ledger.busy, chosen, strict=True)) if i != k]
+            interval = np.maximum(np.maximum(after[:count].max(axis=0), own.engines), max(others, default=0.0))
+            worth = np.where((after[count:] <= 1).all(axis=0), interval + NUDGE * after[:count].sum(axis=0), inf)
+            best = int(worth.argmin())
+            if worth[best] < worth[chosen[k]] * (1 - TOLERANCE):
+                chosen[k], total = best, after[:, best]
+        return tuple(chosen) if tuple(chosen) != path else None
+
+    def _changes(self, k: int, entries: list[tuple[int, ...]]) -> Floats:
+        """What each column of node k would add to every busy time and limit of a plan in place of the plan's own column."""
+        names, amounts = self.ledger.names, self.ledger.amounts
+        found = np.zeros((len(names) + len(amounts), len(self.net.tables[k].options)))
+        for j, at in self._touched(k, entries):
+            arrays = [*(self.ledger.busy[j].shared.get(name) for name in names), *(a[j] for a in amounts)]
+            for i, array in enumerate(arrays):
+                if array is not None and array.ndim == len(at):
+                    found[i] += array[at] - array[entries[j]]
+                elif array is not None and j == k:
+                    found[i] += array - array[entries[k][-1]]
+        return found
+
+    def _touched(self, k: int, entries: list[tuple[int, ...]]) -> list[tuple[int, tuple[int | Ints, ...]]]:
+        """Tables that see node k's column, and their entries for all of its columns."""
+        table = self.net.tables[k]
+        found: list[tuple[int, tuple[int | Ints, ...]]] = [(k, (*entries[k][:-1], np.arange(len(table.options))))]
+        for consumer in self.net.problem.graph.consumers(table.node.output):
+            j = self.net.problem.graph.position(consumer.name)
+            slot = self.net.tables[j].inputs.index(table.node.output)
+            found.append((j, (*entries[j][:slot], table.place_of, *entries[j][slot + 1:])))
+        return found
+
+    def close(self, found: Weighed, deadline: float) -> float:
+        """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
+        bound, active = found.bound, self._active(found)
+        self.look(found, deadline)
+        widenings = iter(WIDENINGS)
+        while self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+            rising = found.bound * (1 + next(widenings, inf))
+            if rising <= bound:
+                continue
+            middle = bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
+            cutoff = min(rising, middle)
+            labelled = self._below(found, cutoff, active, deadline)
+            if labelled.path is not None:
+                missed = self._missed(labelled.path, cutoff)
+                if missed:
+                    active |= missed
+                    widenings = iter([w for w in WIDENINGS if found.bound * (1 + w) >= cutoff])
+                elif not self.keep(labelled.path):
+                    break
+            elif labelled.complete:
+                bound = max(bound, min(cutoff, self.best))
+            else:
+                break
+        return bound
+
+    def look(self, found: Weighed, deadline: float) -> None:
+        """Let a few labels look for better plans."""
+        for widening in QUICK:
+            cutoff = found.bound * (1 + widening)
+            if cutoff < self.best and time.thread_time() < deadline:
+                labelled = self._below(found, cutoff, self._active(found), deadline, FEW_LABELS)
+                if labelled.path is not None:
+                    self.keep(labelled.path)
+
+    def _active(self, found: Weighed) -> frozenset[str]:
+        """Times and limits that count: those with a weight or a price."""
+        times = {n for n, w in zip(self.ledger.names, found.weights.tolist(), strict=True) if w > 0}
+        return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
+
+    def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
+               labels: int = MAX_LABELS) -> Found:
+        """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
+        names, weights = self.ledger.names, found.weights
+        chief = int(weights.argmax())
+        others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
+        limited = [(x, p) for x, p in zip(self.net.limits, found.prices, strict=True) if x.name in active]
+        limits = (*(Limit(n, None, cutoff) for n, _ in others), *(x for x, _ in limited))
+        view = _Within(self.net.problem, self.net.tables, self.net.stages, limits, self.ledger, names[chief], cutoff)
+        prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
+        to_go = [a / weights[chief] for a in self.to_go]
+        least = float(to_go[0]) - float(prices.sum())
+        search = Search(view, (1.0, 0.0), Priced(prices, least, to_go, None, inf))
+        return search.run(cutoff, labels, deadline)
+
+    def _missed(self, path: tuple[int, ...], cutoff: float) -> frozenset[str]:
+        busy, used = self.ledger.along(self.entries(path))
+        late = {n for n, b in zip(self.ledger.names, busy.tolist(), strict=True) if b > cutoff * (1 + TOLERANCE)}
+        return frozenset(late | {x.name for x, u in zip(self.net.limits, used.tolist(), strict=True) if u > 1 + TOLERANCE})
+
+
+def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
+                      deadline: float) -> tuple[Answer, list[Options], list[Options] | None]:
+    """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
+
+    As for other goals, the most promising columns are searched first: what cannot beat their best plan is struck.
+    """
+    ranking = rank_interval(problem, tree, ceiling, deadline)
+    plans: tuple[Assignment, ...] = ()
+    start: Mapping[str, float] = {}
+    core = thin(problem, ranking.core(choices, CORE))
+    if core is not None:
+        now = time.thread_time()
+        first = _Search(problem, core, ceiling)
+        found = first.weigh({}, now + FIRST_SHARE / 2 * (deadline - now))
+        first.polish(now + FIRST_SHARE * (deadline - now))
+        first.look(found, now + FIRST_SHARE * (deadline - now))
+        ceiling, plans, start = first.best, first.plans, first.named(found)
+    left = ranking.strike(choices, ceiling)
+    if not all(len(c) for c in left):
+        return Answer(plans, ceiling), choices, choices
+    kept = thin(problem, left)
+    if kept is None:
+        return Answer(plans, ranking.bound), left, None
+    search = _Search(problem, kept, ceiling)
+    found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()))
+    search.polish(deadline)
+    bound = search.close(found, deadline) if search.best > found.bound else found.bound
+    return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept
