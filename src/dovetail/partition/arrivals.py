@@ -34,12 +34,26 @@ class Arrivals:
     joules: Floats
     added_s: Floats
     lanes: Mapping[str, Floats]
+    slack_s: Floats | None = None
+    """By how much earlier the first transfer from a place that a streaming device fills could begin, if only it were there."""
+
+    def sooner(self, rows: Ints, stream_s: Floats) -> Arrivals:
+        """Arrivals from some places that leave while they are made, for so long: what waits behind the first comes sooner too."""
+        assert self.slack_s is not None
+        gain = np.minimum(stream_s[:, None], self.slack_s[rows])
+        pieces = {}
+        for d, own in self.pieces.items():
+            pieces[d] = own[:, rows]
+            pieces[d][ARRIVED:FIRST + 1] -= gain * pieces[d][BUSY]
+        return Arrivals(pieces, self.joules[rows], self.added_s[rows] - gain,
+                        {lane: busy[rows] - gain * (busy[rows] > 0) for lane, busy in self.lanes.items()})
 
     def take(self, rows: Ints, columns: Ints, spans: Mapping[int, Ints]) -> Arrivals:
         """Some places of the one input and some columns; `spans` numbers those of each device's arrays."""
         grid = (rows[:, None], columns)
         return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in spans.items()}, self.joules[grid],
-                        self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()})
+                        self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()},
+                        None if self.slack_s is None else self.slack_s[grid])
 
 
 def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
@@ -64,6 +78,8 @@ def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: 
     early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
     if not len(early):
         return found, None, early
+    if wide(problem) and found.slack_s is not None:
+        return found, found.sooner(early, held.stream_s[early]), early
     stream = Held(held.pattern, held.places[early], held.stream_s[early])
     sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
     return found, sooner.take(np.arange(len(early)), columns, spans), early
@@ -105,6 +121,7 @@ class _Links:
     def __post_init__(self) -> None:
         self.joules, self.added = np.zeros(self.shape), np.zeros(self.shape)
         self.early = np.ones(self.shape, dtype=np.bool_) if self.stream_s is not None else None
+        self.slack, self.first = np.zeros(self.shape), np.ones(self.shape, dtype=np.bool_)
 
     def occupy(self, names: Sequence[str], span: Ints | slice, busy: Flags, seconds: Floats) -> Floats:
         """Array form of `work.occupy` for transfers ready at once, where `busy` marks the entries that transfer at all."""
@@ -126,12 +143,20 @@ def _arrived(problem: Problem, node: Node, pattern: Pattern, columns: Ints, know
              paying: Sequence[str], stream_s: Floats | None) -> Arrivals:
     """Arrivals worked out; `stream_s` says how long before the node starts each place of the one input began to leave."""
     links = _Links((*(len(known[t].places) for t in inputs), len(columns)), stream_s)
+    # From a device whose every way out is the same link, all waits for the first transfer.
+    serial = stream_s is None and len(inputs) == 1 and wide(problem) and follows(problem, node) and _serial(problem)
     has, pieces = pattern.has[columns], {}
     for d in np.flatnonzero(has.any(axis=0)).tolist():
         span = on(problem, has, d)
         sizes = fetched(problem, node, pattern, columns[span], known, inputs, paying, d)
         pieces[d] = _laid(problem, links, sizes, span, d, len(columns[span]))
-    return Arrivals(pieces, links.joules, links.added, links.lanes)
+    return Arrivals(pieces, links.joules, links.added, links.lanes, links.slack if serial else None)
+
+
+def _serial(problem: Problem) -> bool:
+    """Whether every transfer from a streaming device takes the same lane first."""
+    return all(len({problem.lanes(s, t)[0] for t in problem.devices if s != problem.platform.host}) == 1
+               for s in problem.streaming if s != problem.platform.host) and problem.platform.host not in problem.streaming
 
 
 def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: Ints | slice, d: int, count: int) -> Floats:
@@ -142,6 +167,10 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
         source, busy = problem.devices[s], size > 0
         seconds, joules = (x.reshape(size.shape) for x in problem.transfer(source, target, size.ravel()))
         lead = np.minimum(seconds, packet_s(problem, source, target))
+        if source in problem.streaming and links.stream_s is None:
+            if s != d and problem.duplex(source, target):
+                links.slack[..., span] = np.where(busy & links.first[..., span], seconds - lead, links.slack[..., span])
+            links.first[..., span] &= ~busy
         if links.stream_s is not None and links.early is not None:
             if s != d and problem.duplex(source, target):
                 before = np.where(busy & links.early[..., span], np.minimum(links.stream_s[:, None], seconds - lead), 0.0)
