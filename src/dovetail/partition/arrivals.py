@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
-from dovetail.partition.columns import Held, Options, Pattern
+from dovetail.partition.columns import Held, Pattern
 from dovetail.partition.overlaps import fetched, on, wide
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
@@ -48,66 +48,28 @@ class Arrivals:
         return Arrivals(pieces, self.joules[rows], self.added_s[rows] - gain,
                         {lane: busy[rows] - gain * (busy[rows] > 0) for lane, busy in self.lanes.items()})
 
-    def take(self, rows: Ints, columns: Ints, spans: Mapping[int, Ints]) -> Arrivals:
-        """Some places of the one input and some columns; `spans` numbers those of each device's arrays."""
-        grid = (rows[:, None], columns)
-        return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in spans.items()}, self.joules[grid],
-                        self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()},
-                        None if self.slack_s is None else self.slack_s[grid])
 
-
-def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str]) -> tuple[Arrivals, Arrivals | None, Ints]:
-    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
-
-    Then those of the places that leave while they are made, if there are any, and which places of the one input these are.
-    """
-    if len(inputs) > 1:
-        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None), None, own.columns[:0]
-    columns, has = own.columns, own.pattern.has[own.columns]
-    spans = {d: columns if wide(problem) else own.pattern.rank_on[columns[has[:, d]], d]
-             for d in np.flatnonzero(has.any(axis=0)).tolist()}
-    if not inputs:
-        found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, spans)
-        return Arrivals({d: a[:, 0] for d, a in found.pieces.items()}, found.joules[0], found.added_s[0],
-                        {lane: busy[0] for lane, busy in found.lanes.items()}), None, columns[:0]
-    held = known[inputs[0]]
-    found = _shared(problem, own, known, inputs, paying)
-    if len(columns) < len(own.pattern.has) or len(held.places) < len(held.pattern.held):
-        found = found.take(held.places, columns, spans)
-    early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
-    if not len(early):
-        return found, None, early
-    if wide(problem) and found.slack_s is not None:
-        return found, found.sooner(early, held.stream_s[early]), early
-    stream = Held(held.pattern, held.places[early], held.stream_s[early])
-    sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
-    return found, sooner.take(np.arange(len(early)), columns, spans), early
-
-
-def _shared(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], paying: Sequence[str],
-            stream: Held | None = None) -> Arrivals:
-    """Arrivals of all columns from all places, with one axis of places even where no input has any.
-
-    With `stream`, from these places only, which leave while they are made.
-    """
-    node = own.node
+def from_everywhere(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held],
+                    inputs: Sequence[str], paying: Sequence[str]) -> Arrivals:
+    """Arrivals at the given columns from all places of the one input (if it has any), shared by all alike nodes."""
     at = {t: i for i, t in enumerate(dict.fromkeys(node.inputs))}
-    key = (id(own.pattern), tuple(id(known[t].pattern) for t in paying), tuple(at[t] for t in node.inputs),
+    key = (id(pattern), columns.tobytes(), tuple(id(known[t].pattern) for t in paying), tuple(at[t] for t in node.inputs),
            tuple(at[t] for t in paying), tuple(at[t] for t in inputs),
            tuple(problem.graph.tensors[t].element_bytes for t in node.inputs),
-           tuple(problem.graph.producer(t) is None for t in node.inputs),
-           None if stream is None else (stream.places.tobytes(), stream.stream_s.tobytes()))
+           tuple(problem.graph.producer(t) is None for t in node.inputs), follows(problem, node))
     if key not in problem.arrived:
-        columns = np.arange(len(own.pattern.has))
-        wide = {t: Held(known[t].pattern, np.arange(count := len(known[t].pattern.held)), np.zeros(count))
-                for t in inputs} if stream is None else {}
-        found = _arrived(problem, node, own.pattern, columns, {**known, **wide}, inputs, paying,
-                         None if stream is None else stream.stream_s)
-        problem.arrived[key] = found if inputs else Arrivals(
-            {d: a[:, None] for d, a in found.pieces.items()}, found.joules[None], found.added_s[None],
-            {lane: busy[None] for lane, busy in found.lanes.items()})
+        every = {t: Held(known[t].pattern, np.arange(count := len(known[t].pattern.held)), np.zeros(count)) for t in inputs}
+        problem.arrived[key] = arrivals(problem, node, pattern, columns, {**known, **every}, inputs, paying)
     return problem.arrived[key]
+
+
+def from_streams(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], tensor: str,
+                 paying: Sequence[str], leaving: Held) -> Arrivals:
+    """Arrivals from places of the one input `tensor` that leave a streaming device while they are made."""
+    shared = from_everywhere(problem, node, pattern, columns, known, (tensor,), paying)
+    if shared.slack_s is not None:
+        return shared.sooner(leaving.places, leaving.stream_s)
+    return arrivals(problem, node, pattern, columns, {**known, tensor: leaving}, (tensor,), paying, leaving.stream_s)
 
 
 @dataclass
@@ -139,9 +101,12 @@ class _Links:
         return stop
 
 
-def _arrived(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str], stream_s: Floats | None) -> Arrivals:
-    """Arrivals worked out; `stream_s` says how long before the node starts each place of the one input began to leave."""
+def arrivals(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
+             paying: Sequence[str], stream_s: Floats | None = None) -> Arrivals:
+    """Arrivals at the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
+
+    `stream_s` says how long before the node starts each place of the one input began to leave.
+    """
     links = _Links((*(len(known[t].places) for t in inputs), len(columns)), stream_s)
     # From a device whose every way out is the same link, all waits for the first transfer.
     serial = stream_s is None and len(inputs) == 1 and wide(problem) and follows(problem, node) and _serial(problem)
