@@ -161,7 +161,7 @@ def _offered(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
         _, height, width = stream_shape(graph, node.inputs[0])
         if height * width > 1:
             zero = np.zeros(len(starts))
-            return Engine(np.full(len(starts), np.inf), *(zero for _ in range(8)))
+            return Engine(np.full(len(starts), np.inf), zero, zero, zero + 1, zero, zero, zero, zero, zero)
     return engine_of(graph, node, axis, starts, stops, most_bits)
 
 

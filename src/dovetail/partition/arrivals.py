@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
-from dovetail.partition.columns import Held, Options, Pattern
+from dovetail.partition.columns import Held, Pattern
 from dovetail.partition.overlaps import fetched, on, wide
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
@@ -34,64 +34,42 @@ class Arrivals:
     joules: Floats
     added_s: Floats
     lanes: Mapping[str, Floats]
+    slack_s: Floats | None = None
+    """By how much earlier the first transfer from a place that a streaming device fills could begin, if only it were there."""
 
-    def take(self, rows: Ints, columns: Ints, spans: Mapping[int, Ints]) -> Arrivals:
-        """Some places of the one input and some columns; `spans` numbers those of each device's arrays."""
-        grid = (rows[:, None], columns)
-        return Arrivals({d: self.pieces[d][:, rows[:, None], at] for d, at in spans.items()}, self.joules[grid],
-                        self.added_s[grid], {lane: busy[grid] for lane, busy in self.lanes.items()})
-
-
-def arrivals(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str]) -> tuple[Arrivals, Arrivals | None, Ints]:
-    """Arrivals for the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
-
-    Then those of the places that leave while they are made, if there are any, and which places of the one input these are.
-    """
-    if len(inputs) > 1:
-        return _arrived(problem, own.node, own.pattern, own.columns, known, inputs, paying, None), None, own.columns[:0]
-    columns, has = own.columns, own.pattern.has[own.columns]
-    spans = {d: columns if wide(problem) else own.pattern.rank_on[columns[has[:, d]], d]
-             for d in np.flatnonzero(has.any(axis=0)).tolist()}
-    if not inputs:
-        found = _shared(problem, own, known, inputs, paying).take(np.zeros(1, dtype=np.int64), columns, spans)
-        return Arrivals({d: a[:, 0] for d, a in found.pieces.items()}, found.joules[0], found.added_s[0],
-                        {lane: busy[0] for lane, busy in found.lanes.items()}), None, columns[:0]
-    held = known[inputs[0]]
-    found = _shared(problem, own, known, inputs, paying)
-    if len(columns) < len(own.pattern.has) or len(held.places) < len(held.pattern.held):
-        found = found.take(held.places, columns, spans)
-    early = np.flatnonzero(held.stream_s > 0) if follows(problem, own.node) else columns[:0]
-    if not len(early):
-        return found, None, early
-    stream = Held(held.pattern, held.places[early], held.stream_s[early])
-    sooner = _shared(problem, own, {**known, inputs[0]: stream}, inputs, paying, stream)
-    return found, sooner.take(np.arange(len(early)), columns, spans), early
+    def sooner(self, rows: Ints, stream_s: Floats) -> Arrivals:
+        """Arrivals from some places that leave while they are made, for so long: what waits behind the first comes sooner too."""
+        assert self.slack_s is not None
+        gain = np.minimum(stream_s[:, None], self.slack_s[rows])
+        pieces = {}
+        for d, own in self.pieces.items():
+            pieces[d] = own[:, rows]
+            pieces[d][ARRIVED:FIRST + 1] -= gain * pieces[d][BUSY]
+        return Arrivals(pieces, self.joules[rows], self.added_s[rows] - gain,
+                        {lane: busy[rows] - gain * (busy[rows] > 0) for lane, busy in self.lanes.items()})
 
 
-def _shared(problem: Problem, own: Options, known: Mapping[str, Held], inputs: Sequence[str], paying: Sequence[str],
-            stream: Held | None = None) -> Arrivals:
-    """Arrivals of all columns from all places, with one axis of places even where no input has any.
-
-    With `stream`, from these places only, which leave while they are made.
-    """
-    node = own.node
+def from_everywhere(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held],
+                    inputs: Sequence[str], paying: Sequence[str]) -> Arrivals:
+    """Arrivals at the given columns from all places of the one input (if it has any), shared by all alike nodes."""
     at = {t: i for i, t in enumerate(dict.fromkeys(node.inputs))}
-    key = (id(own.pattern), tuple(id(known[t].pattern) for t in paying), tuple(at[t] for t in node.inputs),
+    key = (id(pattern), columns.tobytes(), tuple(id(known[t].pattern) for t in paying), tuple(at[t] for t in node.inputs),
            tuple(at[t] for t in paying), tuple(at[t] for t in inputs),
            tuple(problem.graph.tensors[t].element_bytes for t in node.inputs),
-           tuple(problem.graph.producer(t) is None for t in node.inputs),
-           None if stream is None else (stream.places.tobytes(), stream.stream_s.tobytes()))
+           tuple(problem.graph.producer(t) is None for t in node.inputs), follows(problem, node))
     if key not in problem.arrived:
-        columns = np.arange(len(own.pattern.has))
-        wide = {t: Held(known[t].pattern, np.arange(count := len(known[t].pattern.held)), np.zeros(count))
-                for t in inputs} if stream is None else {}
-        found = _arrived(problem, node, own.pattern, columns, {**known, **wide}, inputs, paying,
-                         None if stream is None else stream.stream_s)
-        problem.arrived[key] = found if inputs else Arrivals(
-            {d: a[:, None] for d, a in found.pieces.items()}, found.joules[None], found.added_s[None],
-            {lane: busy[None] for lane, busy in found.lanes.items()})
+        every = {t: Held(known[t].pattern, np.arange(count := len(known[t].pattern.held)), np.zeros(count)) for t in inputs}
+        problem.arrived[key] = arrivals(problem, node, pattern, columns, {**known, **every}, inputs, paying)
     return problem.arrived[key]
+
+
+def from_streams(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], tensor: str,
+                 paying: Sequence[str], leaving: Held) -> Arrivals:
+    """Arrivals from places of the one input `tensor` that leave a streaming device while they are made."""
+    shared = from_everywhere(problem, node, pattern, columns, known, (tensor,), paying)
+    if shared.slack_s is not None:
+        return shared.sooner(leaving.places, leaving.stream_s)
+    return arrivals(problem, node, pattern, columns, {**known, tensor: leaving}, (tensor,), paying, leaving.stream_s)
 
 
 @dataclass
@@ -105,6 +83,7 @@ class _Links:
     def __post_init__(self) -> None:
         self.joules, self.added = np.zeros(self.shape), np.zeros(self.shape)
         self.early = np.ones(self.shape, dtype=np.bool_) if self.stream_s is not None else None
+        self.slack, self.first = np.zeros(self.shape), np.ones(self.shape, dtype=np.bool_)
 
     def occupy(self, names: Sequence[str], span: Ints | slice, busy: Flags, seconds: Floats) -> Floats:
         """Array form of `work.occupy` for transfers ready at once, where `busy` marks the entries that transfer at all."""
@@ -122,16 +101,27 @@ class _Links:
         return stop
 
 
-def _arrived(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
-             paying: Sequence[str], stream_s: Floats | None) -> Arrivals:
-    """Arrivals worked out; `stream_s` says how long before the node starts each place of the one input began to leave."""
+def arrivals(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
+             paying: Sequence[str], stream_s: Floats | None = None) -> Arrivals:
+    """Arrivals at the given columns; `inputs` have an axis each, those in `paying` are fetched, others always there.
+
+    `stream_s` says how long before the node starts each place of the one input began to leave.
+    """
     links = _Links((*(len(known[t].places) for t in inputs), len(columns)), stream_s)
+    # From a device whose every way out is the same link, all waits for the first transfer.
+    serial = stream_s is None and len(inputs) == 1 and wide(problem) and follows(problem, node) and _serial(problem)
     has, pieces = pattern.has[columns], {}
     for d in np.flatnonzero(has.any(axis=0)).tolist():
         span = on(problem, has, d)
         sizes = fetched(problem, node, pattern, columns[span], known, inputs, paying, d)
         pieces[d] = _laid(problem, links, sizes, span, d, len(columns[span]))
-    return Arrivals(pieces, links.joules, links.added, links.lanes)
+    return Arrivals(pieces, links.joules, links.added, links.lanes, links.slack if serial else None)
+
+
+def _serial(problem: Problem) -> bool:
+    """Whether every transfer from a streaming device takes the same lane first."""
+    return all(len({problem.lanes(s, t)[0] for t in problem.devices if s != problem.platform.host}) == 1
+               for s in problem.streaming if s != problem.platform.host) and problem.platform.host not in problem.streaming
 
 
 def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: Ints | slice, d: int, count: int) -> Floats:
@@ -142,6 +132,10 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
         source, busy = problem.devices[s], size > 0
         seconds, joules = (x.reshape(size.shape) for x in problem.transfer(source, target, size.ravel()))
         lead = np.minimum(seconds, packet_s(problem, source, target))
+        if source in problem.streaming and links.stream_s is None:
+            if s != d and problem.duplex(source, target):
+                links.slack[..., span] = np.where(busy & links.first[..., span], seconds - lead, links.slack[..., span])
+            links.first[..., span] &= ~busy
         if links.stream_s is not None and links.early is not None:
             if s != d and problem.duplex(source, target):
                 before = np.where(busy & links.early[..., span], np.minimum(links.stream_s[:, None], seconds - lead), 0.0)

@@ -273,7 +273,7 @@ class _Raw:
 
 def _raw(problem: Problem, node: Node, pattern: Pattern) -> _Raw:
     count, at = len(pattern.has), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
-    alone, fused, energy = (np.zeros((count, len(problem.devices))) for _ in range(3))
+    alone, fused, energy = np.zeros((3, count, len(problem.devices)))
     used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
     for d, device in enumerate(problem.devices):
         columns = np.flatnonzero(pattern.has[:, d])

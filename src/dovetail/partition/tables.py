@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node
-from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals
-from dovetail.partition.columns import Held, Options
+from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals, from_everywhere, from_streams
+from dovetail.partition.columns import Held, Options, Pattern
 from dovetail.partition.overlaps import on, wide
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.quotes import shape_priced
+from dovetail.partition.work import follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,76 @@ def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged:
     every = variable_inputs(problem, own.node)
     inputs = tuple(t for t in every if charged is None or t in charged)
     paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
-    come, sooner, early = arrivals(problem, own, known, inputs, paying)
-    latency, joules = _timed(problem, own, come, len(inputs) < len(every))
-    if sooner is not None:
-        joules = joules.copy()
-        latency[early], joules[early] = _timed(problem, own, sooner, len(inputs) < len(every))
+    latency, joules = _entries(problem, own, known, inputs, paying, len(inputs) < len(every))
     energy = joules + own.energy_j.sum(axis=1) + own.reduce_j + problem.idle_power_w * latency
     first = np.searchsorted(own.place_of, np.arange(len(own.places)))
     return Table(own, inputs, first, latency + own.home_s, energy + own.home_j)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """Times of some columns of a pattern for one node; columns it may not use count as free, and are left out later."""
+
+    node: Node
+    pattern: Pattern
+    columns: Ints
+    alone_s: Floats
+    fused_s: Floats
+    reduce_s: Floats
+
+    @property
+    def reducer(self) -> Ints:
+        return self.pattern.reducer[self.columns]
+
+
+def _entries(problem: Problem, own: Options, known: Mapping[str, Held], inputs: tuple[str, ...], paying: list[str],
+             relaxed: bool) -> tuple[Floats, Floats]:
+    """Latency without the way home, and the energy of transfers.
+
+    With one input, all places and columns of the patterns are looked at together, which alike nodes have in common. Columns on
+    devices that charge by shape alone even take the same time, and are worked out once.
+    """
+    node, pattern = own.node, own.pattern
+    if len(inputs) != 1:
+        own_prices = _Prices(node, pattern, own.columns, own.alone_s, own.fused_s, own.reduce_s)
+        return _timed(problem, own_prices, arrivals(problem, node, pattern, own.columns, known, inputs, paying), relaxed)
+    held, weighed = known[inputs[0]], pattern.has[:, ~shape_priced(problem)].any(axis=1)
+    early = np.flatnonzero(held.stream_s > 0) if follows(problem, node) else own.columns[:0]
+    leaving = Held(held.pattern, held.places[early], held.stream_s[early])
+    latency, joules = np.empty((len(held.places), len(own))), np.empty((len(held.places), len(own)))
+    for by_shape, columns in ((True, np.flatnonzero(~weighed)), (False, np.flatnonzero(weighed))):
+        here = np.flatnonzero(weighed[own.columns] != by_shape)
+        if not len(here):
+            continue
+        at = np.searchsorted(columns, own.columns[here])
+        prices = _spread(own, columns, here, at)
+        found = _still(problem, prices, known, inputs, paying, relaxed, by_shape)
+        grid: Any = (held.places[:, None], at) if len(at) < len(columns) else held.places
+        latency[:, here], joules[:, here] = (a[grid] for a in found)
+        if len(early):
+            come = from_streams(problem, node, pattern, columns, known, inputs[0], paying, leaving)
+            latency[early[:, None], here], joules[early[:, None], here] = (a[:, at] for a in _timed(problem, prices, come, relaxed))
+    return latency, joules
+
+
+def _spread(own: Options, columns: Ints, here: Ints, at: Ints) -> _Prices:
+    """Prices over all given columns of the pattern, of which the node may use those at some positions."""
+    alone, fused, reduce = np.zeros((len(columns), own.alone_s.shape[1])), np.zeros((len(columns), own.alone_s.shape[1])), \
+        np.zeros(len(columns))
+    alone[at], fused[at], reduce[at] = own.alone_s[here], own.fused_s[here], own.reduce_s[here]
+    return _Prices(own.node, own.pattern, columns, alone, fused, reduce)
+
+
+def _still(problem: Problem, prices: _Prices, known: Mapping[str, Held], inputs: tuple[str, ...], paying: list[str],
+           relaxed: bool, by_shape: bool) -> tuple[Floats, Floats]:
+    """Entries for inputs that lie still, from all places of the one input; remembered where they go by shape."""
+    come = from_everywhere(problem, prices.node, prices.pattern, prices.columns, known, inputs, paying)
+    if not by_shape:
+        return _timed(problem, prices, come, relaxed)
+    key = (id(come), relaxed, prices.alone_s.tobytes(), prices.reduce_s.tobytes(), problem.graph.tensors[prices.node.output].size)
+    if key not in problem.timed:
+        problem.timed[key] = _timed(problem, prices, come, relaxed)
+    return problem.timed[key]
 
 
 def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> Table:
@@ -85,7 +150,7 @@ def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> 
     return Table(own, table.inputs, first, table.latency_s[index], table.energy_j[index])
 
 
-def _timed(problem: Problem, own: Options, come: Arrivals, relaxed: bool) -> tuple[Floats, Floats]:
+def _timed(problem: Problem, own: _Prices, come: Arrivals, relaxed: bool) -> tuple[Floats, Floats]:
     """Latency without the way home, and the energy of transfers alone."""
     fused = np.minimum(own.alone_s, own.fused_s) if relaxed else own.fused_s
     if any(problem.graph.producer(t) is None for t in own.node.inputs):
