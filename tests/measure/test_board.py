@@ -125,6 +125,9 @@ def test_a_table_is_read_as_it_is_documented(tmp_path: Path) -> None:
     ("conv,8.5,14,16,3,1,1,1,relu,1e-3,", r"rows\.csv: row 2, column channels: 8\.5 is not possible; a whole number from 1"),
     ("kolv,8,14,16,3,1,1,1,relu,1e-3,", r"rows\.csv: row 2, column op: kolv .* operator 'kolv' is unknown"),
     ("conv,8,14,16,3,1,1,1,relu,1e-3,much", r"rows\.csv: row 2, column energy_j: 'much' is not a number; give joules"),
+    ("conv,8,14,16,3,1,1,1,relu,1e-3,-3", r"rows\.csv: row 2, column energy_j: -3 is not possible; give joules above 0"),
+    ("conv,8,14,16,3,1,3,1,relu,1e-3,", r"rows\.csv: row 2, column groups: 3 groups do not divide 8 channels and 16 filters"),
+    ("conv,8,14,16,3,1,1,1,tanh,1e-3,", r"rows\.csv: row 2, column activation: .* activation 'tanh' is unknown"),
 ])
 def test_wrong_cells_are_named(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -161,3 +164,8 @@ def test_shares_of_a_calibrated_device_grow_with_the_share(record: Record, tmp_p
         costs = costs_of(graph, node, axis, np.zeros_like(stops), stops, gpu)
         assert costs is not None
         assert (np.diff(costs.alone_s) >= 0).all()
+
+
+def test_a_lone_layer_tells_nothing_of_others(tmp_path: Path) -> None:
+    record = read_measurements(table(tmp_path / "rows.csv", "conv,8,14,16,3,1,1,1,relu,1e-3,"), "cpu")
+    assert calibrate(record, "lone").fit.errors["dense"].mean == pytest.approx(1.0)

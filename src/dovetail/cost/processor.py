@@ -188,7 +188,6 @@ def _nearest(work: Work, model: PosynomialModel) -> Nearest:
     The table knows square inputs without padding; any other layer counts by the square output of equal area.
     """
     table = model.table
-    assert table is not None
     kernel = np.atleast_1d(np.sqrt(work.kernel))
     point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
     inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]

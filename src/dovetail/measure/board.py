@@ -13,8 +13,8 @@ from dovetail.cost.fitting.energy import fit_energy
 from dovetail.cost.fitting.layers import LayerFit, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
-from dovetail.errors import UsageError
-from dovetail.measure.layers import Layer, shape_of
+from dovetail.errors import DovetailError, UsageError
+from dovetail.measure.layers import ACTIVATIONS, Layer, shape_of
 from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
 from dovetail.platform.this_machine import this_machine_entries
@@ -41,8 +41,8 @@ def read_measurements(path: Path, kind: str | None) -> Record:
     if kind is None:
         raise UsageError(f"{path}: a table does not say what was measured; add --device cpu or --device gpu")
     numbers = read_rows(path, (*NUMBERS, "seconds"))
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = list(csv.DictReader(file, skipinitialspace=True))
     layers: dict[Layer, Timing] = {}
     for i, line in enumerate(lines):
         where = f"{path}: row {i + 2}"
@@ -50,13 +50,22 @@ def read_measurements(path: Path, kind: str | None) -> Record:
         seconds = float(numbers["seconds"][i])
         if not seconds > 0:
             raise UsageError(f"{where}, column seconds: {seconds:g} is not possible; a time above 0 is needed")
-        layer = Layer(line.get("op") or "", activation=line.get("activation") or "none", **sizes)
-        try:
-            shape_of(layer)
-        except (UsageError, ValueError) as problem:
-            raise UsageError(f"{where}, column op: {problem}") from None
+        layer = Layer((line.get("op") or "").strip(), activation=(line.get("activation") or "none").strip(), **sizes)
+        _check(where, layer)
         layers[layer] = Timing(seconds, _joules(where, line.get("energy_j")))
     return Record(path.stem, kind, f"table {path.name}", layers=layers)
+
+
+def _check(where: str, layer: Layer) -> None:
+    """A layer that cannot be is complained about at the column that makes it so."""
+    if layer.op == "conv" and (layer.channels % layer.groups or layer.filters % layer.groups or not layer.filters):
+        raise UsageError(f"{where}, column groups: {layer.groups} groups do not divide {layer.channels} channels and "
+                         f"{layer.filters} filters; give a number that divides both")
+    try:
+        shape_of(layer)
+    except (DovetailError, ValueError) as problem:
+        column = "activation" if layer.activation not in ACTIVATIONS else "op"
+        raise UsageError(f"{where}, column {column}: {problem}") from None
 
 
 def _whole(where: str, column: str, value: float) -> int:
@@ -69,9 +78,12 @@ def _joules(where: str, text: str | None) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        joules = float(text)
     except ValueError:
         raise UsageError(f"{where}, column energy_j: {text!r} is not a number; give joules, or leave it empty") from None
+    if not 0 < joules < float("inf"):
+        raise UsageError(f"{where}, column energy_j: {joules:g} is not possible; give joules above 0, or leave it empty")
+    return joules
 
 
 def calibrate(record: Record, name: str) -> Calibration:

@@ -53,7 +53,8 @@ def fit_layers(graphs: Sequence[Graph], seconds: Floats) -> LayerFit:
         coefficients[group] = {t: float(c) for t, c in zip(TERMS, _fit(x, y), strict=True) if c > 0}
         predicted = np.empty(len(y))
         for seen, kept in divisions(x, min(5, len(y))):
-            predicted[kept] = x[kept] @ _fit(x[seen], y[seen]) if seen.any() else y[kept]
+            # A lone layer tells nothing of others: it is taken to err by as much as it took.
+            predicted[kept] = x[kept] @ _fit(x[seen], y[seen]) if seen.any() else 2 * y[kept]
         errors[group] = errors_of(predicted, y)
         held_out[chosen] = predicted
     counts = {group: int((group_of == group).sum()) for group in coefficients}
