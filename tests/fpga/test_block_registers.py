@@ -29,7 +29,7 @@ def test_registers_behind_every_used_bit_move_into_the_memory() -> None:
     assert absorb_output_registers(design, "top") == 2
     (memory,) = design["modules"]["top"]["cells"].values()
     assert memory["parameters"] == {"REGMODE_A": "NOREG", "REGMODE_B": "OUTREG"}
-    assert memory["connections"]["DOB0"] == [20] and memory["connections"]["DOB1"] == [21]
+    assert [memory["connections"][port] for port in ("DOB0", "DOB1")] == [[20], [21]]
 
 
 @pytest.mark.parametrize("second", [
