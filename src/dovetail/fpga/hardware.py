@@ -272,6 +272,8 @@ class Memory:
     read_address: Expr
     read_value: Signal
     block: bool
+    read_enable: Expr = ONE
+    """The value read is kept while this is 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import ToolError, UsageError
+from dovetail.fpga.block_registers import absorb_output_registers
 from dovetail.fpga.design import Design
 from dovetail.fpga.source import is_verilog
 from dovetail.fpga.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
@@ -71,13 +72,17 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     files["pins.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json pins.json\n"
     options = (f"--{device}", "--json", "pins.json", "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
                "--lpf-allow-unconstrained", "--timing-allow-fail")
-    key = content_key([yosys.version, nextpnr.version, *options, *(text for item in sorted(files.items()) for text in item)])
+    key = content_key([yosys.version, nextpnr.version, "output registers in memories", *options,
+                       *(text for item in sorted(files.items()) for text in item)])
 
     def make(folder: Path) -> None:
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         synthesis = (*yosys.command, "pins.ys")
         run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
+        netlist = json.loads((folder / "pins.json").read_text(encoding="utf-8"))
+        absorb_output_registers(netlist, TOP)
+        (folder / "pins.json").write_text(json.dumps(netlist), encoding="utf-8")
         # The WebAssembly run-time reserves address space far beyond what it uses, so only time is limited here.
         routing = (*nextpnr.command, *options)
         run_tool(Command("nextpnr-ecp5", routing, folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))

@@ -164,12 +164,13 @@ def memory(m: Memory) -> list[str]:
     style = "block" if m.block else "distributed"
     intel = "M20K" if m.block else "MLAB"
     address = f"{m.name}[{fit(m.write_address, m.write_address.width)}]"
+    kept = "" if m.read_enable == ONE else f"if ({bit(m.read_enable)}) "
     # no_rw_check: nobody uses a word read while it is written, so no tool needs to build a bypass for it
     return [f'(* no_rw_check, ram_style = "{style}", ramstyle = "{intel}, no_rw_check" *)',
             f"reg {span(m.width)}{m.name} [0:{m.depth - 1}];",
             "always @(posedge clk) begin",
             f"  if ({bit(m.write_enable)}) {address} <= {fit(m.write_value, m.width)};",
-            f"  {m.read_value.name} <= {m.name}[{fit(m.read_address, m.read_address.width)}];",
+            f"  {kept}{m.read_value.name} <= {m.name}[{fit(m.read_address, m.read_address.width)}];",
             "end"]
 
 

@@ -77,7 +77,6 @@ reg may_step;
 reg [7:0] lines_read;
 wire fifo_valid;
 wire [15:0] fifo_data;
-wire fifo_room;
 wire step = may_step & in0_valid;
 wire emit = step & (until_output == 1'd0);
 wire row_inside_0 = out_row >= 2'd1;
@@ -147,7 +146,6 @@ always @(posedge clk)
 tiny_node_fifo fifo (
   .clk(clk), .rst(rst),
   .in_valid(beat_valid),
-  .in_ready(fifo_room),
   .in_data(beat),
   .out_valid(fifo_valid),
   .out_ready(out_ready),
@@ -162,42 +160,34 @@ module tiny_node_fifo (
   input wire in_valid,
   input wire [15:0] in_data,
   input wire out_ready,
-  output wire in_ready,
   output wire out_valid,
   output wire [15:0] out_data
 );
-reg pushed;
-reg [3:0] count;
-reg [3:0] visible;
+reg [3:0] waiting;
+reg valid;
 reg [3:0] write_at;  // 0..14
 reg [3:0] read_at;  // 0..14
 reg [15:0] word;
-wire room = count != 4'd15;
-wire valid = visible != 4'd0;
-wire push = in_valid & room;
-wire pop = valid & out_ready;
-wire [3:0] next_read = pop ? ((read_at == 4'd14) ? 4'd0 : (read_at + 4'd1)) : read_at;  // 0..14
-assign in_ready = room;
+wire push = in_valid;
+wire load = (waiting != 4'd0) & (~valid | out_ready);
 assign out_valid = valid;
 assign out_data = word;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
 reg [15:0] beats [0:14];
 always @(posedge clk) begin
   if (push) beats[write_at] <= in_data;
-  word <= beats[next_read];
+  if (load) word <= beats[read_at];
 end
 always @(posedge clk)
   if (rst) begin
-    pushed <= 1'd0;
-    count <= 4'd0;
-    visible <= 4'd0;
+    waiting <= 4'd0;
+    valid <= 1'd0;
     write_at <= 4'd0;
     read_at <= 4'd0;
   end else begin
-    pushed <= push;
-    count <= (count + {3'd0, push}) - {3'd0, pop};
-    visible <= (visible + {3'd0, pushed}) - {3'd0, pop};
+    waiting <= (waiting + {3'd0, push}) - {3'd0, load};
+    valid <= load | (valid & ~out_ready);
     if (push) write_at <= (write_at == 4'd14) ? 4'd0 : (write_at + 4'd1);
-    read_at <= next_read;
+    if (load) read_at <= (read_at == 4'd14) ? 4'd0 : (read_at + 4'd1);
   end
 endmodule

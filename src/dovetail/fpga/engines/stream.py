@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 from dovetail.fpga.hardware import (
+    ONE,
     ZERO,
     Bits,
     Const,
@@ -28,10 +29,8 @@ from dovetail.fpga.hardware import (
     const,
     negate,
     pack,
-    select,
     signal,
     subtract,
-    successor,
 )
 
 BLOCK_MEMORY_BITS = 4096
@@ -124,28 +123,29 @@ def read_stream(module: Module, name: str, form: Format) -> tuple[Signal, Signal
     return module.input(f"{name}_valid"), module.input(f"{name}_data", form.data_bits)
 
 
-def fifo_module(name: str, width: int, depth: int, report: bool = False) -> Module:
-    """A FIFO with a registered memory output: a beat can be taken two clocks after it was written.
+def fifo_module(name: str, width: int, depth: int, report: bool = False, reserved: bool = False) -> Module:
+    """A FIFO whose next beat waits in a register: it can be taken two clocks after it was written.
 
-    With `report`, a simulator prints its high-water mark when it ends.
+    With `report`, a simulator prints its high-water mark when it ends. With `reserved`, the writer knows that there is
+    room, and nothing on the way to the memory asks for it.
     """
     m = Module(name, (f"FIFO of {depth} beats of {width} bits.",))
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
-    count, visible = signal("count", 0, depth), signal("visible", 0, depth)
-    room = m.wire("room", compare("!=", count, const(depth)))
-    valid = m.wire("valid", compare("!=", visible, ZERO))
-    push, pop = m.wire("push", all_of(in_valid, room)), m.wire("pop", all_of(valid, out_ready))
-    pushed = m.register("pushed", push, reset=0)
-    m.drive(count, subtract(add(count, push), pop), reset=0)
-    m.drive(visible, subtract(add(visible, pushed), pop), reset=0)
+    count, waiting = signal("count", 0, depth), signal("waiting", 0, depth)
+    valid = signal("valid")
+    room: Expr = ONE if reserved else m.wire("room", compare("!=", count, const(depth)))
+    push = m.wire("push", all_of(in_valid, room))
+    load = m.wire("load", all_of(compare("!=", waiting, ZERO), any_of(negate(valid), out_ready)))
+    if not reserved:
+        m.drive(count, subtract(add(count, push), m.wire("pop", all_of(valid, out_ready))), reset=0)
+        m.output("in_ready", room)
+    m.drive(waiting, subtract(add(waiting, push), load), reset=0)
+    m.drive(valid, any_of(load, all_of(valid, negate(out_ready))), reset=0)
     write_at, _ = m.counter("write_at", depth, push)
-    read_at = signal("read_at", 0, depth - 1)
-    next_read = m.wire("next_read", select(pop, successor(read_at), read_at), (0, depth - 1))
-    m.drive(read_at, next_read, reset=0)
+    read_at, _ = m.counter("read_at", depth, load)
     word = signal("word", 0, (1 << width) - 1)
     block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
-    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, next_read, word, block))
-    m.output("in_ready", room)
+    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, block, load))
     m.output("out_valid", valid)
     m.output("out_data", word)
     if report:
@@ -192,11 +192,11 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Signal, values: Sequ
     module.drive(flags, pack([(emit, 1), *older]), reset=0)
     valid = module.wire("beat_valid", bits(flags, stages - 1, 1))
     beat = module.wire("beat", pack([(pipeline.at(v, stages), field) for v, field in values]))
-    fifo = fifo_module(f"{module.name}_fifo", beat.width, depth)
+    fifo = fifo_module(f"{module.name}_fifo", beat.width, depth, reserved=True)
     out_valid, out_data = module.net("fifo_valid"), module.net("fifo_data", beat.width)
-    out_ready, room = module.input("out_ready"), module.net("fifo_room")
+    out_ready = module.input("out_ready")
     module.instances.append(Instance(fifo.name, "fifo", (
-        ("in_valid", valid), ("in_ready", room), ("in_data", beat),
+        ("in_valid", valid), ("in_data", beat),
         ("out_valid", out_valid), ("out_ready", out_ready), ("out_data", out_data))))
     # Every step of this loop ends in a register, which keeps it off the critical path; the reserve pays for that.
     credit = signal("credit", 0, depth)
