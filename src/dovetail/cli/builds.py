@@ -48,7 +48,7 @@ def add_commands(commands: Commands) -> None:
     export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss"),
                         help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
     export.add_argument("--part", help="the device's order code (default: the board's)")
-    export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, with one project per hardware part")
+    export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
 
     report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
                           "dovetail report build/model")

@@ -159,7 +159,7 @@ def _readme(design: Design, tool: Vendor, target: Target) -> str:
     return _text([
         f"# {design.top}: a project for {tool.tool}",
         "",
-        f"Build it with `{tool.command}` in this folder, for part {target.part} at {target.clock_hz / 1e6:g} MHz, the plan's clock.",
+        f"Build it with `{tool.command}` here, for part {target.part} at {target.clock_hz / 1e6:g} MHz, the plan's clock.",
         "Change the part where your board has another; the RTL is plain Verilog-2005 without vendor primitives.",
         "",
         "| port | direction | channels x bits | frame | tensor |",
