@@ -196,7 +196,7 @@ def test_inspect_and_platforms_answer_people_and_scripts(capsys: pytest.CaptureF
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "platforms", "plan", "quantize", "compile", "verify", "run", "synth", "report"):
+    for command in ("inspect", "platforms", "plan", "quantize", "compile", "verify", "run", "synth", "export", "report"):
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0

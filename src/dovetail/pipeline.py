@@ -17,6 +17,7 @@ import numpy as np
 from dovetail.errors import BuildError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
+from dovetail.fpga.export import export_project
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported, read_onnx
@@ -47,6 +48,10 @@ Progress = Callable[[str, int, int], None]
 
 def silent(stage: str, done: int, total: int) -> None:
     """Progress for those who do not watch."""
+
+
+EXPORT_MARKER = "export.json"
+"""The file that tells an export folder from anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +248,27 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
                       "notes": list(result.notes)})
     replace_text(build.folder / "synthesis.json", dump({"schema": SCHEMA, "results": found}))
     return found
+
+
+def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:
+    """Write every FPGA part as a project for a vendor's tool into `folder/SEGMENT`; returns the project folders."""
+    segments = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
+    if not segments:
+        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to hand over; "
+                         "see the plan's reasons with `dovetail report`")
+    with replace_folder(folder, EXPORT_MARKER) as temporary:
+        for segment in segments:
+            device = build.platform.device(segment.device)
+            assert device.family is not None, "every FPGA has a family"
+            assert device.clock_hz is not None, "every FPGA has a clock"
+            design = fpga_part.load_design(build.folder / "fpga" / segment.name)
+            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part).items():
+                path = temporary / segment.name / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        (temporary / EXPORT_MARKER).write_text(dump({"schema": SCHEMA, "vendor": vendor, "model": build.graph.name,
+                                                     "projects": [s.name for s in segments]}), encoding="utf-8")
+    return [folder / s.name for s in segments]
 
 
 def _remembered(folder: Path, name: str) -> dict[str, Any] | None:

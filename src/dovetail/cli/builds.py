@@ -13,7 +13,7 @@ from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
-    """`compile`, `verify`, `run`, `synth`, `report`."""
+    """`compile`, `verify`, `run`, `synth`, `export`, `report`."""
     build = commands.add("compile", _compile, "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     add_model(build)
@@ -41,6 +41,14 @@ def add_commands(commands: Commands) -> None:
     synth.add_argument("build", type=Path, help="a build folder")
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
     add_json(synth)
+
+    export = commands.add("export", _export, "write the FPGA parts as projects for a vendor's tool, or the open one",
+                          "dovetail export build/model --vendor quartus -o projects/model")
+    export.add_argument("build", type=Path, help="a build folder")
+    export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss"),
+                        help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
+    export.add_argument("--part", help="the device's order code (default: the board's)")
+    export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
 
     report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
                           "dovetail report build/model")
@@ -108,6 +116,15 @@ def _synth(options: argparse.Namespace) -> int:
         results = pipeline.synthesize_build(build, options.family, progress)
     pipeline.write_report(build)
     emit(options.json, results, lambda: terminal.synthesis_table(results, build))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from dovetail import pipeline
+    from dovetail.fpga.export import VENDORS
+    from dovetail.runtime.build import load_build
+    for folder in pipeline.export_build(load_build(options.build), options.vendor, options.output, options.part):
+        print(f"{folder}: build it there with `{VENDORS[options.vendor].command}`")
     return 0
 
 

@@ -52,6 +52,8 @@ class Device:
     parameters: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     models: ModelSet = ModelSet.PLANNING
+    part: str | None = None
+    """The vendor's order code of an FPGA, for hand-over projects."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def _platform(table: Table) -> Platform:
 
 def _device(table: Table) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "family", "resources", "parameters", "models"))
+                     ("clock_hz", "family", "part", "resources", "parameters", "models"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -146,14 +146,16 @@ def _device(table: Table) -> Device:
         _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
-        ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING)
+        ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
+        table.text("part") if "part" in table.values else None)
 
 
 def _family(table: Table, kind: Kind, model: str) -> str | None:
     """The family of an FPGA, None elsewhere; the model must be one of that kind and count that family's resources."""
     if kind is not Kind.FPGA:
-        if "family" in table.values:
-            table.fail(f"key family is {table.values['family']!r}; only an fpga has one, this is a {kind}")
+        for key in ("family", "part"):
+            if key in table.values:
+                table.fail(f"key {key} is {table.values[key]!r}; only an fpga has one, this is a {kind}")
         if formula_of(model) == DHM:
             processors = [m for m in (ROOFLINE, CALIBRATED, *model_names()) if formula_of(m) != DHM]
             table.fail(f"key model is {model!r}, which is hardware; a {kind} takes one of {', '.join(processors)}")
@@ -213,8 +215,9 @@ def _device_entries(device: Device) -> dict[str, Any]:
             entries[key] = _sourced(value, device.sources[key])
     if device.models is not ModelSet.PLANNING:
         entries["models"] = device.models.value
-    if device.family is not None:
-        entries["family"] = device.family
+    for key, text in (("family", device.family), ("part", device.part)):
+        if text is not None:
+            entries[key] = text
     for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):
         if numbers:
             entries[prefix] = {k: _sourced(v, device.sources[f"{prefix}.{k}"]) for k, v in numbers.items()}
