@@ -12,10 +12,11 @@ from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import options
 from dovetail.partition.cuts import stages
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.narrow import rank, relaxed_tree, thin
+from dovetail.partition.narrow import rank, thin
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tree import relaxed_tree
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 
 
