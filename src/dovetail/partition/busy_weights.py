@@ -23,8 +23,10 @@ ROUNDS = 80
 """Weights tried at most per bound."""
 LEAST_ROUNDS = 12
 """Rounds that are made whatever the time."""
-SETTLED = 1e-5
+SETTLED = 5e-5
 """Relative distance between a bound and what cutting planes still allow at which the search for weights ends."""
+STALLED = 6
+"""Rounds without progress after which it ends too."""
 CRUMB = 1e-4
 """Part below which weights and prices are tried without, and which the bound may lose by that."""
 INWARD = 0.3
@@ -49,18 +51,21 @@ class Weighed:
     prices: Floats
 
 
-def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceiling: float, deadline: float) -> Weighed:
+def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceiling: float, deadline: float,
+                 rounds: int = ROUNDS) -> Weighed:
     """Weights (which sum to one) and prices with the largest bound, by cutting planes taken from inside."""
     weights, prices = start.weights, start.prices
     best = Weighed(-inf, weights, prices)
     cuts: list[tuple[Floats, Floats]] = []
-    for number in range(ROUNDS):
+    stalled = 0
+    for number in range(rounds):
         reply = answer(weights, prices)
-        better = reply.bound > best.bound
+        better, rising = reply.bound > best.bound, reply.bound > best.bound * (1 + SETTLED)
+        stalled = 0 if rising else stalled + 1
         best = Weighed(reply.bound, weights, prices) if better else best
         cuts.append((reply.busy, reply.used - 1))
         upper, target_weights, target_prices = largest_mixture(np.array([b for b, _ in cuts]), np.array([s for _, s in cuts]))
-        if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling:
+        if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling or stalled > STALLED:
             break
         if number >= LEAST_ROUNDS and time.thread_time() > deadline:
             break

@@ -37,9 +37,11 @@ WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
 """Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
 CLOSE = 1e-3
 """Relative gap above which the search halves it; below, it asks for any better plan."""
-QUICK = (0.06, 0.02, 6e-3, 2e-3, 6e-4)
+QUICK = (6e-4, 2e-3, 6e-3, 0.02, 0.06)
 """Cut-offs at which a few labels look for a plan first."""
 FEW_LABELS = 1_000
+FEW_NODES = 16
+"""Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
 POLISHED = 6
 """Plans met in the search for weights in which single columns are changed."""
@@ -67,7 +69,8 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
     def answer(weights: Floats, prices: Floats) -> Reply:
         return ledger.reply(weights, prices, [entry for _, entry in cheapest(tree, ledger.costs(weights, prices))])
 
-    found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline)
+    found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline,
+                         4 * len(ledger.names))
     least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
     return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], {})
 
@@ -198,7 +201,7 @@ class _Search:
 
     def close(self, found: Weighed, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        bound, active = found.bound, self._active(found)
+        bound, active = self.sweep(found, deadline), self._active(found)
         self.look(found, deadline)
         widenings = iter(WIDENINGS)
         while self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
@@ -221,14 +224,31 @@ class _Search:
                 break
         return bound
 
+    def sweep(self, found: Weighed, deadline: float) -> float:
+        """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
+        active = self._active(found)
+        small = len(self.net.tables) <= FEW_NODES
+        while small and self.best - found.bound > PROVEN * self.best and time.thread_time() < deadline:
+            cutoff = self.best * (1 - PROVEN / 2)
+            labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
+            if not labelled.complete:
+                break
+            if labelled.path is None:
+                return cutoff
+            missed = self._missed(labelled.path, cutoff)
+            active |= missed
+            if not missed and not self.keep(labelled.path):
+                break
+        return found.bound
+
     def look(self, found: Weighed, deadline: float) -> None:
         """Let a few labels look for better plans."""
         for widening in QUICK:
             cutoff = found.bound * (1 + widening)
             if cutoff < self.best and time.thread_time() < deadline:
                 labelled = self._below(found, cutoff, self._active(found), deadline, FEW_LABELS)
-                if labelled.path is not None:
-                    self.keep(labelled.path)
+                if labelled.path is not None and self.keep(labelled.path):
+                    break
 
     def _active(self, found: Weighed) -> frozenset[str]:
         """Times and limits that count: those with a weight or a price."""
@@ -266,7 +286,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     ranking = rank_interval(problem, tree, ceiling, deadline)
     plans: tuple[Assignment, ...] = ()
     start: Mapping[str, float] = {}
-    core = thin(problem, ranking.core(choices, CORE))
+    core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
         now = time.thread_time()
         first = _Search(problem, core, ceiling)
