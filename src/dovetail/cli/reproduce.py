@@ -18,15 +18,22 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("paper", choices=PAPERS, help="which one")
     sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value], default=ModelSet.PLANNING.value,
                      help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
+    sub.add_argument("--figure", type=int, choices=(1, 4), default=4,
+                     help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
     add_json(sub)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from dovetail.reproduce import gp_2023, heterogeneity_2021
+    from dovetail.reproduce import gp_2023, heterogeneity_2021, heterogeneity_figure_1
     if options.paper == "gp-2023":
         with progress_bar() as progress:
             found = gp_2023.reproduce(progress)
         emit(options.json, found, lambda: gp_2023.text(found))
+        return 0
+    if options.figure == 1:
+        with progress_bar() as progress:
+            found = heterogeneity_figure_1.reproduce(progress)
+        emit(options.json, found, lambda: heterogeneity_figure_1.text(found))
         return 0
     with progress_bar() as progress:
         found = heterogeneity_2021.reproduce(ModelSet(options.models), progress)

@@ -1,0 +1,38 @@
+"""Figure 1 of Heterogeneity 2021: single layers on both devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.reproduce.heterogeneity_figure_1 import FILTERS, KERNELS, reproduce, text
+
+
+@pytest.fixture(scope="module")
+def figure() -> dict[str, Any]:
+    return reproduce()
+
+
+def test_every_layer_is_there_and_every_gpu_value_is_labelled_extrapolated(figure: dict[str, Any]) -> None:
+    assert {(r["filters"], r["kernel"]) for r in figure["layers"]} == {(n, k) for n in FILTERS for k in KERNELS}
+    assert all(r["gpu"]["extrapolated"] for r in figure["layers"])
+    assert "extrapolated" in text(figure)
+
+
+def test_the_fpga_spends_less_energy_everywhere_and_less_time_from_eight_filters_on(figure: dict[str, Any]) -> None:
+    for r in figure["layers"]:
+        assert r["fpga"]["energy_j"] < r["gpu"]["energy_j"]
+        if r["filters"] >= 8:
+            assert r["fpga"]["latency_s"] < r["gpu"]["latency_s"]
+
+
+def test_the_authors_published_quartus_report_is_near_the_model_of_their_rows(figure: dict[str, Any]) -> None:
+    (row,) = (r for r in figure["layers"] if (r["filters"], r["kernel"]) == (32, 3))
+    assert row["authors"]["resources"]["alm"] == pytest.approx(21_147, rel=0.1)  # Quartus, 3 to 32 channels, 3x3, 224x224
+
+
+def test_ours_holds_the_papers_limit_and_more(figure: dict[str, Any]) -> None:
+    assert figure["limit"]["ours"]["5x5"] == 64
+    assert figure["limit"]["authors_rows"]["5x5"] == 32
+    assert "The paper's limit: 64 filters of 5x5." in text(figure)
