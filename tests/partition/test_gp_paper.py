@@ -93,6 +93,16 @@ def test_the_authors_models_leave_the_fpga_out_where_one_filter_is_too_much(tmp_
     assert found.lower_bound <= found.objective
 
 
+@pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])
+def test_both_schedules_and_constant_power_can_be_asked_for(goal: Goal) -> None:
+    graph, board, costs = chain(3, 8), platform(2, budget=1e9), Synthetic(2)
+    notes = {s: plan(graph, board, goal, Mode.SEQUENTIAL, s, costs=costs).notes[-1]
+             for s in ("gp-paper", "gp-paper-one-by-one", "gp-paper-constant-power")}
+    programs = {s: int(note.split()[1]) for s, note in notes.items()}
+    assert programs["gp-paper-one-by-one"] > programs["gp-paper"]
+    assert (programs["gp-paper-constant-power"] == programs["gp-paper"]) is (goal is Goal.LATENCY), programs
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_its_plans_are_legal(seed: int) -> None:
     problem = Problem(chain(4, 8), platform(seed), Synthetic(seed))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from dovetail.platform.factors import factor_model
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import gp_2023
+from dovetail.reproduce import gp_2023, gp_readings
+from dovetail.reproduce.gp_figures import figures
 from dovetail.reproduce.gp_layers import NETWORKS, Convolution, Reading, at, by_filters, paper_layer
 
 
@@ -72,6 +74,40 @@ def test_constant_power_is_told_apart_from_measured_power(found: dict[str, Any])
     constant, rows = found["energy"]
     assert (constant["power"], rows["power"]) == ("constant", "rows")
     assert constant["gain_over_cpu"] != rows["gain_over_cpu"]
+
+
+def test_the_printed_filters_lie_between_readings_and_none_gives_both(found: dict[str, Any]) -> None:
+    rows = found["readings_of_printed_filters"]
+    assert len(rows) == 8
+    first, last = [r["first_on_fpga"] for r in rows], [r["last_on_gpu"] for r in rows]
+    assert max(first) > 61 > min(first)
+    assert max(last) > 352 > min(last)
+    assert not any((r["first_on_fpga"], r["last_on_gpu"]) == (61, 352) for r in rows)
+
+
+def test_the_factor_that_would_give_a_printed_point_gives_it(found: dict[str, Any]) -> None:
+    board = load_platform("tx2-c10gx")
+    for name, need in found["needed_for_printed_filters"].items():
+        _, reading, limited, changed = gp_readings.SOUGHT[name]
+        layer = gp_readings._layer(name, reading, limited, board, tuple(need["devices"]))
+        met = gp_readings._filters(gp_readings._slower(layer, changed, need["factor"]))[need["device"]]
+        assert met == pytest.approx(need["printed"], abs=1)
+        assert need["ours"] != need["printed"]
+
+
+def test_on_the_fitted_models_the_exact_division_is_no_slower_than_the_papers(found: dict[str, Any]) -> None:
+    fits = found["figure_3_on_fitted_models"]
+    assert fits["exact_at_once"]["us"] <= fits["exact"]["us"] <= fits["gp_paper"]["us"]
+
+
+def test_every_figure_is_drawn(found: dict[str, Any]) -> None:
+    drawn = figures(found)
+    assert {"figure_3.svg", "figure_4.svg", "figure_5.svg", "figure_7.svg", "figure_8.svg"} < set(drawn)
+    assert sum(name.startswith("figure_9_alexnet_") for name in drawn) == 4
+    for text in drawn.values():
+        assert ElementTree.fromstring(text).tag.endswith("svg")
+    bars = [e for e in ElementTree.fromstring(drawn["figure_3.svg"]).iter() if e.tag.endswith("rect")]
+    assert len(bars) >= 2 * 17, "two devices in seventeen iterations"
 
 
 def test_text_names_the_printed_points(found: dict[str, Any]) -> None:

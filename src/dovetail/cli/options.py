@@ -98,7 +98,7 @@ def board(options: argparse.Namespace) -> Platform:
     """
     from dovetail.platform.load import load_platform
     models = ModelSet(options.models)
-    if models is ModelSet.PUBLISHED and options.solver != PAPER_SOLVER:
+    if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
         raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
                          f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
     return load_platform(options.platform).with_models(models)

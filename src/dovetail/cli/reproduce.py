@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from dovetail.cli.options import Commands, add_json
 from dovetail.cli.output import emit, progress_bar
@@ -20,6 +21,7 @@ def add_commands(commands: Commands) -> None:
                      help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
     sub.add_argument("--figure", type=int, choices=(1, 4), default=4,
                      help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
+    sub.add_argument("-o", "--output", type=Path, help="gp-2023: write its figures as SVG and the tables to this folder")
     add_json(sub)
 
 
@@ -28,6 +30,13 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.paper == "gp-2023":
         with progress_bar() as progress:
             found = gp_2023.reproduce(progress)
+        if options.output:
+            from dovetail.files import replace_folder
+            from dovetail.reproduce.gp_figures import figures
+            with replace_folder(options.output, "tables.txt") as folder:
+                for name, drawing in figures(found).items():
+                    (folder / name).write_text(drawing, encoding="utf-8")
+                (folder / "tables.txt").write_text(gp_2023.text(found) + "\n", encoding="utf-8")
         emit(options.json, found, lambda: gp_2023.text(found))
         return 0
     if options.figure == 1:

@@ -70,12 +70,23 @@ def solve_paper(problem: Problem, schedule: Schedule = Schedule.TOGETHER, consta
     return found, complete(problem, parts, fit_budgets(problem, parts, splits))
 
 
-def gp_paper(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
-    """The plan of the paper's method with all weights growing together, and what to know about it."""
-    found, assignment = solve_paper(problem)
+def gp_paper(problem: Problem, deadline: float, schedule: Schedule = Schedule.TOGETHER,
+             constant_power: bool = False) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """The plan of the paper's method, by default with all weights growing together, and what to know about it."""
+    found, assignment = solve_paper(problem, schedule, constant_power)
     if found is None:
         return (assignment,) if assignment is not None else (), ("gp-paper: nothing here can be divided",)
     unmet = sum(not m for m in found.met)
     missed = f"; {unmet} of {len(found.met)} sums were not met" if unmet else ""
     note = f"gp-paper: {len(found.steps)} geometric programs{missed}"
     return (assignment,) if assignment is not None else (), (note,)
+
+
+def gp_paper_one_by_one(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """The same with the weights of one layer growing after another's."""
+    return gp_paper(problem, deadline, Schedule.ONE_BY_ONE)
+
+
+def gp_paper_constant_power(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """The same with energy as busy power times latency (after Eq. 15)."""
+    return gp_paper(problem, deadline, constant_power=True)

@@ -235,6 +235,8 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "single": _heuristic(_best_single),
     "gp": _or_baseline(_geometric("gp", "gp")),
     "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
+    "gp-paper-one-by-one": _geometric("gp_paper_plan", "gp_paper_one_by_one"),
+    "gp-paper-constant-power": _geometric("gp_paper_plan", "gp_paper_constant_power"),
 }
 
 

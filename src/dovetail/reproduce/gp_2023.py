@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.estimate import Floats
+from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
 from dovetail.partition.gp_rounding import whole_units
+from dovetail.partition.plan import Mode
+from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, Reading, at, by_filters, paper_layer
+from dovetail.reproduce.gp_readings import needed, readings
 from dovetail.terminal import table
 
 Progress = Callable[[str, int, int], None]
@@ -39,8 +43,11 @@ WHY = (
     "Figure 3: an FPGA that serves a channel in 9.18 us with its link makes the method stop where the paper does; the "
     "published rows, serial over channels, take milliseconds for that, and on them the method gives the layer to the GPU.",
     "Figure 8: the distance of S(x) from a step is 0.050 at kappa = 100, the square root of 1 / 401; the paper reads 0.12.",
-    "Figure 9: most of the first layer goes to an FPGA that streams and has no limits, most of the last to the GPU beside one "
-    "with them; no single reading of the models gives both of the paper's points.",
+    "61 of 64: beside a streaming FPGA without limits the GPU alone leaves it 62 filters, GPU and CPU 58, whatever kappa and "
+    "the step; a GPU nine times as fast per filter would leave it 61.",
+    "352 of 512: with its area one filter of the deepest layer is too much for the FPGA, and CPU and GPU share in the ratio of "
+    "their slopes, 425 to 87; a CPU 2.3 times as fast would give 352, and so would the FPGA without limits at a fifth of its "
+    "serial time, so no single reading gives both points.",
     "Table 1: it counts single layers over the CPU; the highest gains come near on a streaming FPGA without limits, and over "
     "whole networks the GPU alone is faster than what the method gives.",
     "Abstract: with a streaming FPGA within its area the gain over an even division is near the printed 20 %; where times add "
@@ -55,7 +62,7 @@ def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tu
     found: dict[str, Any] = {
         "paper": "gp-2023", "board": BOARD, "figure_3_and_4": _example(("fpga", "gpu"), CHANNEL_US),
         "figure_5": _example(("fpga", "gpu", "cpu"), {**CHANNEL_US, "cpu": _cpu_channel_us()}),
-        "figure_3_on_published_models": _example_on_rows(),
+        "figure_3_on_published_models": _example_on_rows(), "figure_3_on_fitted_models": _example_on_fits(board),
         "figure_7": {str(k): [communication_weight(x / 20, k) for x in range(21)] for k in KAPPAS},
         "figure_8": {str(k): step_norm(k) for k in KAPPAS}, "figure_8_printed": {str(KAPPA): 0.12},
         "printed_filters_of_resnet18": PRINTED_FILTERS, "printed_gain_over_balanced": PRINTED_OVER_BALANCED}
@@ -63,6 +70,7 @@ def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tu
     for i, name in enumerate(networks):
         progress(f"gp-2023: Figure 9, {name}", i, len(networks))
         found["figure_9"] += [_network(name, reading, limited, board) for reading in Reading for limited in (False, True)]
+    found["readings_of_printed_filters"], found["needed_for_printed_filters"] = readings(board), needed(board)
     found["energy"] = [_energy(name, kind, board) for name in networks for kind in ("constant", "rows")]
     return found
 
@@ -102,6 +110,29 @@ def _example_on_rows() -> dict[str, Any]:
         slope, start = np.polyfit(shares, us, 1)
         compute[device] = tuple((float(c), e) for c, e in ((start, 0.0), (slope, 1.0)) if c > 0)
     return _steps(PaperLayer("example", count, compute, {d: () for d in compute}, {}), None)
+
+
+def _example_on_fits(board: Platform) -> dict[str, Any]:
+    """The layer of Figure 3 on our own models, its filters divided: the paper's method, exact when times add, exact at once."""
+    graph = _one_layer()
+    found = {}
+    for name, solver, mode in (("gp_paper", "gp-paper", Mode.SEQUENTIAL), ("exact", "exact", Mode.SEQUENTIAL),
+                               ("exact_at_once", "exact", Mode.CONCURRENT)):
+        made = plan(graph, board, mode=mode, solver=solver)
+        split = made.assignment["example"]
+        units = {p.device: p.stop - p.start for p in split.pieces} if split.axis is not None else {
+            split.devices[0]: EXAMPLE.filters}
+        found[name] = {"axis": None if split.axis is None else str(split.axis), "units": units, "us": made.latency_s * 1e6}
+    return found
+
+
+def _one_layer() -> Graph:
+    shape, weights = (1, EXAMPLE.channels, EXAMPLE.side, EXAMPLE.side), (EXAMPLE.filters, EXAMPLE.channels, 1, 1)
+    values = np.random.default_rng(0).normal(0, 1, weights).astype(np.float32)
+    constants = {"w": Constant("w", values), "b": Constant("b", np.zeros(EXAMPLE.filters, dtype=np.float32))}
+    tensors = {"x": Tensor("x", shape), "y": Tensor("y", (1, EXAMPLE.filters, EXAMPLE.side, EXAMPLE.side))}
+    node = Node("example", Conv(EXAMPLE.filters, Window((1, 1))), ("x",), ("w", "b"), "y")
+    return Graph("figure 3", ("x",), ("y",), (node,), tensors, constants)
 
 
 def _network(name: str, reading: Reading, limited: bool, board: Platform) -> dict[str, Any]:
@@ -173,7 +204,10 @@ def text(document: Mapping[str, Any]) -> str:
                   f"alpha {e['alpha']:g}, {e['us']:.0f} us; "
                   f"best {_division(e['devices'], e['best_channels'])}, {e['best_us']:.0f} us"]
     rows = document["figure_3_on_published_models"]
-    lines += [f"The same layer on the published models: {_division(rows['devices'], rows['channels'])}", ""]
+    lines += [f"The same layer on the published models: {_division(rows['devices'], rows['channels'])}"]
+    lines += [f"The same layer on the fitted models, {name.replace('_', ' ')}: "
+              + ", ".join(f"{d.upper()} {n}" for d, n in e["units"].items()) + f", {e['us']:.0f} us"
+              for name, e in document["figure_3_on_fitted_models"].items()] + [""]
     steps = document["figure_3_and_4"]["steps"]
     lines += [table(["iteration", "alpha", "FPGA", "GPU", "sum", "us"],
                     [[str(i), f"{s['alpha']:g}", *(f"{c:.2f}" for c in s["channels"]), f"{s['sum']:.3f}", f"{s['us']:.1f}"]
@@ -187,6 +221,13 @@ def text(document: Mapping[str, Any]) -> str:
               "as counted: transfers weighted by S(x); paid: in full; whole: all layers, paid, beside the GPU alone and the best "
               "division; over even: gain over an even division (printed: 1.20)",
               "printed for ResNet18: 61/64 of the first layer on the FPGA, 352/512 of deep layers on the GPU", "",
+              "ResNet18's printed points under every reading",
+              table(["devices", "FPGA", "area", "first on FPGA (61)", "last on GPU (352)"],
+                    [[" ".join(r["devices"]), r["fpga"], "limited" if r["area_limited"] else "free", str(r["first_on_fpga"]),
+                      str(r["last_on_gpu"])] for r in document["readings_of_printed_filters"]], (3, 4)),
+              *(f"{n['printed']} of the {name} layer's filters on the {n['device'].upper()} need {n['changed'].upper()} times "
+                f"{n['factor']:.2g} of those in the nearest reading, which gives {n['ours']}"
+                for name, n in document["needed_for_printed_filters"].items()), "",
               "Eq. 15, gain of a layer's energy over the CPU, and of all of them over an even division (printed: 1.15)",
               table(["network", "power", "printed", "paid", "over even"],
                     [[e["network"], e["power"], _range(e["printed_gain_over_cpu"]), _range(e["gain_over_cpu"]),
