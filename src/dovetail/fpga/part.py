@@ -12,6 +12,7 @@ import numpy as np
 from dovetail.errors import BuildError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
@@ -64,11 +65,6 @@ class FpgaPart:
     def _as_tensor(self, name: str, pixels: Array) -> Array:
         tensor = self.graph.tensors[name]
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
-
-
-def as_pixels(port: StreamPort, x: Array) -> Array:
-    """A tensor's frames in the stream's geometry (frames, channels, height, width); flattening keeps C order."""
-    return x.reshape(x.shape[0], port.channels, port.height, port.width)
 
 
 def write_part(graph: Graph, folder: Path) -> Design:

@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import MismatchError, ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.packing import Integers, pack, unpack
 from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
 from dovetail.fpga.verilate import PROGRAM, build
-
-Integers = npt.NDArray[np.integer[Any]]
 
 RUN_TIMEOUT_S = 3600.0
 RUN_MEMORY_BYTES = 8 * GIBIBYTE
@@ -196,50 +194,3 @@ def _collect(
     }
     counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
     return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s)
-
-
-def beat_bytes(data_bits: int) -> int:
-    """Bytes of a Verilated port: 1, 2, 4 or 8 up to 64 bits, then as many 32-bit words as needed."""
-    for size in (1, 2, 4, 8):
-        if data_bits <= 8 * size:
-            return size
-    return 4 * -(-data_bits // 32)
-
-
-def _lane(port: StreamPort) -> np.dtype[np.unsignedinteger[Any]]:
-    """Smallest little-endian unsigned integer that holds one channel; negative values keep their low bits in it."""
-    return np.dtype(f"<u{beat_bytes(port.bits)}")
-
-
-def pack(port: StreamPort, values: Integers, frames: int) -> npt.NDArray[np.uint8]:
-    """Beats of all frames in the byte layout of the port (little-endian), shaped (frames * beats, bytes)."""
-    ordered = np.asarray(values).reshape(frames, port.channels, port.beats).transpose(0, 2, 1)
-    channels = np.ascontiguousarray(ordered.reshape(frames * port.beats, port.channels).astype(_lane(port)))
-    packed = np.zeros((len(channels), beat_bytes(port.data_bits)), dtype=np.uint8)
-    octets = channels.view(np.uint8).reshape(len(channels), port.channels, -1)
-    if port.bits % 8 == 0:
-        used = octets[:, :, : port.bits // 8].reshape(len(channels), -1)
-    else:
-        bits = np.unpackbits(octets, axis=2, count=port.bits, bitorder="little").reshape(len(channels), -1)
-        used = np.packbits(bits, axis=1, bitorder="little")
-    packed[:, : used.shape[1]] = used
-    return packed
-
-
-def unpack(port: StreamPort, octets: npt.NDArray[np.uint8], frames: int) -> npt.NDArray[np.int64]:
-    """Values of all frames from the byte layout of the port, shaped (frames, channels, height, width)."""
-    beats = octets.reshape(frames * port.beats, beat_bytes(port.data_bits))
-    wide = np.zeros((len(beats), port.channels, _lane(port).itemsize), dtype=np.uint8)
-    if port.bits % 8 == 0:
-        size = port.bits // 8
-        wide[:, :, :size] = beats[:, : port.channels * size].reshape(len(beats), port.channels, size)
-    else:
-        bits = np.unpackbits(beats, axis=1, count=port.data_bits, bitorder="little")
-        used = np.packbits(bits.reshape(len(beats), port.channels, port.bits), axis=2, bitorder="little")
-        wide[:, :, : used.shape[2]] = used
-    values = wide.view(_lane(port)).reshape(len(beats), port.channels).astype(np.int64)
-    if port.signed:
-        sign = np.int64(1) << np.int64(port.bits - 1)
-        values = (values ^ sign) - sign
-    ordered = values.reshape(frames, port.beats, port.channels).transpose(0, 2, 1)
-    return np.ascontiguousarray(ordered).reshape(frames, port.channels, port.height, port.width)
