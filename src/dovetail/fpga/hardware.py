@@ -265,7 +265,7 @@ def parity(value: Signal, mask: int) -> Expr:
 
 def overlay(left: Expr, right: Expr) -> Expr:
     """Bitwise or; neither value may be negative."""
-    assert not left.signed and not right.signed
+    assert min(left.lo, right.lo) >= 0
     return Overlay(0, (1 << max(left.width, right.width)) - 1, left, right)
 
 

@@ -7,13 +7,14 @@ word. A frame is one packet. With 8-bit channels a packet is the tensor in NHWC 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import UsageError
-from dovetail.fpga.design import StreamPort
+from dovetail.fpga.design import Design, StreamPort
 
 Integers = npt.NDArray[np.integer[Any]]
 Octets = npt.NDArray[np.uint8]
@@ -37,6 +38,32 @@ def packet_bytes(port: StreamPort, bus_bits: int) -> int:
     return packet_words(port, bus_bits) * bus_bits // 8
 
 
+def count_frames(design: Design, inputs: Mapping[str, Integers], where: str) -> int:
+    """Number of frames, the same for every input; checks names, shapes and value ranges."""
+    if {port.tensor for port in design.inputs} != set(inputs):
+        wanted, found = ", ".join(sorted(port.tensor for port in design.inputs)), ", ".join(sorted(inputs))
+        raise UsageError(f"{where}: inputs are {found or 'none'}; the design takes {wanted}")
+    counts = {port.tensor: _checked_frames(port, np.asarray(inputs[port.tensor]), f"{where}, input {port.tensor}")
+              for port in design.inputs}
+    if len(set(counts.values())) != 1:
+        raise UsageError(f"{where}: inputs differ in frames, {counts}; give every input the same number")
+    return next(iter(counts.values()))
+
+
+def _checked_frames(port: StreamPort, values: Integers, where: str) -> int:
+    shape = (port.channels, port.height, port.width)
+    if values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape)):
+        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
+    if values.ndim == 4 and values.shape[1:] != shape:
+        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
+    if not np.issubdtype(values.dtype, np.integer):
+        raise UsageError(f"{where}: values are {values.dtype}; integers are needed")
+    low, high = (-(1 << (port.bits - 1)), (1 << (port.bits - 1)) - 1) if port.signed else (0, (1 << port.bits) - 1)
+    if int(values.min()) < low or int(values.max()) > high:
+        raise UsageError(f"{where}: values span {values.min()} to {values.max()}; the port carries {low} to {high}")
+    return len(values)
+
+
 def to_packets(port: StreamPort, values: Integers, bus_bits: int) -> Octets:
     """Frames as packets, shaped (frames, packet bytes); values must be in the port's range."""
     frames = len(values)
@@ -53,6 +80,17 @@ def from_packets(port: StreamPort, packets: Octets, bus_bits: int) -> npt.NDArra
         raise UsageError(f"stream {port.name}: packets are shaped {packets.shape}; one of {size} bytes per frame is needed")
     used = packets[:, : port.beats * pixel_bytes(port)].reshape(-1, pixel_bytes(port))
     return pixel_values(port, used, len(packets))
+
+
+def first_wrong(port: StreamPort, expected: Integers, found: Integers) -> str | None:
+    """The first wrong beat in the order they leave the port, with pixel and channel; None where all are right."""
+    ours, theirs = (as_pixels(port, np.asarray(x)).transpose(0, 2, 3, 1) for x in (expected, found))
+    wrong = np.argwhere(ours != theirs)
+    if not len(wrong):
+        return None
+    frame, row, column, channel = (int(i) for i in wrong[0])
+    return (f"{port.name} frame {frame}, beat {row * port.width + column}: row {row}, column {column}, channel {channel} is "
+            f"{theirs[frame, row, column, channel]}, expected {ours[frame, row, column, channel]}")
 
 
 def as_pixels(port: StreamPort, x: Integers) -> Integers:

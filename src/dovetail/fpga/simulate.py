@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.errors import MismatchError, ToolError, UsageError
-from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.packing import Integers, pack, unpack
+from dovetail.errors import MismatchError, ToolError
+from dovetail.fpga.design import Design
+from dovetail.fpga.packing import Integers, count_frames, pack, unpack
 from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
 from dovetail.fpga.verilate import PROGRAM, build
 
@@ -46,6 +46,8 @@ class Simulation:
     high_water: Mapping[str, int] = field(default_factory=dict)
     wall_s: float = 0.0
     """Seconds for the whole call, build included where it was not cached; a bundle's for each of its simulations."""
+    run_s: float = 0.0
+    """Seconds the compiled simulation ran; a bundle's for each of its simulations."""
 
 
 def simulate(
@@ -79,7 +81,7 @@ def _simulate(
     on_frame: Callable[[int], None] | None,
 ) -> list[Simulation]:
     start = time.monotonic()
-    frames = [_frames(design, inputs) for design, inputs in jobs]
+    frames = [count_frames(design, inputs, f"simulation of {design.top}") for design, inputs in jobs]
     distinct: list[Design] = []
     for design, _ in jobs:
         if design not in distinct:
@@ -94,10 +96,11 @@ def _simulate(
             seed = 0 if stall_seed is None else 1 + stall_seed
             lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
+        began = time.monotonic()
         high_water = _run(program, folder, distinct, on_frame)
-        wall_s = time.monotonic() - start
+        ended = time.monotonic()
         return [
-            _collect(folder, index, design, count, high_water[distinct.index(design)], wall_s)
+            _collect(folder, index, design, count, high_water[distinct.index(design)], ended - start, ended - began)
             for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
         ]
 
@@ -111,32 +114,6 @@ def scratch_folder() -> Iterator[Path]:
     except OSError as error:
         raise ToolError(f"simulation: temporary files cannot be written, {error.strerror or error}; "
                         "make room or set TMPDIR to another folder") from error
-
-
-def _frames(design: Design, inputs: Mapping[str, Integers]) -> int:
-    """Number of frames, the same for every input; checks names, shapes and value ranges."""
-    if {port.tensor for port in design.inputs} != set(inputs):
-        wanted, found = ", ".join(sorted(port.tensor for port in design.inputs)), ", ".join(sorted(inputs))
-        raise UsageError(f"simulation of {design.top}: inputs are {found or 'none'}; the design takes {wanted}")
-    counts = {port.tensor: _checked_frames(design, port, np.asarray(inputs[port.tensor])) for port in design.inputs}
-    if len(set(counts.values())) != 1:
-        raise UsageError(f"simulation of {design.top}: inputs differ in frames, {counts}; give every input the same number")
-    return next(iter(counts.values()))
-
-
-def _checked_frames(design: Design, port: StreamPort, values: Integers) -> int:
-    where = f"simulation of {design.top}, input {port.tensor}"
-    shape = (port.channels, port.height, port.width)
-    if values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape)):
-        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
-    if values.ndim == 4 and values.shape[1:] != shape:
-        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
-    if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"{where}: values are {values.dtype}; integers are needed")
-    low, high = (-(1 << (port.bits - 1)), (1 << (port.bits - 1)) - 1) if port.signed else (0, (1 << port.bits) - 1)
-    if int(values.min()) < low or int(values.max()) > high:
-        raise UsageError(f"{where}: values span {values.min()} to {values.max()}; the port carries {low} to {high}")
-    return len(values)
 
 
 def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[dict[str, int]]:
@@ -186,11 +163,11 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
 
 
 def _collect(
-    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float
+    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float, run_s: float
 ) -> Simulation:
     outputs = {
         port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
         for number, port in enumerate(design.outputs)
     }
     counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
-    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s)
+    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s, run_s)

@@ -48,6 +48,7 @@ struct Source {
     Stall stall;
     std::vector<uint8_t> words, last;
     size_t sent = 0;
+    uint64_t refused = 0;      // cycles in which a word was offered and not taken
     bool offered = false;
 };
 struct Packet {
@@ -61,6 +62,7 @@ struct Sink {
     std::vector<uint8_t> words, held;
     size_t taken_bytes = 0;    // already fetched by the host
     uint64_t open_words = 0;   // of the packet that is coming in
+    uint64_t refused = 0;      // cycles in which a word was there and not taken
     std::deque<Packet> packets;
     bool waiting = false;
 };
@@ -165,6 +167,7 @@ public:
     uint64_t waiting(unsigned port) const { return sinks_.at(port).packets.size(); }
     uint64_t unsent(unsigned port) const { return sources_.at(port).last.size() - sources_.at(port).sent; }
     uint64_t cycles() const { return cycles_; }
+    uint64_t refused(unsigned port, bool input) const { return input ? sources_.at(port).refused : sinks_.at(port).refused; }
 
     // Words of the first packet that waits, 0 if there is none; copied and removed where a buffer of so many words is given.
     uint64_t pull(unsigned port, uint8_t* buffer, uint64_t most_words, uint32_t* kept_bytes, uint32_t* aborted) {
@@ -198,6 +201,7 @@ public:
             sink.taken_bytes = sink.open_words = 0;
             sink.waiting = false;
         }
+        unstable_ = false;    // a design may withdraw a word when its partner is reset
     }
 
 private:
@@ -225,9 +229,12 @@ private:
     // Take note of what moves, then let the clock rise.
     void clock() {
         for (Source& source : sources_) {
-            if (source.offered && *source.port.ready) {
+            if (!source.offered) continue;
+            if (*source.port.ready) {
                 ++source.sent;
                 source.offered = false;
+            } else {
+                ++source.refused;
             }
         }
         for (Sink& sink : sinks_) look(sink);
@@ -242,6 +249,7 @@ private:
         const uint8_t* data = static_cast<const uint8_t*>(port.data);
         if (sink.waiting && (!*port.valid || std::memcmp(data, sink.held.data(), ports_.bytes))) unstable_ = true;
         sink.waiting = *port.valid && !*port.ready;
+        sink.refused += sink.waiting;
         if (sink.waiting) std::memcpy(sink.held.data(), data, ports_.bytes);
         if (!*port.valid || !*port.ready) return;
         sink.words.insert(sink.words.end(), data, data + ports_.bytes);
@@ -299,6 +307,7 @@ EXPORT int shell_run(void* model, const uint64_t* wanted, uint64_t cycles) { ret
 EXPORT uint64_t shell_waiting(void* model, unsigned port) { return static_cast<Model*>(model)->waiting(port); }
 EXPORT uint64_t shell_unsent(void* model, unsigned port) { return static_cast<Model*>(model)->unsent(port); }
 EXPORT uint64_t shell_cycles(void* model) { return static_cast<Model*>(model)->cycles(); }
+EXPORT uint64_t shell_refused(void* model, unsigned port, int input) { return static_cast<Model*>(model)->refused(port, input); }
 EXPORT uint64_t shell_pull(void* model, unsigned port, uint8_t* buffer, uint64_t words, uint32_t* kept, uint32_t* aborted) {
     return static_cast<Model*>(model)->pull(port, buffer, words, kept, aborted);
 }

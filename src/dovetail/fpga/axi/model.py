@@ -48,10 +48,12 @@ def _header(shells: Sequence[Shell]) -> str:
         lines += [f"        p.lite.{pin} = &m.d{i}_{LITE}_{pin};" for pin, _ in (*LITE_IN, *LITE_OUT)]
         for port in shell.core.inputs:
             stem = f"m.d{i}_s_axis_{port.name}_t"
-            lines.append(f"        p.inputs.push_back({{&{stem}valid, &{stem}ready, &{stem}last, nullptr, &{stem}data, nullptr}});")
+            pointers = f"&{stem}valid, &{stem}ready, &{stem}last, nullptr, &{stem}data, nullptr"
+            lines.append(f"        p.inputs.push_back({{{pointers}}});")
         for port in shell.core.outputs:
             stem = f"m.d{i}_m_axis_{port.name}_t"
-            lines.append(f"        p.outputs.push_back({{&{stem}valid, &{stem}ready, &{stem}last, &{stem}user, &{stem}data, &{stem}keep}});")
+            pointers = ", ".join(f"&{stem}{pin}" for pin in ("valid", "ready", "last", "user", "data", "keep"))
+            lines.append(f"        p.outputs.push_back({{{pointers}}});")
         lines += ["        all.push_back(p);", "    }"]
     return "\n".join([*lines, "    return all;", "}", ""])
 
@@ -61,7 +63,7 @@ def _load(folder: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(folder / LIBRARY))
     except OSError as error:
-        raise ToolError(f"simulation library {folder / LIBRARY}: cannot be loaded, {error}; delete the cache and try again") from None
+        raise ToolError(f"simulation: {folder / LIBRARY} cannot be loaded, {error}; delete the cache and try again") from None
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     octets, words = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
     signatures = {
@@ -69,7 +71,8 @@ def _load(folder: Path) -> ctypes.CDLL:
         "shell_stall": ([handle, u64], None), "shell_read": ([handle, u32, words], ctypes.c_int),
         "shell_write": ([handle, u32, u32, u32], ctypes.c_int), "shell_push": ([handle, u32, octets, octets, u64], None),
         "shell_run": ([handle, ctypes.POINTER(u64), u64], ctypes.c_int), "shell_waiting": ([handle, u32], u64),
-        "shell_unsent": ([handle, u32], u64), "shell_cycles": ([handle], u64),
+        "shell_unsent": ([handle, u32], u64), "shell_refused": ([handle, u32, ctypes.c_int], u64),
+        "shell_cycles": ([handle], u64),
         "shell_pull": ([handle, u32, octets, u64, words, words], u64), "shell_cancel": ([handle], None)}
     for name, (arguments, result) in signatures.items():
         function = getattr(library, name)
@@ -143,8 +146,8 @@ class ShellModel:
             burst = min(left, BURST_CYCLES)
             code = self._library.shell_run(self._handle, counts, burst)
             if code == UNSTABLE:
-                raise MismatchError(f"simulation of {self.shell.top}: cycle {self.cycles}: an output changed or withdrew a word before "
-                                    "it was taken; hold it until ready")
+                raise MismatchError(f"simulation of {self.shell.top}: cycle {self.cycles}: an output changed or withdrew a word "
+                                    "before it was taken; hold it until ready")
             left -= burst
             if code == REACHED or left <= 0:
                 return bool(code == REACHED)
@@ -156,6 +159,10 @@ class ShellModel:
     def unsent(self, port: int) -> int:
         """Words of an input that the design has not taken."""
         return int(self._library.shell_unsent(self._handle, port))
+
+    def refused(self, port: int, inward: bool) -> int:
+        """Cycles since reset in which a port's word had to wait, as the host saw it."""
+        return int(self._library.shell_refused(self._handle, port, inward))
 
     def pull(self, port: int) -> Packet | None:
         """The next packet of an output, None where none waits."""

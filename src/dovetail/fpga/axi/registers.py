@@ -51,7 +51,7 @@ class Register:
 
 ENABLE = Field("ENABLE", 0, 1, "inputs may start new frames; 1 after reset")
 SOFT_RESET = Field("SOFT_RESET", 1, 1, "write 1: forget every frame whose first word came before; reads 0")
-ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are forgotten too, because the DMA channels were reset; reads 0")
+ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are not ended, the DMA channels are reset too; reads 0")
 CLEAR = Field("CLEAR", 3, 1, "write 1: counters, checksums and marks restart; reads 0")
 SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0")
 
@@ -75,7 +75,8 @@ GLOBAL = (
     Register("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
     Register("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
     Register("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
-    *(Register(f"BUILD_HASH{i}", 0x20 + 4 * i, "RO", f"bits {32 * i + 31}..{32 * i} of the build hash") for i in range(HASH_WORDS)),
+    *(Register(f"BUILD_HASH{i}", 0x20 + 4 * i, "RO", f"bits {32 * i + 31} to {32 * i} of the build hash")
+      for i in range(HASH_WORDS)),
     Register("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
     Register("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
 )
@@ -134,8 +135,8 @@ def addresses(inputs: int, outputs: int) -> dict[str, int]:
 def markdown() -> str:
     """The map as tables for people."""
     parts = []
-    for title, base, block in (("Global", "0x000", GLOBAL), ("Input port n", f"0x{INPUT_BASE:03X} + 0x{BLOCK_BYTES:02X} n", INPUT),
-                               ("Output port n", f"0x{OUTPUT_BASE:03X} + 0x{BLOCK_BYTES:02X} n", OUTPUT)):
+    starts = [f"0x{base:03X} + 0x{BLOCK_BYTES:02X} n" for base in (INPUT_BASE, OUTPUT_BASE)]
+    for title, base, block in (("Global", "0x000", GLOBAL), ("Input n", starts[0], INPUT), ("Output n", starts[1], OUTPUT)):
         lines = [f"**{title}**, from {base}", "", "| offset | register | access | meaning |", "|---|---|---|---|"]
         for r in block:
             lines.append(f"| 0x{r.offset:02X} | {r.name} | {r.access} | {r.text} |")
@@ -159,8 +160,9 @@ def as_json(inputs: int, outputs: int) -> list[dict[str, object]]:
 def c_header(name: str, inputs: int, outputs: int, build_hash: int) -> str:
     """The map for C: addresses and field masks, and the build hash to expect."""
     prefix, guard = name.upper(), f"{name.upper()}_REGISTERS_H"
-    lines = [f"/* Registers of {name}; generated. Addresses in bytes, registers of 32 bits. */", f"#ifndef {guard}", f"#define {guard}",
-             "", f"#define {prefix}_ID_VALUE 0x{IDENTITY:08X}u", f"#define {prefix}_VERSION_VALUE 0x{VERSION:08X}u"]
+    lines = [f"/* Registers of {name}; generated. Addresses in bytes, registers of 32 bits. */",
+             f"#ifndef {guard}", f"#define {guard}", "", f"#define {prefix}_ID_VALUE 0x{IDENTITY:08X}u",
+             f"#define {prefix}_VERSION_VALUE 0x{VERSION:08X}u"]
     lines += [f"#define {prefix}_BUILD_HASH{i}_VALUE 0x{(build_hash >> 32 * i) & 0xFFFF_FFFF:08X}u" for i in range(HASH_WORDS)]
     for p in placed(inputs, outputs):
         lines += ["", f"#define {prefix}_{p.name} 0x{p.address:03X}u /* {p.register.access}: {p.register.text} */"]

@@ -29,7 +29,8 @@ HASH_BITS = 32 * registers.HASH_WORDS
 SCHEMA = 1
 LITE_IN = (("awvalid", 1), ("awaddr", registers.ADDRESS_BITS), ("wvalid", 1), ("wdata", 32), ("wstrb", 4), ("bready", 1),
            ("arvalid", 1), ("araddr", registers.ADDRESS_BITS), ("rready", 1))
-LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2), ("arready", 1), ("rvalid", 1), ("rdata", 32), ("rresp", 2))
+LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2),
+            ("arready", 1), ("rvalid", 1), ("rdata", 32), ("rresp", 2))
 LITE = "s_axi_ctrl"
 
 
@@ -79,7 +80,8 @@ def stream_pins(port: StreamPort, bus_bits: int, inward: bool) -> list[tuple[str
 
 def all_pins(design: Design, bus_bits: int) -> list[tuple[str, int, bool]]:
     """Every pin of a shell but clock and reset."""
-    pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN] + [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
+    pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN]
+    pins += [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
     for ports, inward in ((design.inputs, True), (design.outputs, False)):
         pins += [pin for port in ports for pin in stream_pins(port, bus_bits, inward)]
     return pins
@@ -89,9 +91,9 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) 
     """The shell of a graph's design; the reference computes what its self-test must give."""
     if bus_bits not in BUS_BITS:
         raise UsageError(f"shell of {design.top}: a bus of {bus_bits} bits; {', '.join(map(str, BUS_BITS))} are possible")
-    if len(design.inputs) > registers.MOST_INPUTS or len(design.outputs) > registers.MOST_OUTPUTS:
-        raise UnsupportedError(f"shell of {design.top}: {len(design.inputs)} inputs and {len(design.outputs)} outputs; the register "
-                               f"map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS}")
+    if not has_room(design):
+        raise UnsupportedError(f"shell of {design.top}: {len(design.inputs)} inputs and {len(design.outputs)} outputs; the "
+                               f"register map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS}")
     ranges = stored_ranges(graph)
     bounds = {port.tensor: ranges[port.tensor] for port in design.inputs}
     facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
@@ -103,6 +105,11 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) 
     facts = replace(facts, build_hash=int(key[: HASH_BITS // 4], 16))
     files[f"{name}_control.v"] = print_module(control_module(f"{name}_control", facts))
     return Shell(design, name, files, bus_bits, facts.build_hash, facts.test_crcs)
+
+
+def has_room(design: Design) -> bool:
+    """Whether the register map has room for all ports."""
+    return len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
 
 
 def shell_name(design: Design) -> str:
@@ -127,7 +134,8 @@ def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[s
 
 def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range]) -> dict[str, str]:
     """Every module of the shell as a file."""
-    top, modules = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus, all on one clock.",)), []
+    top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus, all on one clock.",))
+    modules: list[Module] = []
     for pin, width, inward in all_pins(design, facts.bus_bits):
         (top.inputs if inward else top.outputs).append(signal(pin, 0, (1 << width) - 1))
     pins = {s.name: s for s in (*top.inputs, *top.outputs)}
@@ -138,11 +146,13 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
     for number, port in enumerate(design.inputs):
         known = bounds[port.tensor]
         made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, (known.lo, known.hi))
-        control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, (*INPUT_SOURCES.values(), *FLAGS["IN"]), core)
+        reports = (*INPUT_SOURCES.values(), *FLAGS["IN"])
+        control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, reports, core)
         modules += made
     for number, port in enumerate(design.outputs):
         made = output_port(f"{name}_{port.name}", port, facts.bus_bits)
-        control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, (*OUTPUT_SOURCES.values(), *FLAGS["OUT"]), core)
+        reports = (*OUTPUT_SOURCES.values(), *FLAGS["OUT"])
+        control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
         modules += made
     modules.append(control_module(f"{name}_control", facts))
     top.instances.append(Instance(f"{name}_control", "control", tuple(control)))
