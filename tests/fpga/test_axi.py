@@ -88,6 +88,8 @@ def test_a_soft_reset_in_mid_frame_leaves_no_half_frame_behind(abandon: bool) ->
                 for number in range(len(core.inputs)):
                     board.send(number, case.packets(number)[0].tobytes())
                 idle(board, cycles)
+                while any(board.model.unsent(k) * case.shell.bus_bytes == len(case.packets(k)[0]) for k in range(len(core.inputs))):
+                    idle(board, 1)  # every packet has begun, for those that have not are not forgotten
                 accelerator.soft_reset(abandon)
                 for number, port in enumerate(core.outputs):
                     while (packet := board.model.pull(number)) is not None:

@@ -63,8 +63,9 @@ def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: in
         counters = board.counters()
         mismatch = compare(shell, expected, results)
         again = reset_in_mid_frame(board, inputs, expected)
-    return Trial(tested.passed and mismatch is None and again is None, shell.top, shell.hash_text, shell.bus_bits, tested.passed,
-                 frames, mismatch, again or "right afterwards", counters, counters.cycles, counters.cycles / run_s, frames / run_s)
+    equal = tested.passed and mismatch is None and again is None
+    return Trial(equal, shell.top, shell.hash_text, shell.bus_bits, tested.passed, frames, mismatch, again or "right afterwards",
+                 counters, counters.cycles, counters.cycles / run_s, frames / run_s)
 
 
 def compare(shell: Shell, expected: Frames, results: Frames) -> str | None:
