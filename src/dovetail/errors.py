@@ -47,3 +47,9 @@ class MismatchError(DovetailError):
     """A device computed something else than the reference: names tensor, index, expected and found."""
 
     exit_code = 1
+
+
+class TransportError(DovetailError):
+    """A board or the link to it did not do what its contract says: names register, port or message, expected and found."""
+
+    exit_code = 1

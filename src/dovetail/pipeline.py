@@ -17,6 +17,7 @@ import numpy as np
 from dovetail.errors import BuildError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
+from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS
 from dovetail.fpga.export import export_project
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
@@ -36,7 +37,7 @@ from dovetail.platform.load import load_platform, platform_to_dict
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import accuracy, execute
+from dovetail.runtime import accuracy, board_trial, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
 from dovetail.schedule.list_schedule import schedule
@@ -133,10 +134,11 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
-            progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> Build:
+            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
-    `assignment` pins nodes to splits of your own. `frames` are verified: stored samples, then seeded ones; a failed
+    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports.
+    `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
     board = load_platform(platform) if isinstance(platform, str) else platform
@@ -149,7 +151,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     program = lower(numbers.graph, plan.assignment)
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        _write_parts(folder, program, board, progress)
+        _write_parts(folder, program, board, bus_bits, progress)
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
@@ -159,7 +161,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, progress: Progress) -> None:
+def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> None:
     """One folder per kind of device that has something to do."""
     for number, segment in enumerate(program.segments):
         kind = platform.device(segment.device).kind
@@ -167,7 +169,7 @@ def _write_parts(folder: Path, program: Program, platform: Platform, progress: P
         target = folder / kind.value
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
-            fpga_part.write_part(segment.graph, target)
+            fpga_part.write_part(segment.graph, target, bus_bits)
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     progress("generate", len(program.segments), len(program.segments))
@@ -227,7 +229,24 @@ def verification_json(outcome: Verification) -> dict[str, Any]:
         "segments": [dict(s) for s in outcome.segments],
         "high_water": {name: dict(marks) for name, marks in outcome.high_water.items()},
         "cycles": dict(outcome.cycles),
+        "speed": {name: dict(found) for name, found in outcome.speed.items()},
     }
+
+
+def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int | None = None, trace: Path | None = None,
+               progress: Progress = silent) -> list[dict[str, Any]]:
+    """Every FPGA part behind its AXI ports in simulation, through the driver a board would be driven with."""
+    found = []
+    for segment in build.program.segments:
+        if build.platform.device(segment.device).kind is Kind.FPGA:
+            part = fpga_part.load_part(segment.graph, build.folder / "fpga")
+            shell = fpga_part.load_part_shell(segment.graph, build.folder / "fpga")
+            trial = board_trial.try_board(part, shell, frames, stall_seed, trace, partial(progress, f"{segment.name} behind AXI"))
+            found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
+    if not found:
+        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is no board to try; "
+                         "see the plan's reasons with `dovetail report`")
+    return found
 
 
 def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:

@@ -138,9 +138,28 @@ def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
 def verification_line(outcome: Mapping[str, Any]) -> str:
     if outcome["equal"]:
         backends = ", ".join(f"{s['name']} ({s['backend']})" for s in outcome["segments"])
+        speed = "".join(f"; {name} simulated at {found['cycles_per_s']:,.0f} cycles/s, {found['frames_per_s']:,.1f} frames/s"
+                        for name, found in outcome.get("speed", {}).items())
         return (f"bit-exact: {outcome['tensors_compared']} boundary tensors, {outcome['elements_compared']:,} integers over "
-                f"{outcome['frames']} frames; {backends}")
+                f"{outcome['frames']} frames; {backends}{speed}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
+
+
+def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
+    """What every board did, one paragraph each."""
+    lines = []
+    for trial in trials:
+        verdict = "self-test passed" if trial["self_test"] else "self-test FAILED"
+        exact = "bit-exact" if trial["mismatch"] is None else f"MISMATCH: {trial['mismatch']}"
+        lines += [f"{trial['segment']} on {trial['device']}: build {trial['build_hash']}, {trial['bus_bits']}-bit bus, {verdict}",
+                  f"  {trial['frames']} frames {exact}; soft reset in mid-frame: {trial['after_reset']}",
+                  f"  {trial['cycles']:,} cycles, simulated at {trial['cycles_per_s']:,.0f} cycles/s, "
+                  f"{trial['frames_per_s']:,.1f} frames/s"]
+        for kind in ("inputs", "outputs"):
+            for number, counts in enumerate(trial["counters"][kind]):
+                told = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.items())
+                lines.append(f"  {kind[:-1]} {number}: {told}")
+    return "\n".join(lines)
 
 
 WAYS = {"float": "float", "int8": "integers", "onnxruntime_int8": "ONNX Runtime int8", "build": "build"}

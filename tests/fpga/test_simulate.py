@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dovetail.errors import MismatchError, UsageError
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.simulate import beat_bytes, pack, simulate, simulate_many, unpack
+from dovetail.fpga.packing import beat_bytes, pack, unpack
+from dovetail.fpga.simulate import simulate, simulate_many
 from dovetail.fpga.verilate import bundle_files
 
 

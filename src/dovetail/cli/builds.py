@@ -13,7 +13,7 @@ from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
-    """`compile`, `verify`, `run`, `synth`, `export`, `report`."""
+    """`compile`, `verify`, `run`, `selftest`, `synth`, `export`, `report`."""
     build = commands.add("compile", _compile, "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     add_model(build)
@@ -21,6 +21,8 @@ def add_commands(commands: Commands) -> None:
     add_numbers(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
     build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
+    build.add_argument("--bus-bits", type=int, default=64,
+                       help="width of the hardware's AXI4-Stream ports: 32 to 512 (default: %(default)s)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
 
     verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
@@ -50,6 +52,14 @@ def add_commands(commands: Commands) -> None:
     export.add_argument("--part", help="the device's order code (default: the board's)")
     export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
 
+    trial = commands.add("selftest", _selftest, "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
+                         "dovetail selftest build/model --stall-seed 1")
+    trial.add_argument("build", type=Path, help="a build folder")
+    trial.add_argument("--frames", type=int, default=8, help="random frames to compute (default: %(default)s)")
+    trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
+    trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
+    add_json(trial)
+
     report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
                           "dovetail report build/model")
     report.add_argument("build", type=Path, help="a build folder")
@@ -61,7 +71,7 @@ def _compile(options: argparse.Namespace) -> int:
         build = pipeline.compile(options.model, board(options), options.output, options=planning(options),
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
-                                 equalise=Equalise(options.equalise))
+                                 equalise=Equalise(options.equalise), bus_bits=options.bus_bits)
     warn(build.manifest["warnings"])
     print(terminal.plan_table(build.graph, build.plan))
     print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "
@@ -126,6 +136,16 @@ def _export(options: argparse.Namespace) -> int:
     for folder in pipeline.export_build(load_build(options.build), options.vendor, options.output, options.part):
         print(f"{folder}: build it there with `{VENDORS[options.vendor].command}`")
     return 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    build = load_build(options.build)
+    with progress_bar() as progress:
+        trials = pipeline.try_boards(build, options.frames, options.stall_seed, options.trace, progress)
+    emit(options.json, trials, lambda: terminal.trial_text(trials))
+    return 0 if all(t["equal"] for t in trials) else 1
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -146,6 +146,22 @@ class AnyBit(Expr):
     value: Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Parity(Expr):
+    """One bit: whether an odd number of the bits that `mask` chooses is set."""
+
+    value: Signal
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay(Expr):
+    """Bitwise or of two values that are not negative."""
+
+    left: Expr
+    right: Expr
+
+
 def const(value: int) -> Const:
     return Const(value, value)
 
@@ -241,6 +257,18 @@ def any_bit(value: Expr) -> Expr:
     return AnyBit(0, 1, value)
 
 
+def parity(value: Signal, mask: int) -> Expr:
+    """Whether an odd number of the bits that `mask` chooses is set."""
+    assert 0 < mask < 1 << value.width
+    return Parity(0, 1, value, mask)
+
+
+def overlay(left: Expr, right: Expr) -> Expr:
+    """Bitwise or; neither value may be negative."""
+    assert min(left.lo, right.lo) >= 0
+    return Overlay(0, (1 << max(left.width, right.width)) - 1, left, right)
+
+
 def successor(value: Signal) -> Expr:
     """The next value of a counter that runs from 0 to the end of its range and wraps; powers of two wrap by themselves."""
     beyond = add(value, ONE)
@@ -295,11 +323,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Another module's instance; connections are (port, signal of this module)."""
+    """Another module's instance; connections are (port, signal of this module). Its reset is this module's unless named."""
 
     module: str
     name: str
     connections: tuple[tuple[str, Signal], ...]
+    reset: Signal | None = None
 
 
 @dataclass(slots=True)

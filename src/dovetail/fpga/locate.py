@@ -11,7 +11,7 @@ from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.mapping import identifiers
-from dovetail.fpga.part import as_pixels
+from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate
 from dovetail.ir import Array, Graph, Node, Reshape
 from dovetail.numerics.reference import run_integer

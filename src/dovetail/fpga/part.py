@@ -11,13 +11,18 @@ import numpy as np
 
 from dovetail.errors import BuildError
 from dovetail.fpga.assemble import build_design
+from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 
 SIMULATED_ADDERS = 20_000
 """Designs up to this many adders are simulated; compiling larger ones takes tens of minutes, so they are emulated."""
+
+SHELL = "axi"
+"""Folder of a part's shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,8 @@ class FpgaPart:
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
 
 
-def as_pixels(port: StreamPort, x: Array) -> Array:
-    """A tensor's frames in the stream's geometry (frames, channels, height, width); flattening keeps C order."""
-    return x.reshape(x.shape[0], port.channels, port.height, port.width)
-
-
-def write_part(graph: Graph, folder: Path) -> Design:
-    """Generate the segment's RTL into `folder/NAME/` with a description of its ports."""
+def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS) -> Design:
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below."""
     design = build_design(graph, graph.name)
     target = folder / graph.name
     target.mkdir(parents=True)
@@ -80,6 +80,11 @@ def write_part(graph: Graph, folder: Path) -> Design:
         (target / name).write_text(text, encoding="utf-8")
     description = {**asdict(design), "files": list(design.files), "schema": 1}
     (target / "design.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    if has_room(design):
+        shell = build_shell(design, graph, bus_bits)
+        (target / SHELL).mkdir()
+        for name, text in {**shell.files, **shell.documents()}.items():
+            (target / SHELL / name).write_text(text, encoding="utf-8")
     return design
 
 
@@ -93,6 +98,11 @@ def load_design(folder: Path) -> Design:
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
+
+
+def load_part_shell(graph: Graph, folder: Path) -> Shell:
+    """The stored shell of a segment's design."""
+    return load_shell(load_design(folder / graph.name), folder / graph.name / SHELL)
 
 
 def load_part(graph: Graph, folder: Path, on_simulated: Callable[[Simulation], None] | None = None) -> FpgaPart:

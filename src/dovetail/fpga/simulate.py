@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.errors import MismatchError, ToolError, UsageError
-from dovetail.fpga.design import Design, StreamPort
+from dovetail.errors import MismatchError, ToolError
+from dovetail.fpga.design import Design
+from dovetail.fpga.packing import Integers, count_frames, pack, unpack
 from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
 from dovetail.fpga.verilate import PROGRAM, build
-
-Integers = npt.NDArray[np.integer[Any]]
 
 RUN_TIMEOUT_S = 3600.0
 RUN_MEMORY_BYTES = 8 * GIBIBYTE
@@ -48,6 +46,8 @@ class Simulation:
     high_water: Mapping[str, int] = field(default_factory=dict)
     wall_s: float = 0.0
     """Seconds for the whole call, build included where it was not cached; a bundle's for each of its simulations."""
+    run_s: float = 0.0
+    """Seconds the compiled simulation ran; a bundle's for each of its simulations."""
 
 
 def simulate(
@@ -81,7 +81,7 @@ def _simulate(
     on_frame: Callable[[int], None] | None,
 ) -> list[Simulation]:
     start = time.monotonic()
-    frames = [_frames(design, inputs) for design, inputs in jobs]
+    frames = [count_frames(design, inputs, f"simulation of {design.top}") for design, inputs in jobs]
     distinct: list[Design] = []
     for design, _ in jobs:
         if design not in distinct:
@@ -96,10 +96,11 @@ def _simulate(
             seed = 0 if stall_seed is None else 1 + stall_seed
             lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
+        began = time.monotonic()
         high_water = _run(program, folder, distinct, on_frame)
-        wall_s = time.monotonic() - start
+        ended = time.monotonic()
         return [
-            _collect(folder, index, design, count, high_water[distinct.index(design)], wall_s)
+            _collect(folder, index, design, count, high_water[distinct.index(design)], ended - start, ended - began)
             for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
         ]
 
@@ -113,32 +114,6 @@ def scratch_folder() -> Iterator[Path]:
     except OSError as error:
         raise ToolError(f"simulation: temporary files cannot be written, {error.strerror or error}; "
                         "make room or set TMPDIR to another folder") from error
-
-
-def _frames(design: Design, inputs: Mapping[str, Integers]) -> int:
-    """Number of frames, the same for every input; checks names, shapes and value ranges."""
-    if {port.tensor for port in design.inputs} != set(inputs):
-        wanted, found = ", ".join(sorted(port.tensor for port in design.inputs)), ", ".join(sorted(inputs))
-        raise UsageError(f"simulation of {design.top}: inputs are {found or 'none'}; the design takes {wanted}")
-    counts = {port.tensor: _checked_frames(design, port, np.asarray(inputs[port.tensor])) for port in design.inputs}
-    if len(set(counts.values())) != 1:
-        raise UsageError(f"simulation of {design.top}: inputs differ in frames, {counts}; give every input the same number")
-    return next(iter(counts.values()))
-
-
-def _checked_frames(design: Design, port: StreamPort, values: Integers) -> int:
-    where = f"simulation of {design.top}, input {port.tensor}"
-    shape = (port.channels, port.height, port.width)
-    if values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape)):
-        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
-    if values.ndim == 4 and values.shape[1:] != shape:
-        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
-    if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"{where}: values are {values.dtype}; integers are needed")
-    low, high = (-(1 << (port.bits - 1)), (1 << (port.bits - 1)) - 1) if port.signed else (0, (1 << port.bits) - 1)
-    if int(values.min()) < low or int(values.max()) > high:
-        raise UsageError(f"{where}: values span {values.min()} to {values.max()}; the port carries {low} to {high}")
-    return len(values)
 
 
 def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[dict[str, int]]:
@@ -188,58 +163,11 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
 
 
 def _collect(
-    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float
+    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float, run_s: float
 ) -> Simulation:
     outputs = {
         port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
         for number, port in enumerate(design.outputs)
     }
     counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
-    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s)
-
-
-def beat_bytes(data_bits: int) -> int:
-    """Bytes of a Verilated port: 1, 2, 4 or 8 up to 64 bits, then as many 32-bit words as needed."""
-    for size in (1, 2, 4, 8):
-        if data_bits <= 8 * size:
-            return size
-    return 4 * -(-data_bits // 32)
-
-
-def _lane(port: StreamPort) -> np.dtype[np.unsignedinteger[Any]]:
-    """Smallest little-endian unsigned integer that holds one channel; negative values keep their low bits in it."""
-    return np.dtype(f"<u{beat_bytes(port.bits)}")
-
-
-def pack(port: StreamPort, values: Integers, frames: int) -> npt.NDArray[np.uint8]:
-    """Beats of all frames in the byte layout of the port (little-endian), shaped (frames * beats, bytes)."""
-    ordered = np.asarray(values).reshape(frames, port.channels, port.beats).transpose(0, 2, 1)
-    channels = np.ascontiguousarray(ordered.reshape(frames * port.beats, port.channels).astype(_lane(port)))
-    packed = np.zeros((len(channels), beat_bytes(port.data_bits)), dtype=np.uint8)
-    octets = channels.view(np.uint8).reshape(len(channels), port.channels, -1)
-    if port.bits % 8 == 0:
-        used = octets[:, :, : port.bits // 8].reshape(len(channels), -1)
-    else:
-        bits = np.unpackbits(octets, axis=2, count=port.bits, bitorder="little").reshape(len(channels), -1)
-        used = np.packbits(bits, axis=1, bitorder="little")
-    packed[:, : used.shape[1]] = used
-    return packed
-
-
-def unpack(port: StreamPort, octets: npt.NDArray[np.uint8], frames: int) -> npt.NDArray[np.int64]:
-    """Values of all frames from the byte layout of the port, shaped (frames, channels, height, width)."""
-    beats = octets.reshape(frames * port.beats, beat_bytes(port.data_bits))
-    wide = np.zeros((len(beats), port.channels, _lane(port).itemsize), dtype=np.uint8)
-    if port.bits % 8 == 0:
-        size = port.bits // 8
-        wide[:, :, :size] = beats[:, : port.channels * size].reshape(len(beats), port.channels, size)
-    else:
-        bits = np.unpackbits(beats, axis=1, count=port.data_bits, bitorder="little")
-        used = np.packbits(bits.reshape(len(beats), port.channels, port.bits), axis=2, bitorder="little")
-        wide[:, :, : used.shape[2]] = used
-    values = wide.view(_lane(port)).reshape(len(beats), port.channels).astype(np.int64)
-    if port.signed:
-        sign = np.int64(1) << np.int64(port.bits - 1)
-        values = (values ^ sign) - sign
-    ordered = values.reshape(frames, port.beats, port.channels).transpose(0, 2, 1)
-    return np.ascontiguousarray(ordered).reshape(frames, port.channels, port.height, port.width)
+    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s, run_s)

@@ -7,7 +7,8 @@ its own clock, so a bundle simulates at the speed of the design that is being dr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import ToolError
@@ -36,35 +37,75 @@ VERILATOR_OPTIONS = (
     *("-Wno-fatal", "-Wno-lint", "-Wno-style", "--output-split", "5000", "--output-split-cfuncs", "5000"),
     *("--prefix", "Bundle", "--top-module", "dovetail_bundle", "--Mdir", "generated"),
 )
-COMPILE_OPTIONS = ("-std=c++17", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-w")
+COMPILE_OPTIONS = ("-std=c++17", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVL_TIME_CONTEXT", "-w",
+                   "-fPIC", "-fvisibility=hidden")
+Pin = tuple[str, str, int, bool]
+"""A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
+HEADERS = ("stall.h",)
+"""What every harness includes."""
 
 
-def build(designs: Sequence[Design]) -> Path:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is built: files of the bundle, the C++ that drives it, the name of the result, and whether it can draw waveforms."""
+
+    files: Mapping[str, str]
+    harness: Path
+    result: str
+    trace: bool = False
+
+    @property
+    def shared(self) -> bool:
+        return self.result.endswith(".so")
+
+    @property
+    def verilator_options(self) -> tuple[str, ...]:
+        return (*VERILATOR_OPTIONS, *(("--trace-fst",) if self.trace else ()))
+
+    @property
+    def compile_options(self) -> tuple[str, ...]:
+        return (*COMPILE_OPTIONS, f"-DVM_TRACE={self.trace:d}", f"-DVM_TRACE_FST={self.trace:d}")
+
+    @property
+    def link_options(self) -> tuple[str, ...]:
+        return (*(("-shared",) if self.shared else ()), "-pthread", *(("-lz",) if self.trace else ()))
+
+
+def build(designs: Sequence[Design], trace: bool = False) -> Path:
     """Folder with the simulation program of these designs, and with the memory images they read; cached by content.
 
     The folder must be the working directory of the program.
     """
+    return build_target(Target(bundle_files(designs), Path(__file__).with_name("harness.cpp"), PROGRAM, trace))
+
+
+def build_target(target: Target) -> Path:
+    """Folder with a target's result beside the files it was made from; cached by content."""
     verilator, compiler = find_verilator(), find_compiler()
-    harness = Path(__file__).with_name("harness.cpp").read_text(encoding="utf-8")
-    files = bundle_files(designs)
-    parts = [verilator.version, compiler.version, harness, *VERILATOR_OPTIONS, *COMPILE_OPTIONS]
-    key = content_key([*parts, *(text for item in sorted(files.items()) for text in item)])
+    here = Path(__file__).parent
+    sources = {"harness.cpp": target.harness.read_text(encoding="utf-8"),
+               **{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}}
+    options = (*target.verilator_options, *target.compile_options, *target.link_options)
+    everything = {**target.files, **sources}
+    key = content_key([verilator.version, compiler.version, target.result, *options,
+                       *(text for item in sorted(everything.items()) for text in item)])
 
     def make(folder: Path) -> None:
-        for name, text in {**files, "harness.cpp": harness}.items():
+        for name, text in everything.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-        _verilate(verilator, folder, [name for name in files if is_verilog(name)])
-        _compile(verilator, compiler, folder)
+        _verilate(verilator, folder, target)
+        _compile(verilator, compiler, folder, target)
 
     return cached("simulate", key, make)[0]
 
 
-def _verilate(verilator: Tool, folder: Path, sources: Sequence[str]) -> None:
+def _verilate(verilator: Tool, folder: Path, target: Target) -> None:
+    sources = [name for name in target.files if is_verilog(name)]
     run_tool(
         Command(
             tool="verilator",
-            arguments=(*verilator.command, *VERILATOR_OPTIONS, *sources),
+            arguments=(*verilator.command, *target.verilator_options, *sources),
             cwd=folder,
             log=folder / "verilator.log",
             timeout_s=COMPILE_TIMEOUT_S,
@@ -74,14 +115,14 @@ def _verilate(verilator: Tool, folder: Path, sources: Sequence[str]) -> None:
     )
 
 
-def _compile(verilator: Tool, compiler: Tool, folder: Path) -> None:
+def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> None:
     """Compile what Verilator wrote, two files at a time, and link it with the run-time library.
 
     Verilator's own makefile is not used: the one in the Python package names the compiler of the machine it was built on.
     """
     lists = _source_lists(folder / "generated" / "Bundle_classes.mk")
     includes = _include_options(verilator)
-    library = _runtime_library(verilator, compiler, lists["VM_GLOBAL_FAST"])
+    library = _runtime_library(verilator, compiler, lists["VM_GLOBAL_FAST"], target)
     fast = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_FAST"] + lists["VM_SUPPORT_FAST"]]
     slow = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_SLOW"] + lists["VM_SUPPORT_SLOW"]]
     # -O1 built 1,334 adders in 8 s of processor time against 12 s for -O2 and ran at 80 to 110 % of its speed.
@@ -92,11 +133,12 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path) -> None:
         for index, batch in enumerate(_batches(sources, share_bytes)):
             unit = folder / "generated" / f"unit_{group}_{index}.cpp"
             unit.write_text("".join(f'#include "{source.name}"\n' for source in batch), encoding="utf-8")
-            options = (*COMPILE_OPTIONS, level, *includes, "-I.", "-I..")
+            options = (*target.compile_options, level, *includes, "-I.", "-I..")
             commands.append(_compilation(compiler, unit, options))
     run_tools(commands, workers=parallelism())
     objects = [str(path) for path in sorted((folder / "generated").glob("unit_*.o"))]
-    link = (*compiler.command, "-o", PROGRAM, *objects, *(str(path) for path in sorted(library.glob("*.o"))), "-pthread")
+    link = (*compiler.command, "-o", target.result, *objects, *(str(path) for path in sorted(library.glob("*.o"))),
+            *target.link_options)
     run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
         path.unlink()
@@ -119,10 +161,10 @@ def _compilation(compiler: Tool, source: Path, options: Sequence[str]) -> Comman
     return Command("C++ compiler", arguments, source.parent, log, COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES)
 
 
-def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str]) -> Path:
+def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], target: Target) -> Path:
     """Verilator's run-time library as object files: compiled once per tool version, it is half of a small build."""
     include = verilator.root / "include"
-    options = (*COMPILE_OPTIONS, "-O1", *_include_options(verilator))
+    options = (*target.compile_options, "-O1", *_include_options(verilator))
 
     def make(folder: Path) -> None:
         commands = []
@@ -153,13 +195,28 @@ def _source_lists(makefile: Path) -> dict[str, list[str]]:
 
 def bundle_files(designs: Sequence[Design]) -> dict[str, str]:
     """Every file of a bundle: the designs' Verilog with distinct module names, the top module, and the C++ port table."""
-    files: dict[str, str] = {}
+    pins = []
     for index, design in enumerate(designs):
-        files.update(_own_files(index, design, prefix=f"d{index}_" if len(designs) > 1 else ""))
-    tops = [f"d{index}_{design.top}" if len(designs) > 1 else design.top for index, design in enumerate(designs)]
-    files["dovetail_bundle.v"] = _bundle_verilog(designs, tops)
-    files["bundle.h"] = _bundle_header(designs)
-    return files
+        pins.append([(f"{port.name}_{part}", f"{wire}_{part}", width, inward == (part != "ready"))
+                     for port, wire, inward in _wires(index, design)
+                     for part, width in (("valid", 1), ("ready", 1), ("data", port.data_bits))])
+    return {**bundle_sources(designs, pins), "bundle.h": _bundle_header(designs)}
+
+
+def bundle_sources(designs: Sequence[Design], pins: Sequence[Sequence[Pin]]) -> dict[str, str]:
+    """The designs' Verilog with distinct module names, and a top module that leads each design's pins outside."""
+    files: dict[str, str] = {}
+    ports: list[str] = []
+    instances: list[str] = []
+    for index, (design, own) in enumerate(zip(designs, pins, strict=True)):
+        prefix = f"d{index}_" if len(designs) > 1 else ""
+        files.update(_own_files(index, design, prefix))
+        ports += [f"input d{index}_clk", f"input d{index}_rst"]
+        ports += [f"{'input' if inward else 'output'} [{width - 1}:0] {outer}" for _, outer, width, inward in own]
+        connections = [f".clk(d{index}_clk)", f".rst(d{index}_rst)", *(f".{inner}({outer})" for inner, outer, _, _ in own)]
+        instances.append(f"  {prefix}{design.top} d{index} (\n    " + ",\n    ".join(connections) + "\n  );")
+    text = "module dovetail_bundle (\n  " + ",\n  ".join(ports) + "\n);\n" + "\n".join(instances) + "\nendmodule\n"
+    return {**files, "dovetail_bundle.v": text}
 
 
 def _own_files(index: int, design: Design, prefix: str) -> dict[str, str]:
@@ -182,20 +239,6 @@ def _wires(index: int, design: Design) -> list[tuple[StreamPort, str, bool]]:
     """Every stream of a design with its name in the bundle and whether it flows into the design."""
     inputs = [(port, f"d{index}_in{number}", True) for number, port in enumerate(design.inputs)]
     return inputs + [(port, f"d{index}_out{number}", False) for number, port in enumerate(design.outputs)]
-
-
-def _bundle_verilog(designs: Sequence[Design], tops: Sequence[str]) -> str:
-    ports: list[str] = []
-    instances: list[str] = []
-    for index, (design, top) in enumerate(zip(designs, tops, strict=True)):
-        ports += [f"input d{index}_clk", f"input d{index}_rst"]
-        connections = [f".clk(d{index}_clk)", f".rst(d{index}_rst)"]
-        for port, wire, inward in _wires(index, design):
-            there, back = ("input", "output") if inward else ("output", "input")
-            ports += [f"{there} {wire}_valid", f"{back} {wire}_ready", f"{there} [{port.data_bits - 1}:0] {wire}_data"]
-            connections += [f".{port.name}_{part}({wire}_{part})" for part in ("valid", "ready", "data")]
-        instances.append(f"  {top} d{index} (\n    " + ",\n    ".join(connections) + "\n  );")
-    return "module dovetail_bundle (\n  " + ",\n  ".join(ports) + "\n);\n" + "\n".join(instances) + "\nendmodule\n"
 
 
 def _bundle_header(designs: Sequence[Design]) -> str:

@@ -20,7 +20,9 @@ from dovetail.fpga.hardware import (
     Memory,
     Module,
     Not,
+    Overlay,
     Pack,
+    Parity,
     Product,
     Register,
     Select,
@@ -94,9 +96,13 @@ def fit(expr: Expr, width: int) -> str:
         case Select():
             return f"{operand(expr.condition, 1)} ? {operand(expr.then, width)} : {operand(expr.otherwise, width)}"
         case Pack():
-            text = ", ".join(fit(value, bits) for value, bits in reversed(expr.fields))
-            return f"{{{text}}}" if len(expr.fields) > 1 else text
-        case Compare() | Logic() | Not() | AnyBit():
+            above = width - sum(bits for _, bits in expr.fields)
+            assert above >= 0, "packed fields must be named before they are cut"
+            texts = [literal(0, above)] * (above > 0) + [fit(value, bits) for value, bits in reversed(expr.fields)]
+            return f"{{{', '.join(texts)}}}" if len(texts) > 1 else texts[0]
+        case Overlay():
+            return f"{operand(expr.left, width)} | {operand(expr.right, width)}"
+        case Compare() | Logic() | Not() | AnyBit() | Parity():
             return bit(expr) if width == 1 else f"{{{width - 1}'d0, {operand(expr, 1)}}}"
         case _:
             raise AssertionError(f"unknown expression {type(expr).__name__}")
@@ -105,7 +111,7 @@ def fit(expr: Expr, width: int) -> str:
 def operand(expr: Expr, width: int) -> str:
     """An expression inside another one: in parentheses where it is compound."""
     text = fit(expr, width)
-    compound = isinstance(expr, Sum | Product | Select | Compare | Logic | AnyBit) and not text.startswith("{")
+    compound = isinstance(expr, Sum | Product | Select | Overlay | Compare | Logic | AnyBit | Parity) and not text.startswith("{")
     return f"({text})" if compound else text
 
 
@@ -123,6 +129,8 @@ def bit(expr: Expr) -> str:
             return f" {expr.operator} ".join(operand(t, 1) for t in expr.terms)
         case Not():
             return f"~{operand(expr.term, 1)}"
+        case Parity():
+            return f"^({expr.value.name} & {expr.value.width}'h{expr.mask:x})"
         case AnyBit():
             return f"|{operand(expr.value, expr.value.width)}"
         case _:
@@ -231,7 +239,8 @@ def print_module(module: Module) -> str:
         lines += memory(m)
     lines += clocked(module.registers)
     for instance in module.instances:
-        pins = ["  .clk(clk), .rst(rst)", *(f"  .{port}({s.name})" for port, s in instance.connections)]
+        reset = "rst" if instance.reset is None else instance.reset.name
+        pins = [f"  .clk(clk), .rst({reset})", *(f"  .{port}({s.name})" for port, s in instance.connections)]
         lines += [f"{instance.module} {instance.name} (", *(f"{pin}," for pin in pins[:-1]), pins[-1], ");"]
     if module.simulation_only:
         lines += ["`ifdef VERILATOR", *module.simulation_only, "`endif"]

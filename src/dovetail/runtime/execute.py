@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail.errors import MismatchError, UsageError
 from dovetail.fpga.locate import wrong_engine
+from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.simulate import Simulation
 from dovetail.ir import Array, Graph, slices
@@ -47,17 +48,20 @@ class Mismatch:
     """The node whose hardware is wrong when run alone, where that could be found out."""
     fault: str = ""
     """What the part did instead of answering: locked up, sent too much, broke its protocol."""
+    beat: str = ""
+    """The first wrong beat of a simulated stream, with pixel and channel."""
 
     def __str__(self) -> str:
         where = ", ".join(map(str, self.index))
         blame = f"; the engine of {self.engine} is wrong by itself" if self.engine else ""
+        beat = f"; first wrong beat: {self.beat}" if self.beat else ""
         if not self.engine and self.backend == "verilator":
             blame = "; every engine is right by itself, so the top module, a fork or a FIFO between them is wrong"
         if self.fault:
             return f"tensor {self.tensor}: {self.fault}; nodes {', '.join(self.nodes)}{blame}"
         return (f"tensor {self.tensor}[{where}] of frame {self.frame}: expected {self.expected}, found {self.found} "
                 f"({self.wrong_elements} of {self.elements} elements differ); written by {self.segment} on {self.device} "
-                f"({self.backend}), nodes {', '.join(self.nodes)}{blame}")
+                f"({self.backend}), nodes {', '.join(self.nodes)}{blame}{beat}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Verification:
     """Simulated segments: clock cycles in all, to the first output, and of the first frame."""
     high_water: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Simulated segments: most beats seen in each FIFO."""
+    speed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Simulated segments: how fast the simulation ran, in cycles and frames per second."""
 
 
 def _gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
@@ -173,8 +179,9 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
         _scatter(segment, results, memory, build.program)
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
               for name, s in simulated.items()}
+    speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
-                        {name: s.high_water for name, s in simulated.items()})
+                        {name: s.high_water for name, s in simulated.items()}, speed)
 
 
 def _compare(segment: Segment, part: Part, results: Mapping[str, Array], expected: Mapping[str, Array]) -> Mismatch | None:
@@ -184,8 +191,15 @@ def _compare(segment: Segment, part: Part, results: Mapping[str, Array], expecte
         right = expected[binding.tensor][(slice(len(found)), *slices(binding.region)[1:])]
         mismatch = _difference(segment, part.backend, binding.tensor, binding.region[1:], right, found)
         if mismatch is not None:
-            return mismatch
+            return replace(mismatch, beat=_wrong_beat(part, binding.name, right, found))
     return None
+
+
+def _wrong_beat(part: Part, name: str, right: Array, found: Array) -> str:
+    """Where a simulated stream first goes wrong, in the order of its beats."""
+    if not isinstance(part, FpgaPart) or right.shape != found.shape:
+        return ""
+    return next((first_wrong(port, right, found) or "" for port in part.design.outputs if port.tensor == name), "")
 
 
 def _compare_stalled(segment: Segment, part: Part, memory: Mapping[str, Array], expected: Mapping[str, Array]) -> Mismatch | None:

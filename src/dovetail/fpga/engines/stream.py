@@ -123,11 +123,11 @@ def read_stream(module: Module, name: str, form: Format) -> tuple[Signal, Signal
     return module.input(f"{name}_valid"), module.input(f"{name}_data", form.data_bits)
 
 
-def fifo_module(name: str, width: int, depth: int, report: bool = False, reserved: bool = False) -> Module:
+def fifo_module(name: str, width: int, depth: int, report: bool = False, level: bool = False, reserved: bool = False) -> Module:
     """A FIFO whose next beat waits in a register: it can be taken two clocks after it was written.
 
-    With `report`, a simulator prints its high-water mark when it ends. With `reserved`, the writer knows that there is
-    room, and nothing on the way to the memory asks for it.
+    With `report`, a simulator prints its high-water mark when it ends; with `level`, a port says how many beats are in it.
+    With `reserved`, the writer knows that there is room, and nothing on the way to the memory asks for it.
     """
     m = Module(name, (f"FIFO of {depth} beats of {width} bits.",))
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
@@ -148,6 +148,8 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, reserve
     m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, block, load))
     m.output("out_valid", valid)
     m.output("out_data", word)
+    if level:
+        m.output("level", count)
     if report:
         width = count.width
         m.simulation_only = (f"reg [{width - 1}:0] high_water;",

@@ -1,0 +1,200 @@
+"""The control module: AXI4-Lite registers, soft reset, self-test, and the clock counter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dovetail.fpga.axi import registers as map_of
+from dovetail.fpga.axi.checksum import ONES
+from dovetail.fpga.axi.ports import FIFO_WORDS
+from dovetail.fpga.design import StreamPort
+from dovetail.fpga.hardware import (
+    ONE,
+    ZERO,
+    Bits,
+    Expr,
+    Module,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+    subtract,
+)
+from dovetail.fpga.packing import packet_words
+
+RESET_CYCLES = 4
+"""Cycles a soft reset lasts; one would do, more let a tool retime its fan-out."""
+NAMED_BITS = 5
+"""Address bits below which the registers of a read multiplexer share one named wire."""
+
+INPUT_SOURCES = {"FRAMES": "frames", "STALLS": "stalls", "STARVED": "starved", "EARLY": "early", "LATE": "late",
+                 "CRC": "crc_value", "HIGH_WATER": "high_water"}
+OUTPUT_SOURCES = {"FRAMES": "frames", "STALLS": "stalls", "ABORTED": "aborted", "CRC": "crc_value", "HIGH_WATER": "high_water"}
+"""Registers whose value is an output of a port's module, by that output's name."""
+FLAGS = {"IN": ("active", "waiting", "error"), "OUT": ("active", "waiting", "test_done")}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the registers say about a design: constants of one build."""
+
+    inputs: tuple[StreamPort, ...]
+    outputs: tuple[StreamPort, ...]
+    bus_bits: int
+    latency_cycles: int
+    interval_cycles: int
+    test_crcs: tuple[int, ...]
+    build_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A register write of this cycle."""
+
+    happens: Signal
+    address: Signal
+    value: Signal
+    strobes: Signal
+
+    def to(self, address: int) -> Expr:
+        return all_of(self.happens, compare("==", self.address, const(address)))
+
+
+def control_module(name: str, facts: Facts) -> Module:
+    """Everything that is not a stream; `soft_rst` is the reset of the core and of what stands between it and the bus."""
+    m = Module(name, ("AXI4-Lite registers, soft reset, self-test.",))
+    places = map_of.addresses(len(facts.inputs), len(facts.outputs))
+    write = _write_channel(m, places)
+    flags = {f"{kind}{i}": {f: m.input(f"{kind.lower()}{i}_{f}") for f in FLAGS[kind]}
+             for kind, ports in (("IN", facts.inputs), ("OUT", facts.outputs)) for i in range(len(ports))}
+    values = _constants(facts)
+    for kind, ports, sources in (("IN", facts.inputs, INPUT_SOURCES), ("OUT", facts.outputs, OUTPUT_SOURCES)):
+        for i in range(len(ports)):
+            values.update({f"{kind}{i}_{r}": m.input(f"{kind.lower()}{i}_{source}", 32) for r, source in sources.items()})
+    scratch = signal("scratch", 0, ONES)
+    m.drive(scratch, pack([(select(bits(write.strobes, i, 1), bits(write.value, 8 * i, 8), bits(scratch, 8 * i, 8)), 8)
+                           for i in range(4)]), write.to(places["SCRATCH"]), 0)
+    values["SCRATCH"] = scratch
+    enable, status, clear = _sequencer(m, write, places, flags, facts, values)
+    values |= {"CONTROL": enable, "STATUS": status}
+    cycles = signal("cycles", 0, (1 << 64) - 1)
+    m.drive(cycles, select(clear, ZERO, add(cycles, ONE)), reset=0)
+    high = m.register("cycles_held", bits(cycles, 32, 32), signal("reads_low_cycles"), 0)
+    values |= {"CYCLES_LO": bits(cycles, 0, 32), "CYCLES_HI": high}
+    _read_channel(m, places, values)
+    return m
+
+
+def _constants(facts: Facts) -> dict[str, Expr]:
+    """Registers that never change."""
+    capabilities = (len(facts.inputs), len(facts.outputs), facts.bus_bits // 8, FIFO_WORDS.bit_length() - 1)
+    found = {"ID": map_of.IDENTITY, "VERSION": map_of.VERSION, "LATENCY": facts.latency_cycles, "INTERVAL": facts.interval_cycles,
+             "CAPABILITIES": sum(value << 8 * i for i, value in enumerate(capabilities))}
+    found |= {f"BUILD_HASH{i}": (facts.build_hash >> 32 * i) & ONES for i in range(map_of.HASH_WORDS)}
+    for kind, ports in (("IN", facts.inputs), ("OUT", facts.outputs)):
+        for i, port in enumerate(ports):
+            found[f"{kind}{i}_SIZE"] = port.height << 16 | port.width
+            found[f"{kind}{i}_FORMAT"] = port.signed << 24 | port.bits << 16 | port.channels
+            found[f"{kind}{i}_WORDS"] = packet_words(port, facts.bus_bits)
+    found |= {f"OUT{i}_TEST_CRC": crc for i, crc in enumerate(facts.test_crcs)}
+    return {name: const(value) for name, value in found.items()}
+
+
+def _write_channel(m: Module, places: Mapping[str, int]) -> Write:
+    """Address and data are taken together; the answer follows one cycle later."""
+    awvalid, awaddr = m.input("awvalid"), m.input("awaddr", map_of.ADDRESS_BITS)
+    wvalid, wdata, wstrb, bready = m.input("wvalid"), m.input("wdata", 32), m.input("wstrb", 4), m.input("bready")
+    answered = signal("answered")
+    happens = m.wire("write", all_of(awvalid, wvalid, negate(answered)))
+    m.drive(answered, any_of(happens, all_of(answered, negate(bready))), reset=0)
+    target = m.wire("write_address", pack([(const(0), 2), (bits(awaddr, 2, 10), 10)]))
+    written = Write(happens, target, wdata, wstrb)
+    known = any_of(*(compare("==", target, const(places[name])) for name in ("CONTROL", "SCRATCH")))
+    answer = m.register("answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), happens)
+    m.output("awready", happens)
+    m.output("wready", happens)
+    m.output("bvalid", answered)
+    m.output("bresp", answer)
+    return written
+
+
+def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mapping[str, Mapping[str, Signal]], facts: Facts,
+               values: Mapping[str, Expr]) -> tuple[Expr, Expr, Signal]:
+    """Soft reset and self-test; returns what CONTROL and STATUS read, and the clear pulse."""
+    control = m.wire("write_control", all_of(write.to(places["CONTROL"]), bits(write.strobes, 0, 1)))
+    asked = {f.name: bits(write.value, f.start, 1)
+             for f in (map_of.ENABLE, map_of.SOFT_RESET, map_of.ABANDON, map_of.CLEAR, map_of.SELF_TEST)}
+    test = m.wire("start_test", all_of(control, asked["SELF_TEST"]))
+    start = m.wire("start_reset", all_of(control, any_of(asked["SOFT_RESET"], asked["SELF_TEST"])))
+    enable = signal("enable_bit")
+    m.drive(enable, asked["ENABLE"], control, 1)
+    clear = m.register("clear_pulse", all_of(control, any_of(asked["CLEAR"], asked["SELF_TEST"])), reset=0)
+    left = signal("reset_left", 0, RESET_CYCLES - 1)
+    running = compare("!=", left, ZERO)
+    m.drive(left, select(start, const(RESET_CYCLES - 1), select(running, subtract(left, ONE), ZERO)), reset=RESET_CYCLES - 1)
+    soft_rst = m.register("soft_reset", any_of(start, running), reset=1)
+    abandon = m.register("abandon_bit", all_of(asked["SOFT_RESET"], asked["ABANDON"]), start, 1)
+    waits, testing, done, passed = (signal(s) for s in ("test_waits", "test_runs", "test_done", "test_passed"))
+    begin = m.wire("test_begins", all_of(waits, negate(soft_rst)))
+    ended = m.wire("test_ends", all_of(testing, *(flags[f"OUT{i}"]["test_done"] for i in range(len(facts.outputs)))))
+    right = all_of(*(compare("==", values[f"OUT{i}_CRC"], const(crc)) for i, crc in enumerate(facts.test_crcs)))
+    m.drive(waits, any_of(test, all_of(waits, negate(begin))), reset=0)
+    m.drive(testing, all_of(negate(start), any_of(begin, all_of(testing, negate(ended)))), reset=0)
+    m.drive(done, all_of(negate(clear), any_of(ended, done)), reset=0)
+    m.drive(passed, all_of(negate(clear), select(ended, right, passed)), reset=0)
+    for port, value in (("soft_rst", soft_rst), ("abandon", abandon), ("clear", clear), ("testing", testing), ("enable", enable)):
+        m.output(port, value)
+
+    def some(flag: str, *kinds: str) -> Expr:
+        return any_of(*(found[flag] for name, found in flags.items() if name.rstrip("0123456789") in kinds))
+
+    fields = (any_of(soft_rst, some("waiting", "IN", "OUT")), any_of(waits, testing), done, passed,
+              some("active", "IN"), some("active", "OUT"), some("error", "IN"))
+    return enable, pack([(value, 1) for value in fields]), clear
+
+
+def _read_channel(m: Module, places: Mapping[str, int], values: Mapping[str, Expr]) -> None:
+    """An address is taken, one cycle later its register is read, and the answer stays until it is fetched."""
+    arvalid, araddr, rready = m.input("arvalid"), m.input("araddr", map_of.ADDRESS_BITS), m.input("rready")
+    looking, answered = signal("looking"), signal("read_answered")
+    free = m.wire("read_free", negate(any_of(looking, answered)))
+    taken = m.wire("read", all_of(arvalid, free))
+    address = m.register("read_address", bits(araddr, 2, map_of.ADDRESS_BITS - 2), taken)
+    m.drive(looking, taken, reset=0)
+    m.drive(answered, any_of(looking, all_of(answered, negate(rready))), reset=0)
+    entries = {places[name] // 4: m.wire(f"{name.lower()}_register", value, (0, ONES)) for name, value in values.items()}
+    assert set(entries) == {place // 4 for place in places.values()}
+    word = m.register("read_word", chosen(m, address, entries, address.width - 1), looking)
+    known = m.wire("known", chosen(m, address, dict.fromkeys(entries, ONE), address.width - 1, complete=True))
+    answer = m.register("read_answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), looking)
+    m.wire("reads_low_cycles", all_of(looking, compare("==", address, const(places["CYCLES_LO"] // 4))))
+    m.output("arready", free)
+    m.output("rvalid", answered)
+    m.output("rdata", word)
+    m.output("rresp", answer)
+
+
+def chosen(m: Module, address: Signal, entries: Mapping[int, Expr], bit: int, complete: bool = False) -> Expr:
+    """The entry at an address as a tree of choices; elsewhere zero if `complete`, anything if not."""
+    if not entries:
+        return ZERO
+    if bit < 0:
+        return next(iter(entries.values()))
+    upper = {place: value for place, value in entries.items() if place >> bit & 1}
+    lower = {place: value for place, value in entries.items() if not place >> bit & 1}
+    if not complete and not (upper and lower):
+        return chosen(m, address, upper or lower, bit - 1)
+    then, otherwise = (chosen(m, address, half, bit - 1, complete) for half in (upper, lower))
+    made = select(Bits(0, 1, address, bit, 1), then, otherwise)
+    if not complete and bit == NAMED_BITS - 2:
+        return m.wire(f"block_{min(entries) * 4:03x}", made)
+    return made
+

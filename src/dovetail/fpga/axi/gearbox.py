@@ -1,0 +1,135 @@
+"""Between bus words and pixels: both are units of their greatest common divisor, shifted through one buffer.
+
+Neither gearbox loses a clock: bus and core move in every cycle that the slower of them allows.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from dovetail.fpga.design import StreamPort
+from dovetail.fpga.hardware import (
+    ONE,
+    ZERO,
+    Bits,
+    Expr,
+    Module,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bits,
+    compare,
+    const,
+    negate,
+    overlay,
+    select,
+    shift_left,
+    shift_right,
+    signal,
+    subtract,
+)
+from dovetail.fpga.packing import packet_words, pixel_bytes
+
+
+def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bits: int) -> Signal:
+    """The value moved up by `position` units: a row of choices, one per bit of the position."""
+    for index in range(position.width if position.hi else 0):
+        moved = shift_left(value, unit_bits << index)
+        chosen = select(Bits(0, 1, position, index, 1), moved, value)
+        value = m.wire(f"lifted_{index}", chosen, (0, (1 << min(limit_bits, chosen.width)) - 1))
+    return value
+
+
+def counted(m: Module, name: str, count: int, step: Expr) -> tuple[Expr, Expr]:
+    """A position of 0..count-1 and whether it is the last; no register where there is only one."""
+    return m.counter(name, count, step) if count > 1 else (ZERO, ONE)
+
+
+def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:
+    """Words of packets in, pixels of frames out; `may_start` lets a frame begin.
+
+    A packet that ends too soon is filled up with zeros (`early` for one cycle), one that does not end in time is dropped up
+    to its end (`late`). `taken` marks words that count, `done` the last word of a frame.
+    """
+    pixel_bits, words = 8 * pixel_bytes(port), packet_words(port, bus_bits)
+    m = Module(name, (f"Packets of {words} words of {bus_bits} bits to {port.beats} pixels of {port.data_bits} bits.",))
+    in_valid, in_data, in_last = m.input("in_valid"), m.input("in_data", bus_bits), m.input("in_last")
+    may_start, out_ready = m.input("may_start"), m.input("out_ready")
+    filling, dropping, push = signal("filling"), signal("dropping"), signal("push")
+    position, last = counted(m, "word", words, push)
+    inside = compare("!=", position, ZERO) if words > 1 else ZERO
+    m.wire("wanted", all_of(negate(dropping), any_of(inside, may_start)))
+    offered = m.wire("offered", any_of(filling, all_of(in_valid, signal("wanted"))))
+    ready = _words_to_pixels(m, port, bus_bits, pixel_bits, offered, in_data, filling, out_ready)
+    taken = m.wire("from_packet", all_of(push, negate(filling)))
+    early = m.wire("ends_early", all_of(taken, in_last, negate(last)))
+    late = m.wire("ends_late", all_of(taken, last, negate(in_last)))
+    m.drive(filling, select(early, ONE, select(all_of(push, last), ZERO, filling)), reset=0)
+    m.drive(dropping, select(late, ONE, select(all_of(in_valid, in_last), ZERO, dropping)), reset=0)
+    m.output("in_ready", any_of(dropping, all_of(ready, negate(filling), signal("wanted"))))
+    m.output("active", any_of(inside, filling, dropping))
+    m.output("starved", all_of(inside, ready, negate(offered)))
+    m.output("taken", taken)
+    m.output("done", all_of(push, last))
+    m.output("early", early)
+    m.output("late", late)
+    return m
+
+
+def _words_to_pixels(m: Module, port: StreamPort, bus_bits: int, pixel_bits: int, offered: Signal, in_data: Signal,
+                     filling: Signal, out_ready: Signal) -> Signal:
+    """The buffer of a frame's way in; returns whether it takes a word, and defines `push`."""
+    unit = gcd(bus_bits, pixel_bits)
+    word, pixel = bus_bits // unit, pixel_bits // unit
+    level, held = signal("level", 0, word + pixel - 1), signal("held", 0, (1 << (word + pixel - 1) * unit) - 1)
+    valid = m.wire("valid", compare(">=", level, const(pixel)))
+    pop = m.wire("pop", all_of(valid, out_ready))
+    _, end = counted(m, "pixel", port.beats, pop)
+    m.wire("ends", all_of(pop, end))
+    ends = signal("ends")
+    left = select(ends, ZERO, select(pop, subtract(level, const(pixel)), level))
+    after = m.wire("after", left, (0, word + pixel - 1))
+    kept = m.wire("kept", select(ends, ZERO, select(pop, shift_right(held, pixel_bits), held)), (0, held.hi))
+    ready = m.wire("takes", compare("<", after, const(pixel)))
+    push = m.wire("push", all_of(offered, ready))
+    fresh = m.wire("fresh", select(filling, ZERO, in_data), (0, (1 << bus_bits) - 1))
+    place = m.wire("place", after, (0, pixel - 1))
+    moved = lifted(m, fresh, place, unit, held.width)
+    m.drive(level, select(push, add(after, const(word)), after), reset=0)
+    m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
+    m.output("out_valid", valid)
+    m.output("out_data", bits(held, 0, port.data_bits))
+    return ready
+
+
+def frame_out_module(name: str, port: StreamPort, bus_bits: int) -> Module:
+    """Pixels of frames in, words of packets out; zeros fill the last word."""
+    pixel_bits, words = 8 * pixel_bytes(port), packet_words(port, bus_bits)
+    unit = gcd(bus_bits, pixel_bits)
+    word, pixel = bus_bits // unit, pixel_bits // unit
+    m = Module(name, (f"{port.beats} pixels of {port.data_bits} bits to packets of {words} words of {bus_bits} bits.",))
+    in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", port.data_bits), m.input("out_ready")
+    level, held = signal("level", 0, word + pixel - 1), signal("held", 0, (1 << (word + pixel - 1) * unit) - 1)
+    ending, pop, push = signal("ending"), signal("pop"), signal("push")
+    valid = m.wire("valid", any_of(compare(">=", level, const(word)), ending))
+    m.wire("pop", all_of(valid, out_ready))
+    _, last = counted(m, "word", words, pop)
+    ends = m.wire("ends", all_of(pop, last))
+    left = select(ends, ZERO, select(pop, subtract(level, const(word)), level))
+    after = m.wire("after", left, (0, word + pixel - 1))
+    kept = m.wire("kept", select(ends, ZERO, select(pop, shift_right(held, bus_bits), held)), (0, held.hi))
+    ready = m.wire("takes", all_of(compare("<", after, const(word)), any_of(negate(ending), ends)))
+    m.wire("push", all_of(in_valid, ready))
+    _, end = counted(m, "pixel", port.beats, push)
+    place = m.wire("place", after, (0, word - 1))
+    fresh = m.wire("fresh", in_data, (0, (1 << pixel_bits) - 1))
+    moved = lifted(m, fresh, place, unit, held.width)
+    m.drive(level, select(push, add(after, const(pixel)), after), reset=0)
+    m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
+    m.drive(ending, select(all_of(push, end), ONE, select(ends, ZERO, ending)), reset=0)
+    m.output("in_ready", ready)
+    m.output("out_valid", valid)
+    m.output("out_data", bits(held, 0, bus_bits))
+    m.output("out_last", last)
+    return m

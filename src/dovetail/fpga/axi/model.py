@@ -1,0 +1,184 @@
+"""Shells in Verilator behind a shared library: the board that is always there."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from dovetail.errors import MismatchError, ToolError
+from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell, all_pins
+from dovetail.fpga.packing import Octets
+from dovetail.fpga.verilate import Target, build_target, bundle_sources
+
+LIBRARY = "model.so"
+BURST_CYCLES = 200_000
+"""Cycles of one call at most, so that Ctrl-C is heard."""
+REACHED, OUT_OF_CYCLES, UNSTABLE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """What an output sent: whole bus words, how many bytes of the last one count, and whether a soft reset cut it short."""
+
+    words: Octets
+    last_bytes: int
+    aborted: bool
+
+
+def build_library(shells: Sequence[Shell], trace: bool = False) -> Path:
+    """Folder with the shared library of these shells, cached by content."""
+    designs = [shell.design for shell in shells]
+    pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in all_pins(shell.core, shell.bus_bits)]
+            for i, shell in enumerate(shells)]
+    files = {**bundle_sources(designs, pins), "bundle.h": _header(shells)}
+    return build_target(Target(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
+
+
+def _header(shells: Sequence[Shell]) -> str:
+    """The port table; its order is that of the structures in harness.cpp."""
+    lines = ['#include "Bundle.h"', "static std::vector<Ports> describe(Bundle& m) {", "    std::vector<Ports> all;"]
+    for i, shell in enumerate(shells):
+        lines += ["    {", "        Ports p;", f"        p.clk = &m.d{i}_clk; p.rst = &m.d{i}_rst; p.bytes = {shell.bus_bytes};"]
+        lines += [f"        p.lite.{pin} = &m.d{i}_{LITE}_{pin};" for pin, _ in (*LITE_IN, *LITE_OUT)]
+        for port in shell.core.inputs:
+            stem = f"m.d{i}_s_axis_{port.name}_t"
+            pointers = f"&{stem}valid, &{stem}ready, &{stem}last, nullptr, &{stem}data, nullptr"
+            lines.append(f"        p.inputs.push_back({{{pointers}}});")
+        for port in shell.core.outputs:
+            stem = f"m.d{i}_m_axis_{port.name}_t"
+            pointers = ", ".join(f"&{stem}{pin}" for pin in ("valid", "ready", "last", "user", "data", "keep"))
+            lines.append(f"        p.outputs.push_back({{{pointers}}});")
+        lines += ["        all.push_back(p);", "    }"]
+    return "\n".join([*lines, "    return all;", "}", ""])
+
+
+@cache
+def _load(folder: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(folder / LIBRARY))
+    except OSError as error:
+        raise ToolError(f"simulation: {folder / LIBRARY} cannot be loaded, {error}; delete the cache and try again") from None
+    handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    octets, words = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
+    signatures = {
+        "shell_open": ([u32, u64, ctypes.c_char_p, ctypes.c_char_p], handle), "shell_close": ([handle], None),
+        "shell_stall": ([handle, u64], None), "shell_read": ([handle, u32, words], ctypes.c_int),
+        "shell_write": ([handle, u32, u32, u32], ctypes.c_int), "shell_push": ([handle, u32, octets, octets, u64], None),
+        "shell_run": ([handle, ctypes.POINTER(u64), u64], ctypes.c_int), "shell_waiting": ([handle, u32], u64),
+        "shell_unsent": ([handle, u32], u64), "shell_refused": ([handle, u32, ctypes.c_int], u64),
+        "shell_cycles": ([handle], u64),
+        "shell_pull": ([handle, u32, octets, u64, words, words], u64), "shell_cancel": ([handle], None)}
+    for name, (arguments, result) in signatures.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, result
+    return library
+
+
+class ShellModel:
+    """One running simulation of a shell, after reset; words that are sent wait until the clock runs.
+
+    `stall_seed` makes both ends of every stream pause at random, in bursts. `trace` draws every signal into an FST file.
+    """
+
+    def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
+                 bundle: Sequence[Shell] | None = None) -> None:
+        """`bundle` names the shells that share one build, this one among them."""
+        together = list(bundle or [shell])
+        folder = build_library(together, trace is not None)
+        self.shell, self._library = shell, _load(folder)
+        path = None if trace is None else str(trace.absolute()).encode()
+        self._handle: int | None = self._library.shell_open(together.index(shell), _seed(stall_seed), str(folder).encode(), path)
+        if self._handle is None:
+            raise ToolError(f"simulation of {shell.top}: {folder} cannot be entered; delete the cache and try again")
+
+    def __enter__(self) -> ShellModel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the simulation; a trace is complete then."""
+        if self._handle is not None:
+            self._library.shell_close(self._handle)
+            self._handle = None
+
+    @property
+    def cycles(self) -> int:
+        """Clock cycles since reset."""
+        return int(self._library.shell_cycles(self._handle))
+
+    def stall(self, seed: int | None) -> None:
+        """Pause at random from now on, or not any more."""
+        self._library.shell_stall(self._handle, _seed(seed))
+
+    def read(self, address: int) -> tuple[int, int]:
+        """An AXI4-Lite read: (response, value); response -1 where none came."""
+        value = ctypes.c_uint32()
+        response = int(self._library.shell_read(self._handle, address, ctypes.byref(value)))
+        return response, value.value
+
+    def write(self, address: int, value: int, strobes: int = 15) -> int:
+        """An AXI4-Lite write; returns the response, -1 where none came."""
+        return int(self._library.shell_write(self._handle, address, value, strobes))
+
+    def push(self, port: int, words: Octets, last: Sequence[bool] | Octets | None = None) -> None:
+        """Queue bus words of an input; `last` marks ends of packets, at the end of `words` unless given."""
+        octets = np.ascontiguousarray(words, dtype=np.uint8).reshape(-1)
+        count = len(octets) // self.shell.bus_bytes
+        ends = np.zeros(count, dtype=np.uint8) if last is None else np.ascontiguousarray(last, dtype=np.uint8)
+        if last is None and count:
+            ends[-1] = 1
+        assert len(ends) * self.shell.bus_bytes == len(octets), "whole words only, one mark each"
+        self._library.shell_push(self._handle, port, octets.ctypes.data, ends.ctypes.data, count)
+
+    def run(self, wanted: Sequence[int], most_cycles: int) -> bool:
+        """Let the clock run until every output has so many packets waiting; whether that happened in so many cycles."""
+        counts = (ctypes.c_uint64 * len(wanted))(*wanted)
+        left = most_cycles
+        while True:
+            burst = min(left, BURST_CYCLES)
+            code = self._library.shell_run(self._handle, counts, burst)
+            if code == UNSTABLE:
+                raise MismatchError(f"simulation of {self.shell.top}: cycle {self.cycles}: an output changed or withdrew a word "
+                                    "before it was taken; hold it until ready")
+            left -= burst
+            if code == REACHED or left <= 0:
+                return bool(code == REACHED)
+
+    def waiting(self, port: int) -> int:
+        """Packets of an output that can be pulled."""
+        return int(self._library.shell_waiting(self._handle, port))
+
+    def unsent(self, port: int) -> int:
+        """Words of an input that the design has not taken."""
+        return int(self._library.shell_unsent(self._handle, port))
+
+    def refused(self, port: int, inward: bool) -> int:
+        """Cycles since reset in which a port's word had to wait, as the host saw it."""
+        return int(self._library.shell_refused(self._handle, port, inward))
+
+    def pull(self, port: int) -> Packet | None:
+        """The next packet of an output, None where none waits."""
+        kept, aborted = ctypes.c_uint32(), ctypes.c_uint32()
+        ask = self._library.shell_pull
+        count = int(ask(self._handle, port, None, 0, ctypes.byref(kept), ctypes.byref(aborted)))
+        if not count:
+            return None
+        words = np.empty(count * self.shell.bus_bytes, dtype=np.uint8)
+        ask(self._handle, port, words.ctypes.data, count, ctypes.byref(kept), ctypes.byref(aborted))
+        return Packet(words, kept.value, bool(aborted.value))
+
+    def cancel(self) -> None:
+        """Forget what waits on the host's side, as resetting the DMA channels does."""
+        self._library.shell_cancel(self._handle)
+
+
+def _seed(stall_seed: int | None) -> int:
+    return 0 if stall_seed is None else 1 + stall_seed

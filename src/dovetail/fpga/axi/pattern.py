@@ -1,0 +1,83 @@
+"""The self-test's frame: pseudo-random pixels that hardware and host make from the same recipe, so that none is stored.
+
+A 32-bit xorshift generator (Marsaglia 2003: shifts 13, 17, 5) steps once per pixel. Channel c takes its value from the state
+rotated right by 7c: as many low bits as all stay in the stream's range, counted from the lowest value it can have.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.fpga.axi.checksum import parities
+from dovetail.fpga.design import StreamPort
+from dovetail.fpga.hardware import Bits, Module, add, all_of, const, negate, pack, signal
+
+WORD = 0xFFFF_FFFF
+ROTATION = 7
+
+
+def seed(number: int) -> int:
+    """The generator's first state for input `number`: different for each, never zero."""
+    return (0x9E37_79B9 * (number + 1)) & WORD
+
+
+def step(state: int) -> int:
+    state ^= (state << 13) & WORD
+    state ^= state >> 17
+    return state ^ (state << 5) & WORD
+
+
+@cache
+def step_masks() -> tuple[int, ...]:
+    """For each bit of the next state: which bits of the state it is the parity of."""
+    columns = [step(1 << i) for i in range(32)]
+    return tuple(sum(((column >> row) & 1) << index for index, column in enumerate(columns)) for row in range(32))
+
+
+def random_bits(lo: int, hi: int) -> int:
+    """How many random bits, added to lo, never exceed hi; 31 at most."""
+    return min(31, (hi - lo + 1).bit_length() - 1)
+
+
+def channel_bits(channel: int, count: int) -> list[int]:
+    """Which bits of the state make a channel's value, lowest first."""
+    return [(ROTATION * channel + i) % 32 for i in range(count)]
+
+
+def pattern_frame(port: StreamPort, number: int, lo: int, hi: int) -> npt.NDArray[np.int64]:
+    """The frame that input `number` gets in the self-test, shaped (channels, height, width)."""
+    states = np.empty(port.beats, dtype=np.uint64)
+    state = seed(number)
+    for beat in range(port.beats):
+        states[beat] = state
+        state = step(state)
+    frame = np.zeros((port.channels, port.beats), dtype=np.int64)
+    for channel in range(port.channels):
+        for place, bit in enumerate(channel_bits(channel, random_bits(lo, hi))):
+            frame[channel] |= (((states >> np.uint64(bit)) & np.uint64(1)) << np.uint64(place)).astype(np.int64)
+    return (frame + lo).reshape(port.channels, port.height, port.width)
+
+
+def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -> Module:
+    """One frame of the pattern after each reset, while `run` is set."""
+    m = Module(name, (f"Test pattern of {port.beats} pixels, {port.channels} x {port.bits} bits.",))
+    run, out_ready = m.input("run"), m.input("out_ready")
+    state, ended = signal("state", 0, WORD), signal("ended")
+    valid = m.wire("valid", all_of(run, negate(ended)))
+    taken = m.wire("taken", all_of(valid, out_ready))
+    last = m.counter("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
+    m.drive(ended, const(1), all_of(taken, last), 0)
+    m.drive(state, parities(m, "state", state, step_masks()), taken, seed(number))
+    count = random_bits(lo, hi)
+    fields = []
+    for channel in range(port.channels):
+        chosen = [(Bits(0, 1, state, bit, 1), 1) for bit in channel_bits(channel, count)]
+        drawn = m.wire(f"drawn{channel}", pack(chosen) if chosen else const(0))
+        value = m.wire(f"channel{channel}", add(drawn, const(lo)))
+        fields.append((value, port.bits))
+    m.output("out_valid", valid)
+    m.output("out_data", pack(fields))
+    return m

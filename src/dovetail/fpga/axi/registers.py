@@ -1,0 +1,170 @@
+"""The register map of a shell: one table that the hardware, the driver, the C header and the documentation are made from.
+
+Registers are 32 bits wide and lie on an AXI4-Lite port with 12 address bits. Reads of anything else, and writes to what cannot
+be written, are answered with SLVERR and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+IDENTITY = int.from_bytes(b"DVTL", "little")
+VERSION = 0x0001_0000
+"""Of the map: major in the upper half (a driver refuses another one), minor in the lower (adds registers)."""
+ADDRESS_BITS = 12
+INPUT_BASE, OUTPUT_BASE, BLOCK_BYTES = 0x100, 0x800, 0x40
+MOST_INPUTS = (OUTPUT_BASE - INPUT_BASE) // BLOCK_BYTES
+MOST_OUTPUTS = ((1 << ADDRESS_BITS) - OUTPUT_BASE) // BLOCK_BYTES
+HASH_WORDS = 4
+OKAY, SLVERR = 0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Bits [start + count - 1 : start] of a register."""
+
+    name: str
+    start: int
+    count: int
+    text: str
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.count) - 1) << self.start
+
+    def of(self, value: int) -> int:
+        """The field's value in a register's."""
+        return (value >> self.start) & ((1 << self.count) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One register: offset from the start of its block; `access` is RO, RW or W1 (ones start something, reads are defined)."""
+
+    name: str
+    offset: int
+    access: str
+    text: str
+    fields: tuple[Field, ...] = ()
+
+
+ENABLE = Field("ENABLE", 0, 1, "inputs may start new frames; 1 after reset")
+SOFT_RESET = Field("SOFT_RESET", 1, 1, "write 1: forget every frame whose first word came before; reads 0")
+ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are not ended, the DMA channels are reset too; reads 0")
+CLEAR = Field("CLEAR", 3, 1, "write 1: counters, checksums and marks restart; reads 0")
+SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0")
+
+RESETTING = Field("RESETTING", 0, 1, "a soft reset is not over: an input waits for the end of a packet, or an output ends one")
+TESTING = Field("TESTING", 1, 1, "the self-test is running")
+TEST_DONE = Field("TEST_DONE", 2, 1, "the self-test has ended since the last CLEAR")
+TEST_PASSED = Field("TEST_PASSED", 3, 1, "every output's checksum was the expected one")
+INPUT_ACTIVE = Field("INPUT_ACTIVE", 4, 1, "an input is inside a frame")
+OUTPUT_ACTIVE = Field("OUTPUT_ACTIVE", 5, 1, "an output is inside a packet")
+ERROR = Field("ERROR", 6, 1, "a packet of the wrong length came since the last CLEAR")
+
+GLOBAL = (
+    Register("ID", 0x00, "RO", 'always 0x4C545644, "DVTL" in memory'),
+    Register("VERSION", 0x04, "RO", "version of this map, major << 16 | minor"),
+    Register("CAPABILITIES", 0x08, "RO", "what the shell has", (
+        Field("INPUTS", 0, 8, "input streams"), Field("OUTPUTS", 8, 8, "output streams"),
+        Field("BUS_BYTES", 16, 8, "bytes of a bus word"), Field("FIFO_WORDS_LOG2", 24, 8, "words of each stream FIFO, log2"))),
+    Register("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST)),
+    Register("STATUS", 0x10, "RO", "what goes on",
+             (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR)),
+    Register("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
+    Register("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
+    Register("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
+    *(Register(f"BUILD_HASH{i}", 0x20 + 4 * i, "RO", f"bits {32 * i + 31} to {32 * i} of the build hash")
+      for i in range(HASH_WORDS)),
+    Register("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
+    Register("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
+)
+
+_SHAPE = (
+    Register("SIZE", 0x00, "RO", "pixels of a frame", (Field("WIDTH", 0, 16, "columns"), Field("HEIGHT", 16, 16, "rows"))),
+    Register("FORMAT", 0x04, "RO", "of one pixel", (
+        Field("CHANNELS", 0, 16, "values"), Field("BITS", 16, 8, "bits of each"), Field("SIGNED", 24, 1, "two's complement"))),
+    Register("WORDS", 0x08, "RO", "bus words of a packet"),
+)
+INPUT = (
+    *_SHAPE,
+    Register("FRAMES", 0x0C, "RO", "frames taken whole since CLEAR"),
+    Register("STALLS", 0x10, "RO", "cycles in which the source had a word and had to wait"),
+    Register("STARVED", 0x14, "RO", "cycles inside a frame in which the core waited for a word"),
+    Register("EARLY", 0x18, "RO", "packets that ended too soon; zeros took the place of what was missing"),
+    Register("LATE", 0x1C, "RO", "packets that did not end in time; what was too much was dropped"),
+    Register("CRC", 0x20, "RO", "CRC-32 of all words taken since CLEAR"),
+    Register("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
+)
+OUTPUT = (
+    *_SHAPE,
+    Register("FRAMES", 0x0C, "RO", "packets delivered whole since CLEAR"),
+    Register("STALLS", 0x10, "RO", "cycles in which a word was there and nobody took it"),
+    Register("ABORTED", 0x14, "RO", "packets that a soft reset cut short since CLEAR"),
+    Register("TEST_CRC", 0x18, "RO", "CRC-32 that the self-test's packet must have"),
+    Register("CRC", 0x20, "RO", "CRC-32 of all words computed since CLEAR"),
+    Register("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A register at its address; `name` says which port's it is."""
+
+    name: str
+    address: int
+    register: Register
+
+
+def placed(inputs: int, outputs: int) -> Iterator[Placed]:
+    """Every register of a shell with so many ports, by rising address."""
+    for register in GLOBAL:
+        yield Placed(register.name, register.offset, register)
+    for kind, base, count, block in (("IN", INPUT_BASE, inputs, INPUT), ("OUT", OUTPUT_BASE, outputs, OUTPUT)):
+        for port in range(count):
+            for register in block:
+                yield Placed(f"{kind}{port}_{register.name}", base + port * BLOCK_BYTES + register.offset, register)
+
+
+def addresses(inputs: int, outputs: int) -> dict[str, int]:
+    """Addresses by name: `CONTROL`, `IN0_FRAMES`, `OUT1_CRC`."""
+    return {p.name: p.address for p in placed(inputs, outputs)}
+
+
+def markdown() -> str:
+    """The map as tables for people."""
+    parts = []
+    starts = [f"0x{base:03X} + 0x{BLOCK_BYTES:02X} n" for base in (INPUT_BASE, OUTPUT_BASE)]
+    for title, base, block in (("Global", "0x000", GLOBAL), ("Input n", starts[0], INPUT), ("Output n", starts[1], OUTPUT)):
+        lines = [f"**{title}**, from {base}", "", "| offset | register | access | meaning |", "|---|---|---|---|"]
+        for r in block:
+            lines.append(f"| 0x{r.offset:02X} | {r.name} | {r.access} | {r.text} |")
+            lines += [f"| | {_span(f)} {f.name} | | {f.text} |" for f in r.fields]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _span(field: Field) -> str:
+    last = field.start + field.count - 1
+    return f"[{last}:{field.start}]" if field.count > 1 else f"[{last}]"
+
+
+def as_json(inputs: int, outputs: int) -> list[dict[str, object]]:
+    """The map for programs."""
+    return [{"name": p.name, "address": p.address, "access": p.register.access, "text": p.register.text,
+             "fields": [{"name": f.name, "start": f.start, "count": f.count, "text": f.text} for f in p.register.fields]}
+            for p in placed(inputs, outputs)]
+
+
+def c_header(name: str, inputs: int, outputs: int, build_hash: int) -> str:
+    """The map for C: addresses and field masks, and the build hash to expect."""
+    prefix, guard = name.upper(), f"{name.upper()}_REGISTERS_H"
+    lines = [f"/* Registers of {name}; generated. Addresses in bytes, registers of 32 bits. */",
+             f"#ifndef {guard}", f"#define {guard}", "", f"#define {prefix}_ID_VALUE 0x{IDENTITY:08X}u",
+             f"#define {prefix}_VERSION_VALUE 0x{VERSION:08X}u"]
+    lines += [f"#define {prefix}_BUILD_HASH{i}_VALUE 0x{(build_hash >> 32 * i) & 0xFFFF_FFFF:08X}u" for i in range(HASH_WORDS)]
+    for p in placed(inputs, outputs):
+        lines += ["", f"#define {prefix}_{p.name} 0x{p.address:03X}u /* {p.register.access}: {p.register.text} */"]
+        lines += [f"#define {prefix}_{p.name}_{f.name} 0x{f.mask:08X}u /* {f.text} */" for f in p.register.fields]
+    return "\n".join([*lines, "", "#endif", ""])

@@ -1,0 +1,187 @@
+"""A design as a board sees it: `NAME_axi`, with AXI4-Stream ports for packets and an AXI4-Lite port for registers."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.errors import BuildError, UnsupportedError, UsageError
+from dovetail.fpga.axi import registers
+from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, OUTPUT_SOURCES, Facts, control_module
+from dovetail.fpga.axi.pattern import pattern_frame
+from dovetail.fpga.axi.ports import input_port, output_port
+from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.hardware import Instance, Module, Signal, signal
+from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
+from dovetail.fpga.tools import content_key
+from dovetail.fpga.verilog import print_module
+from dovetail.ir import Graph
+from dovetail.numerics.ranges import Range, stored_ranges
+from dovetail.numerics.reference import run_integer
+
+DEFAULT_BUS_BITS = 64
+HASH_BITS = 32 * registers.HASH_WORDS
+SCHEMA = 1
+LITE_IN = (("awvalid", 1), ("awaddr", registers.ADDRESS_BITS), ("wvalid", 1), ("wdata", 32), ("wstrb", 4), ("bready", 1),
+           ("arvalid", 1), ("araddr", registers.ADDRESS_BITS), ("rready", 1))
+LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2),
+            ("arready", 1), ("rvalid", 1), ("rdata", 32), ("rresp", 2))
+LITE = "s_axi_ctrl"
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A core with its shell: the core's files and ours make the design whose top module is `top`."""
+
+    core: Design
+    top: str
+    files: Mapping[str, str]
+    """The shell's own Verilog."""
+    bus_bits: int
+    build_hash: int
+    """What the BUILD_HASH registers say: the content of core and shell."""
+    test_crcs: tuple[int, ...]
+    """CRC-32 of each output's packet in the self-test."""
+
+    @property
+    def design(self) -> Design:
+        """Core and shell in one; ports are still the core's."""
+        return replace(self.core, top=self.top, files={**self.core.files, **self.files})
+
+    @property
+    def bus_bytes(self) -> int:
+        return self.bus_bits // 8
+
+    @property
+    def hash_text(self) -> str:
+        return f"{self.build_hash:0{HASH_BITS // 4}x}"
+
+    def documents(self) -> dict[str, str]:
+        """Files for those who program it: the register map for programs and for C, and what `load_shell` reads."""
+        counts = len(self.core.inputs), len(self.core.outputs)
+        description = {"schema": SCHEMA, "top": self.top, "files": sorted(self.files), "bus_bits": self.bus_bits,
+                       "build_hash": self.hash_text, "test_crcs": list(self.test_crcs)}
+        return {"shell.json": json.dumps(description, indent=1) + "\n",
+                "registers.json": json.dumps(registers.as_json(*counts), indent=1) + "\n",
+                f"{self.core.top}_registers.h": registers.c_header(self.core.top, *counts, self.build_hash)}
+
+
+def stream_pins(port: StreamPort, bus_bits: int, inward: bool) -> list[tuple[str, int, bool]]:
+    """The pins of a port's AXI4-Stream as (name, bits, whether it is the shell's input)."""
+    stem = f"{'s' if inward else 'm'}_axis_{port.name}"
+    pins = [("tvalid", 1), ("tdata", bus_bits), ("tlast", 1)] + ([] if inward else [("tkeep", bus_bits // 8), ("tuser", 1)])
+    return [(f"{stem}_{pin}", width, inward) for pin, width in pins] + [(f"{stem}_tready", 1, not inward)]
+
+
+def all_pins(design: Design, bus_bits: int) -> list[tuple[str, int, bool]]:
+    """Every pin of a shell but clock and reset."""
+    pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN]
+    pins += [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
+    for ports, inward in ((design.inputs, True), (design.outputs, False)):
+        pins += [pin for port in ports for pin in stream_pins(port, bus_bits, inward)]
+    return pins
+
+
+def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) -> Shell:
+    """The shell of a graph's design; the reference computes what its self-test must give."""
+    if bus_bits not in BUS_BITS:
+        raise UsageError(f"shell of {design.top}: a bus of {bus_bits} bits; {', '.join(map(str, BUS_BITS))} are possible")
+    if not has_room(design):
+        raise UnsupportedError(f"shell of {design.top}: {len(design.inputs)} inputs and {len(design.outputs)} outputs; the "
+                               f"register map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS}")
+    ranges = stored_ranges(graph)
+    bounds = {port.tensor: ranges[port.tensor] for port in design.inputs}
+    facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
+                  expected_crcs(design, graph, bus_bits, bounds), 0)
+    name = shell_name(design)
+    files = shell_files(name, design, facts, bounds)
+    ports = [repr(port) for port in (*design.inputs, *design.outputs)]
+    key = content_key([*ports, *(text for item in sorted({**design.files, **files}.items()) for text in item)])
+    facts = replace(facts, build_hash=int(key[: HASH_BITS // 4], 16))
+    files[f"{name}_control.v"] = print_module(control_module(f"{name}_control", facts))
+    return Shell(design, name, files, bus_bits, facts.build_hash, facts.test_crcs)
+
+
+def has_room(design: Design) -> bool:
+    """Whether the register map has room for all ports."""
+    return len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
+
+
+def shell_name(design: Design) -> str:
+    """The top module's name, such that no module of the core has it or begins with it."""
+    name = f"{design.top}_axi"
+    while any(file.lower().startswith(name.lower()) for file in design.files):
+        name += "_shell"
+    return name
+
+
+def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[str, Range]) -> tuple[int, ...]:
+    """CRC-32 of each output's packet when the inputs get the test pattern."""
+    inputs = {}
+    for number, port in enumerate(design.inputs):
+        tensor, known = graph.tensors[port.tensor], bounds[port.tensor]
+        frame = pattern_frame(port, number, known.lo, known.hi)
+        inputs[port.tensor] = frame.reshape(1, *tensor.shape[1:]).astype(tensor.dtype)
+    results = run_integer(graph, inputs)
+    packets = [to_packets(port, as_pixels(port, np.asarray(results[port.tensor])), bus_bits) for port in design.outputs]
+    return tuple(zlib.crc32(packet.tobytes()) for packet in packets)
+
+
+def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range]) -> dict[str, str]:
+    """Every module of the shell as a file."""
+    top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus, all on one clock.",))
+    modules: list[Module] = []
+    for pin, width, inward in all_pins(design, facts.bus_bits):
+        (top.inputs if inward else top.outputs).append(signal(pin, 0, (1 << width) - 1))
+    pins = {s.name: s for s in (*top.inputs, *top.outputs)}
+    shared = {s: top.net(s) for s in ("soft_rst", "abandon", "clear", "testing", "enable")}
+    control: list[tuple[str, Signal]] = [(pin, pins[f"{LITE}_{pin}"]) for pin, _ in (*LITE_IN, *LITE_OUT)]
+    control += list(shared.items())
+    core: list[tuple[str, Signal]] = []
+    for number, port in enumerate(design.inputs):
+        known = bounds[port.tensor]
+        made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, (known.lo, known.hi))
+        reports = (*INPUT_SOURCES.values(), *FLAGS["IN"])
+        control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, reports, core)
+        modules += made
+    for number, port in enumerate(design.outputs):
+        made = output_port(f"{name}_{port.name}", port, facts.bus_bits)
+        reports = (*OUTPUT_SOURCES.values(), *FLAGS["OUT"])
+        control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
+        modules += made
+    modules.append(control_module(f"{name}_control", facts))
+    top.instances.append(Instance(f"{name}_control", "control", tuple(control)))
+    top.instances.append(Instance(design.top, "core", tuple(core), shared["soft_rst"]))
+    return {f"{m.name}.v": print_module(m) for m in (top, *modules)}
+
+
+def _place(top: Module, module: Module, port: StreamPort, label: str, inward: bool, bus_bits: int, reports: tuple[str, ...],
+           core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
+    """Instantiate a port's module between bus and core; returns the control module's pins for what it reports."""
+    wires = {part: top.net(f"{label}_{part}", port.data_bits if part == "data" else 1) for part in ("valid", "ready", "data")}
+    core += [(f"{port.name}_{part}", wire) for part, wire in wires.items()]
+    side = "out" if inward else "in"
+    pins = [(f"{side}_{part}", wire) for part, wire in wires.items()]
+    stem = f"{'s' if inward else 'm'}_axis_{port.name}_"
+    pins += [(pin.removeprefix(stem), signal(pin, 0, (1 << width) - 1)) for pin, width, _ in stream_pins(port, bus_bits, inward)]
+    names = ("soft_rst", "abandon", "clear", "testing", *(("enable",) if inward else ()))
+    pins += [(s, signal(s)) for s in names]
+    widths = {s.name: s.width for s in module.outputs}
+    told = [(f"{label}_{report}", top.net(f"{label}_{report}", widths[report])) for report in reports]
+    top.instances.append(Instance(module.name, f"port_{label}", (*pins, *((n.removeprefix(f"{label}_"), s) for n, s in told))))
+    return told
+
+
+def load_shell(core: Design, folder: Path) -> Shell:
+    """A stored shell around a stored core, with the Verilog text as it is on disk now."""
+    try:
+        known = json.loads((folder / "shell.json").read_text(encoding="utf-8"))
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
+        return Shell(core, known["top"], files, known["bus_bits"], int(known["build_hash"], 16), tuple(known["test_crcs"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"{folder}: not a complete shell ({error}); run `dovetail compile` again") from None

@@ -1,0 +1,216 @@
+"""Ways to a board, all with one face: registers, one packet in, one packet out.
+
+`SimulatedBoard` is the Verilator model of a shell behind its AXI ports; `LinkTransport` speaks the link shell of
+`fpga/framing.py` over any byte stream, at whose far end `serve` answers for a board.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from dovetail.errors import TransportError
+from dovetail.fpga.axi.model import Packet, ShellModel
+from dovetail.fpga.axi.registers import OKAY
+from dovetail.fpga.axi.shell import Shell
+from dovetail.fpga.framing import DESIGN_MASK, Decoder, Kind, Message, encode
+
+PATIENCE_CYCLES = 50_000
+"""Cycles without a packet after which a simulated board is given up, beyond what its design's own timing says."""
+STALL_FACTOR = 32
+"""How much slower random back-pressure may make it; the longest pauses are 240 cycles."""
+ACCESS = struct.Struct("<II")
+
+
+class Transport(Protocol):
+    """How a driver reaches a board. Packets are whole bus words; a packet is one frame (`fpga/packing.py`)."""
+
+    def read(self, address: int) -> int:
+        """The value of a register; raises TransportError where it is refused."""
+        ...
+
+    def write(self, address: int, value: int) -> None:
+        """Set a register; raises TransportError where it is refused."""
+        ...
+
+    def send(self, port: int, packet: bytes) -> None:
+        """Queue a frame for an input."""
+        ...
+
+    def receive(self, port: int) -> bytes:
+        """The next frame of an output; packets that a soft reset cut short are skipped."""
+        ...
+
+    def abandon(self) -> None:
+        """Reset the DMA channels: what is queued on either side of the bus is forgotten."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the board."""
+        ...
+
+
+class SimulatedBoard:
+    """A shell in Verilator."""
+
+    def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
+                 bundle: Sequence[Shell] | None = None) -> None:
+        """Builds the simulation where it is not cached; `bundle` names the shells that share one build."""
+        self.model = ShellModel(shell, stall_seed, trace, bundle)
+        core = shell.core
+        words = max(self.model.shell.core.inputs, key=lambda p: p.beats * p.data_bits)
+        fill = words.beats * max(1, words.data_bits // shell.bus_bits + 1)
+        self.patience = PATIENCE_CYCLES + STALL_FACTOR * (core.latency_cycles + core.interval_cycles + fill)
+
+    def read(self, address: int) -> int:
+        response, value = self.model.read(address)
+        return _answered(address, response, value)
+
+    def write(self, address: int, value: int) -> None:
+        _answered(address, self.model.write(address, value), 0)
+
+    def send(self, port: int, packet: bytes) -> None:
+        self.model.push(port, np.frombuffer(packet, dtype=np.uint8))
+
+    def receive(self, port: int) -> bytes:
+        while (packet := self._next(port)).aborted:
+            pass
+        return packet.words.tobytes()
+
+    def _next(self, port: int) -> Packet:
+        wanted = [int(k == port) for k in range(len(self.model.shell.core.outputs))]
+        self.model.run(wanted, self.patience)
+        packet = self.model.pull(port)
+        if packet is None:
+            raise TransportError(f"simulation of {self.model.shell.top}: no packet from output {port} within {self.patience} "
+                                 "cycles; was a frame sent to every input, and is the design enabled?")
+        return packet
+
+    def abandon(self) -> None:
+        self.model.cancel()
+
+    def close(self) -> None:
+        self.model.close()
+
+
+def _answered(address: int, response: int, value: int) -> int:
+    if response != OKAY:
+        what = "no answer" if response < 0 else f"response {response}"
+        raise TransportError(f"register 0x{address:03X}: {what}; the register map has nothing to read or write there")
+    return value
+
+
+class ByteStream(Protocol):
+    """A socket's file, a pipe, a serial port."""
+
+    def read(self, count: int, /) -> bytes | None: ...
+    def write(self, octets: bytes, /) -> int | None: ...
+    def flush(self) -> None: ...
+
+
+class Messenger:
+    """One end of a link: numbers what it sends, checks what it gets."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream, self.decoder, self.sent = stream, Decoder(), 0
+
+    def send(self, message: Message) -> None:
+        octets = encode(message, self.sent)
+        try:
+            self.stream.write(octets)
+            self.stream.flush()
+        except (OSError, ValueError) as error:
+            raise TransportError(f"link: cannot be written, {error}; is the board still there?") from None
+        self.sent += 1
+
+    def receive(self) -> Message | None:
+        """The next message; None at the end of the stream."""
+        while (message := self.decoder.next()) is None:
+            octets = self.stream.read(self.decoder.wanted)
+            if not octets:
+                self.decoder.finish()
+                return None
+            self.decoder.feed(octets)
+        return message
+
+
+class LinkTransport:
+    """A board at the far end of a byte stream, where `serve` or its equal in logic or firmware answers."""
+
+    def __init__(self, stream: ByteStream, build_hash: int) -> None:
+        self.messenger, self.design = Messenger(stream), build_hash & DESIGN_MASK
+
+    def _ask(self, message: Message, answer: Kind) -> Message:
+        self.messenger.send(message)
+        found = self.messenger.receive()
+        if found is None:
+            raise TransportError("link: the far end closed the stream; is the board still there?")
+        if found.kind is Kind.FAULT:
+            raise TransportError(found.payload.decode("utf-8", "replace"))
+        if found.kind is not answer:
+            raise TransportError(f"link: {found.kind.name} came as an answer; {answer.name} was expected")
+        return found
+
+    def read(self, address: int) -> int:
+        return int(ACCESS.unpack(self._ask(Message(Kind.READ, ACCESS.pack(address, 0)), Kind.VALUE).payload)[1])
+
+    def write(self, address: int, value: int) -> None:
+        self._ask(Message(Kind.WRITE, ACCESS.pack(address, value)), Kind.VALUE)
+
+    def send(self, port: int, packet: bytes) -> None:
+        self.messenger.send(Message(Kind.DATA, packet, port, self.design))
+
+    def receive(self, port: int) -> bytes:
+        return self._ask(Message(Kind.FETCH, b"", port, self.design), Kind.DATA).payload
+
+    def abandon(self) -> None:
+        self._ask(Message(Kind.RESET), Kind.VALUE)
+
+    def close(self) -> None:
+        """The stream belongs to whoever opened it."""
+
+
+def serve(stream: ByteStream, board: Transport, build_hash: int) -> None:
+    """Answer for a board until the stream ends. What goes wrong is told to the other end, and the next message is looked for."""
+    messenger = Messenger(stream)
+    while True:
+        try:
+            message = messenger.receive()
+        except TransportError as error:
+            messenger.send(Message(Kind.FAULT, str(error).encode()))
+            messenger.decoder.resynchronise()
+            continue
+        if message is None:
+            return
+        try:
+            answer = _act(message, board, build_hash & DESIGN_MASK)
+        except TransportError as error:
+            answer = Message(Kind.FAULT, str(error).encode())
+        if answer is not None:
+            messenger.send(answer)
+
+
+def _act(message: Message, board: Transport, design: int) -> Message | None:
+    """Do what a message asks; data is not answered."""
+    if message.kind in (Kind.DATA, Kind.FETCH) and message.design != design:
+        raise TransportError(f"link: a frame for design {message.design:016x}; the board holds {design:016x}, load the matching "
+                             "bitstream")
+    if message.kind is Kind.DATA:
+        board.send(message.port, message.payload)
+        return None
+    if message.kind is Kind.FETCH:
+        return Message(Kind.DATA, board.receive(message.port), message.port, design)
+    if message.kind is Kind.RESET:
+        board.abandon()
+        return Message(Kind.VALUE, ACCESS.pack(0, 0))
+    if message.kind not in (Kind.READ, Kind.WRITE) or len(message.payload) != ACCESS.size:
+        raise TransportError(f"link: {message.kind.name} with {len(message.payload)} bytes is no request")
+    address, value = ACCESS.unpack(message.payload)
+    if message.kind is Kind.WRITE:
+        board.write(address, value)
+        return Message(Kind.VALUE, ACCESS.pack(address, value))
+    return Message(Kind.VALUE, ACCESS.pack(address, board.read(address)))

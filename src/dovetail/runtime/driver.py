@@ -1,0 +1,210 @@
+"""One driver for every board: `Accelerator` speaks the register map and sends packets, whatever the transport.
+
+    with open_simulated(shell) as accelerator:
+        accelerator.self_test()
+        results = accelerator.run({"image": integers})
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from dovetail.errors import TransportError
+from dovetail.fpga.axi import registers
+from dovetail.fpga.axi.registers import ABANDON, CLEAR, ENABLE, RESETTING, SELF_TEST, SOFT_RESET, TEST_DONE, TEST_PASSED
+from dovetail.fpga.axi.shell import Shell
+from dovetail.fpga.packing import as_pixels, count_frames, from_packets, to_packets
+from dovetail.fpga.transport import SimulatedBoard, Transport
+from dovetail.ir import Array
+
+IN_FLIGHT = 8
+"""Frames sent before the first result is fetched: enough to keep the pipeline full, few enough for any buffer."""
+POLLS = 200_000
+"""Reads of STATUS after which something that should end is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputCounters:
+    """Of one input since the last clear; `stalls` and `starved` in clock cycles, `high_water` in bus words."""
+
+    frames: int
+    stalls: int
+    starved: int
+    early: int
+    late: int
+    high_water: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCounters:
+    """Of one output since the last clear; `stalls` in clock cycles, `high_water` in bus words."""
+
+    frames: int
+    stalls: int
+    aborted: int
+    high_water: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a shell counted since the last clear."""
+
+    cycles: int
+    inputs: tuple[InputCounters, ...]
+    outputs: tuple[OutputCounters, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """Checksums of the self-test's packets, one per output."""
+
+    passed: bool
+    found: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
+class Accelerator:
+    """A board that holds the build's design; opening it makes sure of that."""
+
+    def __init__(self, shell: Shell, transport: Transport) -> None:
+        """`shell` is the build's own, from its folder; the board at the transport must be made from the same."""
+        self.shell, self.transport = shell, transport
+        core = shell.core
+        self.addresses = registers.addresses(len(core.inputs), len(core.outputs))
+        self.identify()
+        self._control(0)
+
+    def __enter__(self) -> Accelerator:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.transport.close()
+
+    def read(self, name: str) -> int:
+        """A register by name: `STATUS`, `IN0_FRAMES`."""
+        return self.transport.read(self.addresses[name])
+
+    def write(self, name: str, value: int) -> None:
+        self.transport.write(self.addresses[name], value)
+
+    def _control(self, wanted: int) -> None:
+        self.write("CONTROL", ENABLE.mask | wanted)
+
+    def identify(self) -> str:
+        """The board's build hash; raises TransportError where the board is foreign, of another map or of another build."""
+        identity, version = self.read("ID"), self.read("VERSION")
+        if identity != registers.IDENTITY:
+            raise TransportError(f"board: ID register reads 0x{identity:08X}; 0x{registers.IDENTITY:08X} was expected, this is "
+                                 "no design of ours or its registers lie at another address")
+        if version >> 16 != registers.VERSION >> 16:
+            raise TransportError(f"board: register map {version >> 16}.{version & 0xFFFF}; this driver speaks major version "
+                                 f"{registers.VERSION >> 16}, use the driver of the board's version")
+        words = [self.read(f"BUILD_HASH{i}") for i in range(registers.HASH_WORDS)]
+        found = sum(word << 32 * i for i, word in enumerate(words))
+        if found != self.shell.build_hash:
+            raise TransportError(f"board: build hash {found:032x}; this build has {self.shell.hash_text}, load the bitstream "
+                                 "made from this build or open the build the board was made from")
+        return self.shell.hash_text
+
+    def clear(self) -> None:
+        """Counters and checksums restart."""
+        self._control(CLEAR.mask)
+
+    def soft_reset(self, abandon: bool = False) -> None:
+        """Forget all frames under way.
+
+        Packets that a DMA channel has begun are ended first, so it must keep running, and nothing may be queued behind them;
+        with `abandon`, channels are reset too and nothing is waited for.
+        """
+        if abandon:
+            self.transport.abandon()
+        self._control(SOFT_RESET.mask | (ABANDON.mask if abandon else 0))
+        self._poll(RESETTING, 0, "the soft reset did not end; does a DMA channel hold a packet back? reset with abandon=True")
+        if abandon:  # what the board still sent between the two resets
+            self.transport.abandon()
+
+    def self_test(self) -> SelfTest:
+        """Let the board compute its built-in frame; frames under way are forgotten, counters restart."""
+        self._control(SELF_TEST.mask)
+        status = self._poll(TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
+        outputs = range(len(self.shell.core.outputs))
+        found = tuple(self.read(f"OUT{i}_CRC") for i in outputs)
+        expected = tuple(self.read(f"OUT{i}_TEST_CRC") for i in outputs)
+        self.clear()
+        return SelfTest(bool(TEST_PASSED.of(status)) and found == expected == self.shell.test_crcs, found, expected)
+
+    def _poll(self, field: registers.Field, value: int, otherwise: str) -> int:
+        for _ in range(POLLS):
+            status = self.read("STATUS")
+            if field.of(status) == value:
+                return status
+        raise TransportError(f"board: STATUS reads 0x{status:08X} after {POLLS} reads; {otherwise}")
+
+    def counters(self) -> Counters:
+        """What happened since the last clear."""
+        low = self.read("CYCLES_LO")
+        inputs = tuple(InputCounters(*(self.read(f"IN{i}_{field.name.upper()}") for field in fields(InputCounters)))
+                       for i in range(len(self.shell.core.inputs)))
+        outputs = tuple(OutputCounters(*(self.read(f"OUT{i}_{field.name.upper()}") for field in fields(OutputCounters)))
+                        for i in range(len(self.shell.core.outputs)))
+        return Counters(low | self.read("CYCLES_HI") << 32, inputs, outputs)
+
+    def run(self, frames: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
+        """Stored integers of all inputs in, stored integers of all outputs out, shaped (frames, channels, height, width).
+
+        Counters restart. Checksums on both sides of the link must agree at the end, else TransportError names the port.
+        """
+        core, bits = self.shell.core, self.shell.bus_bits
+        arrays = {name: np.asarray(x) for name, x in frames.items()}
+        count = count_frames(core, arrays, f"accelerator {core.top}")
+        packets = [to_packets(port, as_pixels(port, arrays[port.tensor]), bits) for port in core.inputs]
+        self.clear()
+        received: list[list[bytes]] = [[] for _ in core.outputs]
+        for frame in range(count):
+            for number, of_port in enumerate(packets):
+                self.transport.send(number, of_port[frame].tobytes())
+            if frame + 1 >= IN_FLIGHT:
+                self._fetch(received, on_frame)
+        while len(received[0]) < count:
+            self._fetch(received, on_frame)
+        self._check(packets, received)
+        found = {}
+        for port, got in zip(core.outputs, received, strict=True):
+            octets = np.frombuffer(b"".join(got), dtype=np.uint8)
+            found[port.tensor] = from_packets(port, octets.reshape(count, -1), bits)
+        return found
+
+    def _fetch(self, received: list[list[bytes]], on_frame: Callable[[int], None] | None) -> None:
+        """One frame from every output."""
+        for number, of_port in enumerate(received):
+            of_port.append(self.transport.receive(number))
+        if on_frame is not None:
+            on_frame(len(received[0]))
+
+    def _check(self, packets: list[Array], received: list[list[bytes]]) -> None:
+        """Compare the board's view of what moved with ours."""
+        for number, of_port in enumerate(packets):
+            wrong = {n: self.read(f"IN{number}_{n}") for n in ("EARLY", "LATE")}
+            if any(wrong.values()):
+                raise TransportError(f"board, input {number}: {wrong['EARLY']} packets ended early and {wrong['LATE']} late; "
+                                     "words were lost or repeated on the way")
+            self._agree(f"IN{number}_CRC", zlib.crc32(of_port.tobytes()), f"input {number}")
+        for number, got in enumerate(received):
+            self._agree(f"OUT{number}_CRC", zlib.crc32(b"".join(got)), f"output {number}")
+
+    def _agree(self, name: str, ours: int, where: str) -> None:
+        theirs = self.read(name)
+        if theirs != ours:
+            raise TransportError(f"board, {where}: checksum 0x{theirs:08X} there, 0x{ours:08X} here; packets were changed on the "
+                                 "way")
+
+
+def open_simulated(shell: Shell, stall_seed: int | None = None, trace: Path | None = None) -> Accelerator:
+    """The board that is always there: the build's own Verilog behind its AXI ports, in Verilator."""
+    return Accelerator(shell, SimulatedBoard(shell, stall_seed, trace))
