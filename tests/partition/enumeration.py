@@ -1,4 +1,7 @@
-"""The slow truth: every assignment of candidate columns, judged node by node with the evaluator's own parts."""
+"""The slow truth: every assignment of candidate columns, judged node by node with the evaluator's own parts.
+
+Where a block ends whose arms run at once, what that saves is taken off what its nodes cost one after another.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from dovetail.partition.at_once import arm_devices, join_device, run_arms
+from dovetail.partition.branches import Block
 from dovetail.partition.busy import added, moved
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import cost_node, delivery
@@ -31,7 +36,27 @@ class Enumeration:
         self.after = [[output_place(self.problem, n, s) for s in found]
                       for n, found in zip(self.nodes, self.choices, strict=True)]
         self.memo: dict[tuple[object, ...], Judged] = {}
+        self.saved: dict[tuple[object, ...], float] = {}
+        self.splits: dict[str, Split] = {}
+        at = self.problem.order
+        spans = [range(at[b.nodes[0].name] + 1, at[b.around[-1].name] + 1) for b in self.problem.blocks]
+        self.between = [not any(k in s for s in spans) for k in range(len(self.nodes) + 1)]
+        self.ending = [[b for b in self.problem.blocks if b.around[-1] == n] for n in self.nodes]
         self._descend(0, input_places(self.problem), 0.0, 0.0, (0.0,) * len(self.problem.budgets), {})
+
+    def _saving(self, block: Block, places: dict[str, Place]) -> float:
+        """Seconds less than one after another; places are those of all tensors so far."""
+        devices = arm_devices(block, self.splits)
+        if devices is None:
+            return 0.0
+        join = join_device(block, self.splits)
+        nodes = block.nodes if join is None else block.around
+        key = (block.fork, devices, join, *(places[t] for n in nodes for t in n.inputs))
+        if key not in self.saved:
+            works = {n.name: work_of(self.problem, n, self.splits[n.name], places) for n in nodes}
+            alone = [cost_node(self.problem, n, self.splits[n.name], works[n.name]).latency_s for n in nodes]
+            self.saved[key] = sum(alone) - max(r.stop_s for r in run_arms(block, devices, join, works))
+        return self.saved[key]
 
     def _price(self, k: int, column: int, places: dict[str, Place]) -> Judged:
         node, split = self.nodes[k], self.choices[k][column]
@@ -55,9 +80,10 @@ class Enumeration:
         problem = self.problem
         if any(u > limit * (1 + TOLERANCE) for u, (_, _, limit) in zip(used, problem.budgets, strict=True)):
             return
-        if problem.max_latency_s is not None and latency > problem.max_latency_s * (1 + TOLERANCE):
+        # Within a block, what its arms save at once is still to come.
+        if self.between[k] and problem.max_latency_s is not None and latency > problem.max_latency_s * (1 + TOLERANCE):
             return
-        if problem.max_energy_j is not None and energy > problem.max_energy_j * (1 + TOLERANCE):
+        if self.between[k] and problem.max_energy_j is not None and energy > problem.max_energy_j * (1 + TOLERANCE):
             return
         if k == len(self.nodes):
             self.legal += 1
@@ -66,6 +92,9 @@ class Enumeration:
             return
         for c in range(len(self.choices[k])):
             seconds, joules, needs, asked = self._price(k, c, places)
+            self.splits[self.nodes[k].name] = self.choices[k][c]
+            after = {**places, self.nodes[k].output: self.after[k][c]}
+            saved = sum(self._saving(block, after) for block in self.ending[k])
             total = tuple(map(sum, zip(used, needs, strict=True))) if problem.shared_budget else needs
-            self._descend(k + 1, {**places, self.nodes[k].output: self.after[k][c]}, latency + seconds, energy + joules, total,
+            self._descend(k + 1, after, latency + seconds - saved, energy + joules - saved * problem.idle_power_w, total,
                           added((busy, asked)) if problem.goal is Goal.THROUGHPUT else asked)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dovetail.partition.arcs import solve_steps
 from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Network, network, price_limits, total
+from dovetail.partition.jumps import jumps
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -25,7 +26,7 @@ GRAPHS = {"chain": lambda seed: chain(3, 2, 3), "residual": residual, "fork": fo
 def net_of(problem: Problem) -> Network:
     choices = [options(problem, n) for n in problem.graph.nodes]
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
-    return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices))
+    return network(problem, tuple(prune(problem, tabulate(problem, c, known)) for c in choices), jumps(problem, choices, known))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -44,7 +45,7 @@ def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budg
     else:
         assert found.path is not None
         assert found.value == pytest.approx(truth.best, rel=1e-6)
-        assert all(total(net, found.path, [net.amounts(k, x) for k in range(len(net.tables))]) <= 1 + 1e-6 for x in net.limits)
+        assert all(total(net, found.path, net.amounts(x)) <= 1 + 1e-6 for x in net.limits)
 
 
 @pytest.mark.parametrize("seed", range(4))

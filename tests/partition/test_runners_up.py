@@ -10,11 +10,12 @@ import pytest
 from dovetail.ir import Node
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.narrow import rank, tree_of
+from dovetail.partition.narrow import rank
 from dovetail.partition.plan import Goal, Mode, Plan
 from dovetail.partition.problem import Problem
 from dovetail.partition.runners_up import RunnerUp, runners_up
 from dovetail.partition.solve import plan
+from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

@@ -6,12 +6,12 @@ whose bound exceeds the cut-off are left out; what remains is a shortest path wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.cuts import Network, Priced, priced_costs
+from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
 from dovetail.partition.labels import SLACK, Found
 from dovetail.partition.programs import cheapest_walk
 
@@ -23,8 +23,13 @@ MOST_STEPS = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of one stage: between which states (numbered within their cut), by which columns, at what cost and use."""
+    """Steps that begin at one cut and end at another: between which states, by which columns, at what cost and use.
 
+    States are numbered within their cut; columns as paths name them.
+    """
+
+    start: int
+    stop: int
     source: Ints
     target: Ints
     column: Ints
@@ -32,17 +37,27 @@ class Steps:
     used: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class _Landing:
+    """Steps to a cut whose states are not numbered yet: the states they reach, and at what least priced cost."""
+
+    steps: Steps
+    states: Ints
+    through: Floats
+
+
 def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, seconds: float,
                 tolerance: float) -> Found | None:
     """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out."""
-    steps = _steps(net, weights, priced, cutoff)
-    if steps is None:
+    left = _steps(net, weights, priced, cutoff)
+    if left is None:
         return None
-    if not steps:
+    steps, sizes = left
+    if not sizes[-1]:
         return Found(None, np.inf, cutoff, True)
-    offsets = np.cumsum([0, *(int(s.source.max()) + 1 for s in steps), 1])
-    out = np.concatenate([s.source + offsets[k] for k, s in enumerate(steps)])
-    into = np.concatenate([s.target + offsets[k + 1] for k, s in enumerate(steps)])
+    offsets = np.cumsum([0, *sizes])
+    out = np.concatenate([s.source + offsets[s.start] for s in steps])
+    into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = abs(priced.bound)
     found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds)
@@ -53,43 +68,82 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     bound = min(cutoff, found.bound * scale * (1 - INEXACT))
     if found.arcs is None:
         return Found(None, np.inf, bound, False)
-    stage = np.repeat(np.arange(len(steps)), [len(s.cost) for s in steps])
-    column = np.concatenate([s.column for s in steps])
-    path = tuple(int(c) for _, c in sorted(zip(stage[found.arcs].tolist(), column[found.arcs].tolist(), strict=True)))
-    legal = len(path) == len(steps) and bool((used[found.arcs].sum(axis=0) <= 1 + SLACK * len(steps)).all())
+    path = _path(len(net.tables), steps, found.arcs)
+    legal = path is not None and bool((used[found.arcs].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
     return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 
-def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float) -> list[Steps] | None:
-    """Steps by stage whose bound is within the cut-off; empty if there are none, None if they are too many."""
-    base = [net.cost(k, weights) for k in range(len(net.tables))]
-    amounts = [[net.amounts(k, x) for k in range(len(net.tables))] for x in net.limits]
-    priced_base = priced_costs(base, amounts, priced.prices)
-    allowed = cutoff + float(priced.prices.sum()) + SLACK * abs(cutoff)
-    states, reached = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
-    found: list[Steps] = []
-    total = 0
-    for k, (table, stage) in enumerate(zip(net.tables, net.stages, strict=True)):
-        at = {t: states[:, i] for i, t in enumerate(stage.live)}
-        entry = tuple(at[t] for t in table.inputs)
-        shape = (len(states), len(table.options))
-        onward = tuple(table.place_of[None, :] if t == table.node.output else at[t][:, None] for t in stage.after)
-        step = priced_base[k][entry] if entry else priced_base[k]
-        through = reached[:, None] + step
-        row, column = np.nonzero(through + np.broadcast_to(priced.to_go[k + 1][onward], shape) <= allowed)
-        if not len(row):
-            return []
-        after = np.stack([table.place_of[column] if t == table.node.output else at[t][row] for t in stage.after], axis=1) \
-            if stage.after else np.zeros((len(row), 0), dtype=np.int64)
-        following, target = np.unique(after, axis=0, return_inverse=True) if stage.after else (
-            np.zeros((1, 0), dtype=np.int64), np.zeros(len(row), dtype=np.int64))
-        least = np.full(len(following), np.inf)
-        np.minimum.at(least, target.ravel(), np.broadcast_to(through, shape)[row, column])
-        used = [np.broadcast_to(a[k] if a[k].ndim == 1 else a[k][entry], shape)[row, column] for a in amounts]
-        cost = np.broadcast_to(base[k][entry] if entry else base[k], shape)[row, column]
-        found.append(Steps(row, target.ravel(), column, cost, np.stack(used, axis=1) if used else np.zeros((len(row), 0))))
-        states, reached = following, least
-        total += len(row)
-        if total > MOST_STEPS:
+def _path(length: int, steps: list[Steps], chosen: Ints) -> tuple[int, ...] | None:
+    """The path of the chosen steps (numbered through all of them), None where they do not lead from the start to the end."""
+    path, at = [COVERED] * length, 0
+    group = np.repeat(np.arange(len(steps)), [len(s.cost) for s in steps])
+    column = np.concatenate([s.column for s in steps])
+    for i in sorted(chosen.tolist(), key=lambda i: steps[group[i]].start):
+        if steps[group[i]].start != at:
             return None
-    return found
+        path[at], at = int(column[i]), steps[group[i]].stop
+    return tuple(path) if at == length else None
+
+
+def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float) -> tuple[list[Steps], list[int]] | None:
+    """Steps whose bound is within the cut-off, and the number of states of every cut; None if they are too many."""
+    base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
+    arrays = _Arrays(net, base, amounts, priced_costs(base, amounts, priced.prices), priced.to_go,
+                     cutoff + float(priced.prices.sum()) + SLACK * abs(cutoff))
+    states, reached = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
+    coming: list[list[_Landing]] = [[] for _ in range(len(net.tables) + 1)]
+    found: list[Steps] = []
+    sizes, count = [1], 0
+    for k in range(len(net.tables)):
+        for step in net.steps(k):
+            coming[step.stop].append(_landing(arrays, step, states, reached))
+            count += len(coming[step.stop][-1].through)
+        if count > MOST_STEPS:
+            return None
+        landed, states, reached = _numbered(coming[k + 1])
+        found += landed
+        sizes.append(len(states))
+    return found, sizes
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """What the steps of a network cost and use, plain and priced, and what is allowed in all."""
+
+    net: Network
+    base: list[Floats]
+    amounts: list[list[Floats]]
+    priced: list[Floats]
+    to_go: list[Floats]
+    allowed: float
+
+
+def _landing(arrays: _Arrays, step: Step, states: Ints, reached: Floats) -> _Landing:
+    """The steps from some states by the columns of a table or jump that can still be in a better plan."""
+    live, after = arrays.net.stages[step.start].live, arrays.net.stages[step.stop - 1].after
+    at = {t: states[:, i] for i, t in enumerate(live)}
+    entry, shape, leaves = tuple(at[t] for t in step.own.inputs), (len(states), len(step.own)), step.own.leaves
+
+    def over(array: Floats) -> Floats:
+        return np.broadcast_to(array[entry] if entry and array.ndim > 1 else array, shape)
+
+    through = reached[:, None] + over(arrays.priced[step.index])
+    ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
+    row, column = np.nonzero(through + np.broadcast_to(arrays.to_go[step.stop][ahead], shape) <= arrays.allowed)
+    left = [leaves[t][column] if t in leaves else at[t][row] for t in after]
+    used = [over(a[step.index])[row, column] for a in arrays.amounts]
+    steps = Steps(step.start, step.stop, row, row, step.first_column + column, over(arrays.base[step.index])[row, column],
+                  np.stack(used, axis=1) if used else np.zeros((len(row), 0)))
+    return _Landing(steps, np.stack(left, axis=1) if left else np.zeros((len(row), 0), dtype=np.int64), through[row, column])
+
+
+def _numbered(landings: list[_Landing]) -> tuple[list[Steps], Ints, Floats]:
+    """The steps to a cut with their states numbered, these states, and the least priced cost of reaching each."""
+    reached = np.concatenate([x.states for x in landings])
+    states, target = np.unique(reached, axis=0, return_inverse=True) if reached.shape[1] else (
+        reached[:1], np.zeros(len(reached), dtype=np.int64))
+    least = np.full(len(states), np.inf)
+    np.minimum.at(least, target.ravel(), np.concatenate([x.through for x in landings]))
+    edges = np.cumsum([0, *(len(x.through) for x in landings)])
+    parts = [replace(x.steps, target=target.ravel()[a:b]) for x, a, b in zip(landings, edges[:-1], edges[1:], strict=True)]
+    return parts, states, least

@@ -14,11 +14,11 @@ from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
 from dovetail.partition.columns import Held, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
-from dovetail.partition.narrow import tree_of
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import capable
 from dovetail.partition.tables import tabulate, variable_inputs
+from dovetail.partition.tree import tree_of
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 

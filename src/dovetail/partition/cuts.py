@@ -1,7 +1,8 @@
 """Dynamic programming over cuts of the topological order, and the Lagrangian bound it gives.
 
 The state before a node is where each live tensor lies. For a chain that is one tensor; a residual block adds the
-skip. With prices on budgets and limits, the cheapest completion of every state is computed backwards, exactly; the
+skip. Steps lead from cut to cut: by a column of the next node's table, or over a whole block whose arms run at once (see
+`jumps`). With prices on budgets and limits, the cheapest completion of every state is computed backwards, exactly; the
 value at the start is a lower bound on every legal plan for any prices >= 0, and at the best prices it equals the
 bound of the linear relaxation.
 """
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
-from dovetail.partition.plan import Assignment
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.jumps import Jump
+from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import Problem
 from dovetail.partition.programs import largest_minimum
 from dovetail.partition.tables import Table
@@ -28,6 +30,8 @@ LEAST_ROUNDS = 24
 """Rounds of the price search that are made whatever the time: they are cheap, and without prices a bound says little."""
 NEAR, WIDER = 0.05, 8.0
 """Fraction of a good price within which a better one is sought first, and by how much more where it lies outside."""
+COVERED = -1
+"""In a path, the mark of nodes that a jump before them has covered."""
 ROUNDOFF = 4e-16
 """Relative rounding of one addition, taken off bounds that are differences of large priced sums."""
 
@@ -63,80 +67,164 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A way from one cut to a later one: table or jump `index` of a network (tables first)."""
+
+    index: int
+    own: Table | Jump
+    start: int
+    stop: int
+    first_column: int
+    """What the step's first column is called in a path."""
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
-    """A problem with its tables, cuts and the limits that can bind."""
+    """A problem with its tables, jumps, cuts and the limits that can bind.
+
+    A *path* names a column for every node: of its table, or, counting on from there, of the jump that begins at the node;
+    the other nodes a jump covers are marked `COVERED`.
+    """
 
     problem: Problem
     tables: tuple[Table, ...]
     stages: tuple[Stage, ...]
     limits: tuple[Limit, ...]
+    jumps: tuple[Jump, ...] = ()
 
-    def amounts(self, k: int, limit: Limit) -> Floats:
-        """How much of a limit each entry of node k's table takes, as a fraction of it."""
-        table = self.tables[k]
-        found = table.resources[:, limit.budget] if limit.budget is not None else (
-            table.latency_s if limit.name == "latency" else table.energy_j)
-        return found / limit.limit
+    @property
+    def owners(self) -> tuple[Table | Jump, ...]:
+        """All tables, then all jumps: arrays of costs come in this order."""
+        return (*self.tables, *self.jumps)
 
-    def cost(self, k: int, weights: tuple[float, float]) -> Floats:
-        """Weighted latency and energy of node k's table."""
-        table = self.tables[k]
-        return weights[0] * table.latency_s + weights[1] * table.energy_j
+    def steps(self, k: int) -> list[Step]:
+        """The steps that begin at a cut: the node after it, and those over the block of branches if one begins there."""
+        found = [Step(k, self.tables[k], k, k + 1, 0)]
+        for i, jump in enumerate(self.jumps):
+            if jump.start == k:
+                found.append(Step(len(self.tables) + i, jump, k, jump.stop, found[-1].first_column + len(found[-1].own)))
+        return found
+
+    def amounts(self, limit: Limit) -> list[Floats]:
+        """How much of a limit each entry of each table and jump takes, as a fraction of it."""
+        if limit.budget is not None:
+            return [own.resources[:, limit.budget] / limit.limit for own in self.owners]
+        return [(own.latency_s if limit.name == "latency" else own.energy_j) / limit.limit for own in self.owners]
+
+    def costs(self, weights: tuple[float, float]) -> list[Floats]:
+        """Weighted latency and energy of every table and jump."""
+        return [weights[0] * own.latency_s + weights[1] * own.energy_j for own in self.owners]
+
+    def walk(self, path: tuple[int, ...]) -> list[tuple[Step, int, dict[str, int]]]:
+        """The steps of a path, the column each takes, and where the tensors alive before it are."""
+        at: dict[str, int] = {}
+        found = []
+        for k, column in enumerate(path):
+            if column != COVERED:
+                step = max((s for s in self.steps(k) if s.first_column <= column), key=lambda s: s.first_column)
+                found.append((step, column - step.first_column, at))
+                at = {**at, **{t: int(places[column - step.first_column]) for t, places in step.own.leaves.items()}}
+        return found
 
     def assignment(self, path: tuple[int, ...]) -> Assignment:
-        return {t.node.name: t.options.pattern.split(int(t.options.columns[c])) for t, c in zip(self.tables, path, strict=True)}
+        found: dict[str, Split] = {}
+        for step, column, _ in self.walk(path):
+            found |= step.own.assignment(self.problem, column)
+        return found
 
 
-def network(problem: Problem, tables: tuple[Table, ...]) -> Network:
-    """Join tables and limits; a limit no choice of columns can reach is left out."""
+def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump, ...], ...] = ()) -> Network:
+    """Join tables, the jumps of every block and limits; a limit no choice of columns can reach is left out."""
     limits = [Limit(f"{d} {r}", i, value) for i, (d, r, value) in enumerate(problem.budgets) if problem.shared_budget]
     limits += [Limit("latency", None, problem.max_latency_s)] if problem.max_latency_s is not None else []
     limits += [Limit("energy", None, problem.max_energy_j)] if problem.max_energy_j is not None else []
     # A budget of zero binds column by column: the tables have already dropped what needs any of it.
-    every = Network(problem, tables, stages(problem), tuple(x for x in limits if x.limit > 0))
-    binding = tuple(x for x in every.limits if sum(float(every.amounts(k, x).max()) for k in range(len(tables))) > 1)
-    return Network(problem, tables, every.stages, binding)
+    every = Network(problem, tables, stages(problem), tuple(x for x in limits if x.limit > 0),
+                    tuple(jump for block in over for jump in block))
+    return replace(every, limits=tuple(x for x in every.limits if _most(every, x) > 1))
+
+
+def _most(net: Network, limit: Limit) -> float:
+    """At least what any plan takes of a limit."""
+    most = [float(a.max()) for a in net.amounts(limit)]
+    beyond = [max(0.0, most[len(net.tables) + i] - sum(most[j.start:j.stop])) for i, j in enumerate(net.jumps)]
+    return sum(most[:len(net.tables)]) + sum(beyond)
 
 
 def completions(net: Network, costs: list[Floats]) -> list[Floats]:
-    """For every cut and state, the least sum of `costs` (one array per table) that completes it; index n is the end."""
-    found: list[Floats] = [np.zeros(())]
-    for table, stage, cost in zip(reversed(net.tables), reversed(net.stages), reversed(costs), strict=True):
-        least = np.minimum.reduceat(cost, table.first, axis=-1) if len(table.first) < cost.shape[-1] else cost
-        rest = found[-1]
-        if stage.live == table.inputs and stage.after == (table.node.output,):
-            found.append((least + rest).min(axis=-1))
-            continue
-        positions = [stage.live.index(t) for t in table.inputs]
-        if positions != sorted(positions):
-            least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
-        sizes = dict(zip(table.inputs, cost.shape, strict=False))
-        least = least.reshape(*(sizes.get(t, 1) for t in stage.live), -1)
-        after = dict(zip(stage.after, rest.shape, strict=True))
-        rest = rest.reshape(*(after.get(t, 1) for t in stage.live), after.get(table.node.output, 1))
-        found.append((least + rest).min(axis=-1))
-    return found[::-1]
+    """For every cut and state, the least sum of `costs` (one array per table and jump) that completes it; index n is the end."""
+    found: list[Floats] = [np.zeros(())] * (len(net.tables) + 1)
+    for k in range(len(net.tables) - 1, -1, -1):
+        found[k] = _by_table(net.tables[k], net.stages[k], costs[k], found[k + 1])
+        for step in net.steps(k)[1:]:
+            assert isinstance(step.own, Jump), "only the first step of a cut is a table"
+            after = net.stages[step.stop - 1].after
+            found[k] = np.minimum(found[k], _by_jump(step.own, net.stages[k].live, after, costs[step.index], found[step.stop]))
+    return found
+
+
+def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
+    """The least cost of each state before a node whose columns lead on to states that cost `rest`."""
+    least = np.minimum.reduceat(cost, table.first, axis=-1) if len(table.first) < cost.shape[-1] else cost
+    found: Floats
+    if stage.live == table.inputs and stage.after == (table.node.output,):
+        found = (least + rest).min(axis=-1)
+        return found
+    positions = [stage.live.index(t) for t in table.inputs]
+    if positions != sorted(positions):
+        least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+    sizes = dict(zip(table.inputs, cost.shape, strict=False))
+    least = least.reshape(*(sizes.get(t, 1) for t in stage.live), -1)
+    after = dict(zip(stage.after, rest.shape, strict=True))
+    rest = rest.reshape(*(after.get(t, 1) for t in stage.live), after.get(table.node.output, 1))
+    found = (least + rest).min(axis=-1)
+    return found
+
+
+def _by_jump(jump: Jump, live: tuple[str, ...], after: tuple[str, ...], cost: Floats, rest: Floats) -> Floats:
+    """The same before a block whose columns each leave all its tensors in one place."""
+    positions = [live.index(t) for t in jump.inputs]
+    cost = np.moveaxis(cost, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+    sizes = {t: n for t, n in zip(sorted(jump.inputs, key=live.index), cost.shape, strict=False)}
+    kept = dict(zip(after, rest.shape, strict=True))
+    left = [t for t in after if t in jump.leaves]
+    rest = np.moveaxis(rest, [after.index(t) for t in left], range(-len(left), 0))
+    passed = rest.shape[:rest.ndim - len(left)]
+    each = np.arange(int(np.prod(passed)))[:, None]
+    ahead = rest.reshape(-1, *rest.shape[len(passed):])[(each, *(jump.leaves[t] for t in left))]
+    found: Floats = (cost.reshape(*(sizes.get(t, 1) for t in live), -1)
+                     + ahead.reshape(*(kept.get(t, 1) for t in live), -1)).min(axis=-1)
+    return found
+
+
+def onward(step: Step, after: tuple[str, ...], at: Mapping[str, Ints | int]) -> tuple[Ints | int, ...]:
+    """Where every tensor alive after a step is, for all its columns; `at` says it of those alive before."""
+    leaves = step.own.leaves
+    return tuple(leaves[t] if t in leaves else at[t] for t in after)
 
 
 def follow(net: Network, costs: list[Floats], to_go: list[Floats]) -> tuple[int, ...]:
     """The columns of a plan that attains `to_go` from the start; ties go to the first column."""
     at: dict[str, int] = {}
     path: list[int] = []
-    for k, (table, stage) in enumerate(zip(net.tables, net.stages, strict=True)):
-        onward = to_go[k + 1][tuple(table.place_of if t == table.node.output else at[t] for t in stage.after)]
-        column = int((costs[k][tuple(at[t] for t in table.inputs)] + onward).argmin())
-        at[table.node.output] = int(table.place_of[column])
-        path.append(column)
+    while len(path) < len(net.tables):
+        steps = net.steps(len(path))
+        values = [np.broadcast_to(costs[s.index][tuple(at[t] for t in s.own.inputs)]
+                                  + to_go[s.stop][onward(s, net.stages[s.stop - 1].after, at)], len(s.own)) for s in steps]
+        best = min(range(len(steps)), key=lambda i: float(values[i].min()))
+        step, column = steps[best], int(values[best].argmin())
+        at |= {t: int(places[column]) for t, places in step.own.leaves.items()}
+        path += [step.first_column + column, *[COVERED] * (step.stop - step.start - 1)]
     return tuple(path)
 
 
 def total(net: Network, path: tuple[int, ...], arrays: list[Floats]) -> float:
-    """Sum of table entries along a plan."""
-    at: dict[str, int] = {}
+    """Sum of the entries of tables and jumps along a plan."""
     value = 0.0
-    for table, column, array in zip(net.tables, path, arrays, strict=True):
-        value += float(array[(*(at[t] for t in table.inputs), column)] if array.ndim > 1 or not table.inputs else array[column])
-        at[table.node.output] = int(table.place_of[column])
+    for step, column, at in net.walk(path):
+        array = arrays[step.index]
+        wide = array.ndim > 1 or not step.own.inputs
+        value += float(array[(*(at[t] for t in step.own.inputs), column)] if wide else array[column])
     return value
 
 
@@ -154,8 +242,7 @@ class Priced:
 def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,
                  start: Mapping[str, float] | None = None) -> Priced:
     """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
-    base = [net.cost(k, weights) for k in range(len(net.tables))]
-    amounts = [[net.amounts(k, x) for k in range(len(net.tables))] for x in net.limits]
+    base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
     best: Priced | None = None
     path, value = None, np.inf
 

@@ -1,7 +1,8 @@
 """The only judge of plans: latency, energy, resources and legality of an assignment.
 
-Nodes run one after another in topological order; the plan's latency is the sum of what each adds, plus bringing
-every graph output home to the host (one after another). Graph inputs start on the host.
+Nodes run one after another in topological order, save for arms of a block that run at once (see `at_once`); the plan's
+latency is the sum of what each adds, plus bringing every graph output home to the host (one after another). Graph inputs
+start on the host.
 
 One node: each piece needs the regions its operator's share reads. What of them lies on another device is fetched,
 one transfer per piece and source device (all inputs together), over the platform's route, which it occupies from end
@@ -24,12 +25,14 @@ network (`shared_budget`) or, to reproduce papers that judge layers one at a tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
+from dovetail.partition.at_once import arm_devices, beside, join_device, run_arms
+from dovetail.partition.branches import Block
 from dovetail.partition.busy import added, busy_of, moved
-from dovetail.partition.plan import Assignment, Mode, NodeCost, Split
+from dovetail.partition.plan import Assignment, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
 
@@ -61,28 +64,57 @@ class Evaluation:
 def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
     """Judge an assignment of all nodes; UsageError if a split is illegal, `violations` if a limit is missed."""
     places = input_places(problem)
-    costs: list[NodeCost] = []
+    works: dict[str, Work] = {}
     for node in problem.graph.nodes:
         if node.name not in assignment:
             raise UsageError(f"assignment: node {node.name} is missing; every node of the graph needs a split")
         split = assignment[node.name]
         check_split(problem, node, split)
-        costs.append(cost_node(problem, node, split, work_of(problem, node, split, places)))
+        works[node.name] = work_of(problem, node, split, places)
         places[node.output] = output_place(problem, node, split)
-    return _judged(problem, costs, places)
+    return _judged(problem, _costs(problem, assignment, works), places)
 
 
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
-    """`evaluate` after one node of a judged assignment moves: only it and its consumers cost anything else."""
+    """`evaluate` after one node of a judged assignment moves: only it, its consumers and what runs beside them change."""
     changed, graph = {**assignment, name: split}, problem.graph
-    touched = (graph.node(name), *graph.consumers(graph.node(name).output))
-    near = {*graph.outputs, *(t for n in touched for t in n.inputs)}
+    touched = {n.name: n for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
+    for block in problem.blocks:
+        if any(n.name in touched for n in block.around) and (arm_devices(block, assignment) or arm_devices(block, changed)):
+            touched |= {n.name: n for n in block.around}
+    near = {*graph.outputs, *(t for n in touched.values() for t in n.inputs)}
     places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
-    costs = list(judged.nodes)
-    for n in touched:
-        costs[graph.position(n.name)] = cost_node(problem, n, changed[n.name], work_of(problem, n, changed[n.name], places))
-    return _judged(problem, costs, places)
+    works = {n.name: work_of(problem, n, changed[n.name], places) for n in touched.values()}
+    again = {c.node: c for c in _costs(problem, changed, works)}
+    return _judged(problem, [again.get(c.node, c) for c in judged.nodes], places)
+
+
+def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work]) -> list[NodeCost]:
+    """What each of the given nodes adds to a plan; they are given in order, blocks whose arms run at once complete."""
+    found: dict[str, NodeCost] = {}
+    for block in problem.blocks:
+        if block.arms[0][0].name in works and (devices := arm_devices(block, assignment)) is not None:
+            found |= _cost_arms(problem, block, devices, join_device(block, assignment), works)
+    return [found[name] if name in found else cost_node(problem, problem.graph.node(name), assignment[name], work)
+            for name, work in works.items()]
+
+
+def _cost_arms(problem: Problem, block: Block, devices: tuple[str, ...], join: str | None,
+               works: Mapping[str, Work]) -> dict[str, NodeCost]:
+    """Costs of a block whose arms run at once: each node adds what it lasts beyond those before it."""
+    found: dict[str, NodeCost] = {}
+    latest = 0.0
+    runs = run_arms(block, devices, join, works)
+    for node, run in zip(block.around, runs, strict=False):
+        split, work = whole_on(run.device), works[node.name]
+        more = max(run.stop_s - latest, 0.0)
+        alone = cost_node(problem, node, split, work).latency_s
+        cost = _costed(problem, node, split, work, more, [0])
+        others = beside(runs[:len(block.nodes)], run) if node is not block.join else ()
+        found[node.name] = replace(cost, hidden_s=max(alone - more, 0.0), beside=others)
+        latest = max(latest, run.stop_s)
+    return found
 
 
 def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]) -> Evaluation:
@@ -99,7 +131,7 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
 
 
 def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
-    """What one node adds to a plan; `compute_s` is that of the piece that finishes last, the rest of the time is transfers.
+    """What one node adds to a plan that runs it by itself.
 
     Remembered with the work, which `work_of` remembers: the same object means the same node, split and places.
     """
@@ -112,13 +144,18 @@ def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCos
 def _cost(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
     if problem.mode is Mode.CONCURRENT:
         latency, last = _overlapped(split, work)
-        critical = [last] if last is not None else []
-    else:
-        latency, critical = _added(work), list(range(len(work.pieces)))
+        return _costed(problem, node, split, work, latency, [last] if last is not None else [])
+    return _costed(problem, node, split, work, _added(work), list(range(len(work.pieces))))
+
+
+def _costed(problem: Problem, node: Node, split: Split, work: Work, latency: float, critical: list[int]) -> NodeCost:
+    """A node's costs; `compute_s` is that of the critical pieces, which finish last, the rest of its time is transfers."""
     compute = [(work.compute_s(i), work.pieces[i]) for i in critical]
     compute += [(work.reduce.alone_s, work.reduce)] if work.reduce else []
-    compute_s = min(latency, sum(s for s, _ in compute))
-    scale = [(s / c.alone_s if c.alone_s > 0 else 1.0, c) for s, c in compute]
+    whole_s = sum(s for s, _ in compute)
+    compute_s = min(latency, whole_s)
+    shown = compute_s / whole_s if whole_s > 0 else 1.0
+    scale = [(shown * s / c.alone_s if c.alone_s > 0 else shown, c) for s, c in compute]
     parts = [*work.pieces, *([work.reduce] if work.reduce else [])]
     moves = (*work.arrivals, *work.partials)
     energy = sum(c.energy_j for c in parts) + sum(m.joules for m in moves) + problem.idle_power_w * latency

@@ -143,7 +143,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
 
 def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:
     """Limits that a plan exceeds."""
-    used = {x.name: total(net, path, [net.amounts(k, x) for k in range(len(net.tables))]) for x in net.limits}
+    used = {x.name: total(net, path, net.amounts(x)) for x in net.limits}
     return frozenset(name for name, amount in used.items() if amount > 1 + SLACK)
 
 
@@ -165,8 +165,7 @@ def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_la
         """A line below all plans for given weights; the plan met on the way is kept."""
         found = _minimise(net, weights, points, deadline, labels)
         if found.path is not None:
-            arrays = [[net.cost(k, w) for k in range(len(net.tables))] for w in ((1.0, 0.0), (0.0, 1.0))]
-            point = (total(net, found.path, arrays[0]), total(net, found.path, arrays[1]))
+            point = (total(net, found.path, net.costs((1.0, 0.0))), total(net, found.path, net.costs((0.0, 1.0))))
             if point[0] * point[1] < min((s * j for s, j in points), default=inf):
                 assignments.append(net.assignment(found.path))
             points.append(point)

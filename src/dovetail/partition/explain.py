@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dovetail.ir import Node
 from dovetail.partition.busy import added, moved
-from dovetail.partition.evaluate import Evaluation, cost_node, delivery
+from dovetail.partition.evaluate import Evaluation, cost_node, delivery, reevaluate
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
@@ -25,6 +25,15 @@ class _Local:
     busy_s: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class _Rival:
+    """A whole placement elsewhere, and what moving the node there would add to the objective."""
+
+    device: str
+    there: _Local
+    change: float
+
+
 def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_out: str,
             rivals: Mapping[str, RunnerUp] | None = None) -> dict[str, str]:
     """Node name to sentence, for an assignment and its judgement; `left_out` says why a better place may be unused.
@@ -35,7 +44,9 @@ def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_o
     places = input_places(problem)
     for node in problem.graph.nodes:
         places[node.output] = output_place(problem, node, assignment[node.name])
-    return {n.name: _why(problem, assignment, places, n, judged, left_out, (rivals or {}).get(n.name))
+    # Around branches a move also decides what runs at once, so everything is judged again.
+    branched = {t for b in problem.blocks for t in (b.fork, *(n.output for n in b.around))}
+    return {n.name: _why(problem, assignment, places, n, judged, left_out, (rivals or {}).get(n.name), n.output in branched)
             for n in problem.graph.nodes}
 
 
@@ -53,22 +64,28 @@ def _local(problem: Problem, assignment: Assignment, places: Mapping[str, Place]
 
 
 def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, judged: Evaluation,
-         left_out: str, rival: RunnerUp | None) -> str:
+         left_out: str, second: RunnerUp | None, branched: bool) -> str:
     split = assignment[node.name]
     here = _local(problem, assignment, places, node, split)
     start = _here(problem, node, split, here.own, work_of(problem, node, split, places).fused)
+    start += _at_once(judged.nodes[problem.order[node.name]])
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
     obstacles = {d: obstacle(problem, node, d) for d in problem.devices}
     blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
-    if rival is not None:
-        return "; ".join([start, _second(problem, judged, rival, left_out), *blocked])
-    rivals = [(d, _local(problem, assignment, places, node, whole_on(d))) for d in problem.devices
-              if split != whole_on(d) and obstacles[d] is None]
+    if second is not None:
+        return "; ".join([start, _second(problem, judged, second, left_out), *blocked])
+    rivals = []
+    for d in (d for d in problem.devices if split != whole_on(d) and obstacles[d] is None):
+        there = _local(problem, assignment, places, node, whole_on(d))
+        change = _change(problem, judged, here, there)
+        if branched:
+            change = reevaluate(problem, assignment, judged, node.name, whole_on(d)).objective - judged.objective
+        rivals.append(_Rival(d, there, change))
     if not rivals:
         return "; ".join([start, *blocked])
-    device, there = min(rivals, key=lambda r: _change(problem, judged, here, r[1]))
-    return "; ".join([_against(problem, judged, start, split, here, device, there, left_out), *blocked])
+    rival = min(rivals, key=lambda r: r.change)
+    return "; ".join([_against(problem, judged, start, split, here, rival, left_out, branched), *blocked])
 
 
 def _second(problem: Problem, judged: Evaluation, rival: RunnerUp, left_out: str) -> str:
@@ -91,19 +108,28 @@ def _where(split: Split) -> str:
     return f"{split.axis.replace('_', ' ')} {sizes} over {', '.join(split.devices)}"
 
 
-def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, device: str, there: _Local,
-             left_out: str) -> str:
+def _at_once(own: NodeCost) -> str:
+    """What a node shares its time with, and what is left of it to add."""
+    if not own.beside:
+        return ""
+    names = " and ".join(own.beside) if len(own.beside) < 3 else f"{own.beside[0]} and {len(own.beside) - 1} others"
+    return f", runs at the same time as {names} and adds {shown(own.latency_s, False) if own.latency_s > 0 else 'nothing'}"
+
+
+def _against(problem: Problem, judged: Evaluation, start: str, split: Split, here: _Local, rival: _Rival, left_out: str,
+             branched: bool) -> str:
     """The sentence that compares a node's place with the best whole placement elsewhere."""
-    energy, change = problem.goal is Goal.ENERGY, _change(problem, judged, here, there)
-    rival = f"{start}; on {device} {_cost(there.own, energy)}"
+    energy, change, there, device = problem.goal is Goal.ENERGY, rival.change, rival.there, rival.device
+    words = f"{start}; on {device} {_cost(there.own, energy)}"
     amount = "{} energy-delay" if problem.goal is Goal.EDP else shown(abs(change), energy) + " {}"
     if change < -TOLERANCE * judged.objective:
-        return f"{rival}, {amount.format('less')} in all, {_binding(problem, device, there, here, judged, left_out)}"
+        return f"{words}, {amount.format('less')} in all, {_binding(problem, device, there, here, judged, left_out)}"
     gain = here.own.compute_s - there.own.compute_s
-    if split.axis is None and problem.goal is Goal.LATENCY and 0 < gain < there.latency_s - here.latency_s + gain:
+    stays = split.axis is None and problem.goal is Goal.LATENCY and not branched
+    if stays and 0 < gain < there.latency_s - here.latency_s + gain:
         return (f"stays on {split.devices[0]}: transfer {shown(change + gain, False)} > "
                 f"saving {shown(gain, False)} on {device}")
-    return f"{rival}, {amount.format('more') if change > TOLERANCE * judged.objective else 'the same'} in all"
+    return f"{words}, {amount.format('more') if change > TOLERANCE * judged.objective else 'the same'} in all"
 
 
 def _change(problem: Problem, judged: Evaluation, here: _Local, there: _Local) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.cuts import Network, Priced, completions
+from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward
 
 CHUNK = 1_000_000
 """Label-column pairs examined at once."""
@@ -42,16 +42,26 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
+    """Labels of one cut; `parent` counts the labels of the cut `origin`, from which `column` leads here."""
+
     state: Ints
     cost: Floats
     used: Floats
     bound: Floats
     parent: Ints
+    origin: Ints
     column: Ints
 
     def take(self, index: Ints | NDArray[np.bool_]) -> _Labels:
         return _Labels(self.state[index], self.cost[index], self.used[index], self.bound[index], self.parent[index],
-                       self.column[index])
+                       self.origin[index], self.column[index])
+
+
+def _joined(parts: list[_Labels]) -> _Labels:
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*((p.state, p.cost, p.used, p.bound, p.parent, p.origin, p.column) for p in parts), strict=True)
+    return _Labels(*(np.concatenate(c) for c in columns))
 
 
 class Search:
@@ -59,76 +69,79 @@ class Search:
 
     def __init__(self, net: Network, weights: tuple[float, float], priced: Priced) -> None:
         self.net, self.priced = net, priced
-        self.costs = [net.cost(k, weights) for k in range(len(net.tables))]
-        self.amounts = [[net.amounts(k, x) for k in range(len(net.tables))] for x in net.limits]
+        self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
-        self.least = [completions(net, [self._wide(k, a[k]) for k in range(len(net.tables))]) for a in self.amounts]
-
-    def _wide(self, k: int, amounts: Floats) -> Floats:
-        """Budget amounts depend on the column only; completions want them over inputs too."""
-        return np.broadcast_to(amounts, self.costs[k].shape)
+        # Budget amounts depend on the column only; completions want them over inputs too.
+        self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
+                      for a in self.amounts]
 
     def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
         lost = blur * len(self.net.tables)
-        count = len(self.amounts)
-        labels = _Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, count)), np.array([self.priced.bound]),
-                         np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-        history: list[_Labels] = []
+        none = np.zeros(1, dtype=np.int64)
+        history = [_Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, len(self.amounts))),
+                           np.array([self.priced.bound]), none, none, none)]
+        coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
         for k in range(len(self.net.tables)):
             room = min(max_labels, HURRIED) if time.thread_time() > deadline else max_labels
-            labels = self._undominated(k, self._expand(k, labels, cutoff), blur)
+            for step in self.net.steps(k):
+                coming[step.stop].append(self._expand(step, history[k], cutoff))
+            labels = self._undominated(k + 1, _joined(coming[k + 1]), blur)
             if len(labels.cost) > room:
                 order = np.argsort(labels.bound, kind="stable")
                 given_up = min(given_up, float(labels.bound[order[room]]))
                 labels = labels.take(np.sort(order[:room]))
             history.append(labels)
-            if not len(labels.cost):
-                return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up))
+        if not len(labels.cost):
+            return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up))
         best = int(labels.cost.argmin())
-        value, path = float(labels.cost[best]), []
-        for stage in reversed(history):
-            path.append(int(stage.column[best]))
-            best = int(stage.parent[best])
-        return Found(tuple(path[::-1]), value, min(min(value, cutoff) - lost, given_up), given_up >= min(value, cutoff) - lost)
+        value = float(labels.cost[best])
+        return Found(self._path(history, best), value, min(min(value, cutoff) - lost, given_up),
+                     given_up >= min(value, cutoff) - lost)
 
-    def _expand(self, k: int, labels: _Labels, cutoff: float) -> _Labels:
-        width = len(self.net.tables[k].options)
-        step = max(1, CHUNK // width)
-        parts = [self._expand_some(k, labels, np.arange(i, min(i + step, len(labels.cost))), cutoff)
-                 for i in range(0, len(labels.cost), step)]
-        if len(parts) == 1:
-            return parts[0]
-        columns = zip(*((p.state, p.cost, p.used, p.bound, p.parent, p.column) for p in parts), strict=True)
-        return _Labels(*(np.concatenate(c) for c in columns))
+    def _path(self, history: list[_Labels], last: int) -> tuple[int, ...]:
+        """The columns that lead to a label of the last cut."""
+        path = [COVERED] * len(self.net.tables)
+        cut = len(path)
+        while cut:
+            labels = history[cut]
+            cut, column, last = int(labels.origin[last]), int(labels.column[last]), int(labels.parent[last])
+            path[cut] = column
+        return tuple(path)
 
-    def _expand_some(self, k: int, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
-        table, stage = self.net.tables[k], self.net.stages[k]
-        at = {t: labels.state[rows, i] for i, t in enumerate(stage.live)}
-        entry = tuple(at[t] for t in table.inputs)
-        cost = labels.cost[rows, None] + (self.costs[k][entry] if entry else self.costs[k])
-        onward = tuple(table.place_of[None, :] if t == table.node.output else at[t][:, None] for t in stage.after)
+    def _expand(self, step: Step, labels: _Labels, cutoff: float) -> _Labels:
+        size = max(1, CHUNK // len(step.own))
+        return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff)
+                        for i in range(0, max(1, len(labels.cost)), size)])
+
+    def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
+        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
+        at = {t: labels.state[rows, i] for i, t in enumerate(live)}
+        entry = tuple(at[t] for t in step.own.inputs)
+        cost = labels.cost[rows, None] + (self.costs[step.index][entry] if entry else self.costs[step.index])
+        ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
         shape = cost.shape
-        bound = cost + np.broadcast_to(self.priced.to_go[k + 1][onward], shape) - self.priced.prices.sum()
+        bound = cost + np.broadcast_to(self.priced.to_go[step.stop][ahead], shape) - self.priced.prices.sum()
         # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
-        fits, used = cost + self.unpriced[k + 1][onward] <= cutoff + SLACK * abs(cutoff), []
+        fits, used = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff), []
         for j, amounts in enumerate(self.amounts):
-            own = amounts[k] if amounts[k].ndim == 1 else amounts[k][entry]
+            own = amounts[step.index] if amounts[step.index].ndim == 1 else amounts[step.index][entry]
             now = labels.used[rows, j, None] + np.broadcast_to(own, shape)
-            fits &= now + self.least[j][k + 1][onward] <= 1 + SLACK
+            fits &= now + self.least[j][step.stop][ahead] <= 1 + SLACK
             bound = bound + self.priced.prices[j] * now
             used.append(now)
         row, column = np.nonzero(fits & (bound <= cutoff + SLACK * abs(cutoff)))
         kept = np.stack([u[row, column] for u in used], axis=1) if used else np.zeros((len(row), 0))
-        state = [table.place_of[column] if t == table.node.output else at[t][row] for t in stage.after]
+        leaves = step.own.leaves
+        state = [leaves[t][column] if t in leaves else at[t][row] for t in after]
         return _Labels(np.stack(state, axis=1) if state else np.zeros((len(row), 0), dtype=np.int64), cost[row, column], kept,
-                       bound[row, column], rows[row], column)
+                       bound[row, column], rows[row], np.full(len(row), step.start, dtype=np.int64), step.first_column + column)
 
-    def _undominated(self, k: int, labels: _Labels, blur: float) -> _Labels:
+    def _undominated(self, cut: int, labels: _Labels, blur: float) -> _Labels:
         if len(labels.cost) < 2:
             return labels
-        sizes = self.priced.to_go[k + 1].shape
+        sizes = self.priced.to_go[cut].shape
         key = np.ravel_multi_index(tuple(labels.state.T), sizes) if sizes else np.zeros(len(labels.cost), dtype=np.int64)
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))

@@ -1,8 +1,7 @@
 """Which columns can still be in a better plan: a tree relaxation strikes the rest before large tables are built.
 
-Every node is charged for one of its inputs only, the one produced last, so the cheapest completion around each column
-is a sum over a tree and is found exactly in two passes. With any prices on the limits it bounds every plan that uses
-the column from below; a column whose bound exceeds a plan already known is in no better plan.
+With any prices on the limits the relaxation (see `tree`) bounds every plan that uses a column from below; a column whose
+bound exceeds a plan already known is in no better plan.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.columns import Held, Options, inputs_held, options
+from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables import Table, tabulate, variable_inputs
+from dovetail.partition.tables import variable_inputs
+from dovetail.partition.tree import Tree, cheapest, marginals
 
 STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
@@ -27,82 +27,6 @@ CLOSE = 1e-6
 """What the price search of the relaxation may leave: its bounds only choose columns."""
 MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """Relaxed tables; `parent` is the index of the node whose output a table charges, None if it charges none."""
-
-    tables: tuple[Table, ...]
-    parent: tuple[int | None, ...]
-
-    @property
-    def latencies(self) -> list[Floats]:
-        return [t.latency_s for t in self.tables]
-
-    @property
-    def energies(self) -> list[Floats]:
-        return [t.energy_j for t in self.tables]
-
-
-def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
-    """Tables in which each node pays only for the input produced last."""
-    index = {n.output: k for k, n in enumerate(problem.graph.nodes)}
-    known: dict[str, Held] = inputs_held(problem)
-    tables: list[Table] = []
-    parent: list[int | None] = []
-    for own in choices:
-        main = max(variable_inputs(problem, own.node), key=lambda t: index[t], default=None)
-        tables.append(tabulate(problem, own, known, () if main is None else (main,)))
-        parent.append(None if main is None else index[main])
-        known[own.node.output] = own.held
-    return Tree(tuple(tables), tuple(parent))
-
-
-def tree_of(problem: Problem) -> Tree:
-    """The relaxed tables of all columns, made once for all goals and limits; every node must have a column."""
-    if not problem.trees:
-        problem.trees.append(relaxed_tree(problem, [options(problem, n) for n in problem.graph.nodes]))
-    return problem.trees[0]
-
-
-def _below(tree: Tree, costs: list[Floats]) -> list[Floats]:
-    """For every place of every node's output, the least cost of everything hanging below it."""
-    below = [np.zeros(len(t.first)) for t in tree.tables]
-    for k in range(len(tree.tables) - 1, -1, -1):
-        mine = tree.parent[k]
-        if mine is not None:
-            below[mine] += (costs[k] + below[k][tree.tables[k].place_of]).min(axis=-1)
-    return below
-
-
-def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
-    """For every column of every node, the least sum of `costs` over all nodes if that column is used."""
-    below = _below(tree, costs)
-    roots = {k: float((costs[k] + below[k][t.place_of]).min()) for k, t in enumerate(tree.tables) if tree.parent[k] is None}
-    everything = sum(roots.values())
-    found: list[Floats] = []
-    above: list[Floats] = []
-    for k, table in enumerate(tree.tables):
-        mine, reach = tree.parent[k], costs[k] + below[k][table.place_of]
-        if mine is None:
-            found.append(reach + everything - roots[k])
-        else:
-            outside = above[mine] - reach.min(axis=-1)
-            found.append((outside[:, None] + reach).min(axis=0))
-        above.append(np.minimum.reduceat(found[k], table.first))
-    return found
-
-
-def cheapest(tree: Tree, costs: list[Floats]) -> tuple[int, ...]:
-    """The columns of a plan that is cheapest in the relaxation."""
-    below = _below(tree, costs)
-    chosen: list[int] = []
-    for k, table in enumerate(tree.tables):
-        mine = tree.parent[k]
-        row = costs[k] if mine is None else costs[k][tree.tables[mine].place_of[chosen[mine]]]
-        chosen.append(int((row + below[k][table.place_of]).argmin()))
-    return tuple(chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +81,7 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
 def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float,
                       deadline: float) -> tuple[list[Floats], Mapping[str, float]]:
     """Marginals under the best prices on all limits that can bind, and these prices."""
-    every = [(f"{d} {r}", [t.resources[:, i] / limit for t in tree.tables]) for i, (d, r, limit) in enumerate(problem.budgets)
+    every = [(f"{d} {r}", [own.resources[:, i] / limit for own in tree.owners]) for i, (d, r, limit) in enumerate(problem.budgets)
              if problem.shared_budget and limit > 0]
     every += [(name, [a / limit for a in spent]) for name, spent, limit in
               (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
@@ -168,19 +92,13 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
     def answer(prices: Floats) -> Reply:
         priced = priced_costs(costs, amounts, prices)
         path = cheapest(tree, priced)
-        spent = sum(float(costs[k][_entry(tree, path, k)]) for k in range(len(path)))
-        used = np.array([sum(float(own[c] if own.ndim == 1 else own[_entry(tree, path, k)])
-                             for k, (own, c) in enumerate(zip(a, path, strict=True))) for a in amounts])
+        spent = sum(float(costs[i][entry]) for i, entry in path)
+        used = np.array([sum(float(a[i][entry[-1]] if a[i].ndim == 1 else a[i][entry]) for i, entry in path) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
     found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
-
-
-def _entry(tree: Tree, path: tuple[int, ...], k: int) -> tuple[int, ...]:
-    mine = tree.parent[k]
-    return (path[k],) if mine is None else (int(tree.tables[mine].place_of[path[mine]]), path[k])
 
 
 def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> list[Options] | None:

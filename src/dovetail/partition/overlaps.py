@@ -43,16 +43,17 @@ def on(problem: Problem, has: Flags, device: int) -> Ints | slice:
 
 
 def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
-            paying: Sequence[str], target: int) -> dict[int, Floats]:
+            paying: Sequence[str], target: int, flowing: bool = True) -> dict[int, Floats]:
     """Bytes from each device to the target, as arrays that broadcast to (inputs' places..., the given columns).
 
     Inputs not in `paying` are wherever they are needed. A streaming device keeps nothing: where a piece cannot flow on from
-    what the device made exactly as the piece needs it, the device's own part comes back over the host as well.
+    what the device made exactly as the piece needs it, the device's own part comes back over the host as well; so does it
+    everywhere if nothing may be `flowing`.
     """
     total: dict[int, Floats] = {}
     at = columns if wide(problem) else pattern.rank_on[columns, target]
     streams = problem.streams(problem.devices[target])
-    produced = all(problem.graph.producer(t) is not None for t in node.inputs)
+    produced = flowing and all(problem.graph.producer(t) is not None for t in node.inputs)
     flows = np.full((*(1 for _ in inputs), len(columns)), produced)
     seen: list[tuple[str, Ints]] = []
     for slot, tensor in enumerate(node.inputs):

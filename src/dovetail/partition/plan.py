@@ -80,7 +80,9 @@ class NodeCost:
 
     `latency_s` is what the node adds to the plan's latency (transfers in it included in `transfer_s`);
     `resources` are per device; `interval_s` is the 90 % interval of `compute_s`. `energy_j` includes the idle power of
-    all devices over `latency_s`, so that nodes and the delivery of outputs add up to the plan's energy.
+    all devices over `latency_s`, so that nodes and the delivery of outputs add up to the plan's energy. Where branches run
+    at once, a node adds only what it lasts beyond the nodes before it: `hidden_s` of its time is theirs too, and `beside`
+    names the nodes at work on other devices meanwhile.
     """
 
     node: str
@@ -96,6 +98,8 @@ class NodeCost:
     busy_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds per frame that the node keeps each processor, engine and direction of a link busy."""
     why: str = ""
+    hidden_s: float = 0.0
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _node_to_json(cost: NodeCost) -> dict[str, Any]:
         "energy_j": cost.energy_j, "transfer_bytes": cost.transfer_bytes,
         "resources": {d: dict(held) for d, held in cost.resources.items()},
         "interval_s": list(cost.interval_s), "extrapolated": cost.extrapolated, "source": cost.source,
-        "busy_s": dict(cost.busy_s), "why": cost.why,
+        "busy_s": dict(cost.busy_s), "why": cost.why, "hidden_s": cost.hidden_s, "beside": list(cost.beside),
     }
 
 
@@ -105,4 +105,5 @@ def _node_from_json(entry: Mapping[str, Any]) -> NodeCost:
         node=entry["node"], latency_s=entry["latency_s"], compute_s=entry["compute_s"], transfer_s=entry["transfer_s"],
         energy_j=entry["energy_j"], transfer_bytes=entry["transfer_bytes"],
         resources={d: dict(held) for d, held in entry["resources"].items()}, interval_s=(low, high),
-        extrapolated=entry["extrapolated"], source=entry["source"], busy_s=dict(entry.get("busy_s", {})), why=entry["why"])
+        extrapolated=entry["extrapolated"], source=entry["source"], busy_s=dict(entry.get("busy_s", {})), why=entry["why"],
+        hidden_s=entry.get("hidden_s", 0.0), beside=tuple(entry.get("beside", ())))

@@ -12,6 +12,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Graph, Node, Region, whole
+from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
 from dovetail.platform.device import Kind, Platform
@@ -19,9 +20,9 @@ from dovetail.platform.device import Kind, Platform
 if TYPE_CHECKING:
     from dovetail.partition.arrivals import Arrivals
     from dovetail.partition.columns import Options, Pattern
-    from dovetail.partition.narrow import Tree
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
+    from dovetail.partition.tree import Tree
     from dovetail.partition.work import Work
 
 TOLERANCE = 1e-9
@@ -34,7 +35,10 @@ PARTIAL_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything `evaluate` and the solvers need; the fields from `pieces` on remember what was once computed."""
+    """Everything `evaluate` and the solvers need; the fields from `pieces` on remember what was once computed.
+
+    The nodes of `graph` are put in an order that keeps the blocks of its branches together.
+    """
 
     graph: Graph
     platform: Platform
@@ -66,6 +70,7 @@ class Problem:
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
+    forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
     streaming: frozenset[str] = field(init=False, repr=False, compare=False)
     """Devices that pass pixels on as they come and keep no tensor."""
@@ -73,11 +78,21 @@ class Problem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
+        if self.forks is None:
+            found = blocks(self.graph)
+            ordered = contiguous(self.graph, found)
+            object.__setattr__(self, "forks", found if ordered is self.graph else blocks(ordered))
+            object.__setattr__(self, "graph", ordered)
         self.order.update({n.name: k for k, n in enumerate(self.graph.nodes)})
         known = self.order
         for name in self.fixed:
             if name not in known:
                 raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Blocks whose arms may run at once, larger ones first where one holds another; none in sequential mode."""
+        return (self.forks or ()) if self.mode is Mode.CONCURRENT else ()
 
     @property
     def packet_bytes(self) -> int:

@@ -51,8 +51,8 @@ def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:
 def no_plan(net: Network, feasible: Callable[[Network], bool]) -> InfeasibleError:
     """The error for limits that cannot be met, alone or together; `feasible` says whether a network has a legal plan."""
     for limit in net.limits:
-        amounts = [net.amounts(k, limit) for k in range(len(net.tables))]
-        wide = [a + 0.0 * t.latency_s for a, t in zip(amounts, net.tables, strict=True)]
+        amounts = net.amounts(limit)
+        wide = [a + 0.0 * own.latency_s for a, own in zip(amounts, net.owners, strict=True)]
         least = float(completions(net, wide)[0]) * limit.limit
         if least > limit.limit:
             found = missed(limit.name, "every plan", least, limit.limit)
@@ -69,7 +69,7 @@ def no_plan(net: Network, feasible: Callable[[Network], bool]) -> InfeasibleErro
 def _already(net: Network, limit: Limit, amounts: Sequence[Floats], error: InfeasibleError) -> InfeasibleError:
     """The same error with the node at which even the smallest legal shares exceed a budget."""
     used = 0.0
-    for table, amount in zip(net.tables, amounts, strict=True):
+    for table, amount in zip(net.tables, amounts, strict=False):
         used += float(amount.min()) * limit.limit
         if used > limit.limit:
             return InfeasibleError(f"{limit.name} {quantity(used)} > {quantity(limit.limit)} already at {table.node.name}, "

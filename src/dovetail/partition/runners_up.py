@@ -64,8 +64,7 @@ class _Rivals:
     """Plans with one node elsewhere: the cheapest under several prices on the limits, and the plan with that node changed."""
 
     def __init__(self, problem: Problem, net: Network, assignment: Assignment, judged: Evaluation, deadline: float) -> None:
-        self.net, count = net, len(net.tables)
-        self.amounts = [[net.amounts(k, x) for k in range(count)] for x in net.limits]
+        self.net, self.amounts = net, [net.amounts(x) for x in net.limits]
         self.base, prices = _costs(problem, net, judged, deadline)
         self.traces = [_Trace(net, priced_costs(self.base, self.amounts, part * prices))
                        for part in (PARTS if prices.any() else PARTS[:1])]
@@ -115,7 +114,7 @@ def _costs(problem: Problem, net: Network, judged: Evaluation, deadline: float) 
         return ledger.costs(weights, np.zeros(0)), np.zeros(len(net.limits))
     worth = {Goal.ENERGY: (0.0, 1.0), Goal.EDP: (judged.energy_j, judged.latency_s)}.get(problem.goal, (1.0, 0.0))
     prices = price_limits(net, worth, inf, deadline).prices
-    return [net.cost(k, worth) for k in range(len(net.tables))], prices
+    return net.costs(worth), prices
 
 
 SHARP = 16

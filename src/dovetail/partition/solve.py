@@ -20,7 +20,8 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import explain, shown
-from dovetail.partition.narrow import Ranking, Tree, rank, thin, tree_of
+from dovetail.partition.jumps import jumps
+from dovetail.partition.narrow import Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -28,6 +29,7 @@ from dovetail.partition.runners_up import runners_up
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
+from dovetail.partition.tree import Tree, tree_of
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
@@ -100,9 +102,17 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
                   default=inf)
     choices = _choices(problem)
     answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
+    if _eased(problem) != problem:  # plans kept their limits even without branches at once; the bound must not rely on that
+        eased, *_ = shortest_interval(_eased(problem), choices, tree_of(problem), ceiling, deadline)
+        answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
     wide = () if kept is not None else _whole_beam(problem)
     note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else _note(problem, left, kept)
     return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
+
+
+def _eased(problem: Problem) -> Problem:
+    """Without limits on what branches at once take less of than the sum of their nodes."""
+    return replace(problem, max_latency_s=None, max_energy_j=None) if problem.blocks else problem
 
 
 def _whole_beam(problem: Problem) -> tuple[Assignment, ...]:
@@ -145,7 +155,7 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs])
               if full.inputs == variable_inputs(problem, own.node) else tabulate(problem, own, known)
               for full, own in zip(tree.tables, choices, strict=True))
-    return network(problem, tuple(prune(problem, t) for t in tables))
+    return network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known))
 
 
 def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
@@ -175,7 +185,7 @@ def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
         return rank(problem, tree, _best(problem, _values(known)), deadline)
     if problem.mode is Mode.SEQUENTIAL:
         return rank(replace(problem, goal=Goal.LATENCY), tree, _best(problem, _values(known)), deadline)
-    return rank_interval(problem, tree, min((e.interval_s for _, e in known), default=inf), deadline)
+    return rank_interval(_eased(problem), tree, min((e.interval_s for _, e in known), default=inf), deadline)
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
@@ -275,8 +285,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         left_out = "given up by thrift to save area" if saved.note else left_out
     others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
     sentences = explain(problem, assignment, best, left_out, others)
-    found_plan = _finished(problem, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES}, notes,
-                           sentences)
+    found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
+                           notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 
@@ -306,15 +316,15 @@ def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleErr
                            "or use solver exact")
 
 
-def _finished(problem: Problem, solver: str, assignment: Assignment, best: Evaluation, bound: float,
+def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
               baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
-    lower = min(bound * (1 - ROUNDING), best.objective)
+    lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
     proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
     resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
                  for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
     return Plan(
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
-        nodes=tuple(replace(c, why=sentences[c.node]) for c in best.nodes), objective=best.objective, lower_bound=lower,
-        latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s, busy_s=busiest(problem, best.busy_s),
-        resources=resources, baselines=baselines, notes=notes)
+        nodes=tuple(replace(costs[n.name], why=sentences[n.name]) for n in graph.nodes), objective=best.objective,
+        lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
+        busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines, notes=notes)

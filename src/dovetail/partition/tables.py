@@ -16,7 +16,7 @@ from dovetail.ir import Node
 from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, arrivals, from_everywhere, from_streams
 from dovetail.partition.columns import Held, Options, Pattern
 from dovetail.partition.overlaps import on, wide
-from dovetail.partition.plan import Goal, Mode, Split
+from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.quotes import shape_priced
 from dovetail.partition.work import follows
@@ -50,6 +50,18 @@ class Table:
     @property
     def resources(self) -> Floats:
         return self.options.resources
+
+    @property
+    def leaves(self) -> Mapping[str, Ints]:
+        """In which of its places each column leaves the tensor it makes."""
+        return {self.node.output: self.place_of}
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def assignment(self, problem: Problem, column: int) -> Assignment:
+        """What a column stands for."""
+        return {self.node.name: self.options.pattern.split(int(self.options.columns[column]))}
 
 
 def variable_inputs(problem: Problem, node: Node) -> tuple[str, ...]:

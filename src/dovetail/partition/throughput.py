@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -23,10 +23,11 @@ from dovetail.partition.columns import Held, Options, inputs_held
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
 from dovetail.partition.exact import Answer
 from dovetail.partition.labels import SLACK, Found, Search
-from dovetail.partition.narrow import Ranking, Tree, cheapest, marginals, thin
+from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables import tabulate
+from dovetail.partition.tree import Tree, cheapest, marginals
 
 CORE = 12
 """Columns per node, besides whole placements, that the first search looks at."""
@@ -52,6 +53,7 @@ PROVEN = 1e-9
 
 def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float) -> Ranking:
     """Per column a lower bound on the interval of every plan that uses it, from the tree relaxation."""
+    tree = tree.plain
     known: dict[str, Held] = inputs_held(problem) | {t.node.output: t.options.held for t in tree.tables}
     every = [(f"{d} {r}", [t.resources[:, i] / limit for t in tree.tables]) for i, (d, r, limit) in enumerate(problem.budgets)
              if problem.shared_budget and limit > 0]
@@ -63,10 +65,7 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
                     [busy_table(problem, t.options, known, t.inputs) for t in tree.tables], binding)
 
     def answer(weights: Floats, prices: Floats) -> Reply:
-        path = cheapest(tree, ledger.costs(weights, prices))
-        entries = [(path[k],) if mine is None else (int(tree.tables[mine].place_of[path[mine]]), path[k])
-                   for k, mine in enumerate(tree.parent)]
-        return ledger.reply(weights, prices, entries)
+        return ledger.reply(weights, prices, [entry for _, entry in cheapest(tree, ledger.costs(weights, prices))])
 
     found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline)
     least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
@@ -77,21 +76,22 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
 class _Within(Network):
     """A network whose cost is the time one thing is kept busy, and in which other such times are limits."""
 
-    ledger: Ledger
-    chief: str
-    cutoff: float
+    ledger: Ledger = field(kw_only=True)
+    chief: str = field(kw_only=True)
+    cutoff: float = field(kw_only=True)
 
-    def amounts(self, k: int, limit: Limit) -> Floats:
+    def amounts(self, limit: Limit) -> list[Floats]:
         if limit.budget is not None or limit.name in OTHER_LIMITS:
-            return Network.amounts(self, k, limit)
-        return self._seconds(k, limit.name) / limit.limit
+            return Network.amounts(self, limit)
+        return [seconds / limit.limit for seconds in self._seconds(limit.name)]
 
-    def cost(self, k: int, weights: tuple[float, float]) -> Floats:
-        return np.where(self.ledger.busy[k].engines > self.cutoff, inf, self._seconds(k, self.chief))
+    def costs(self, weights: tuple[float, float]) -> list[Floats]:
+        return [np.where(own.engines > self.cutoff, inf, seconds)
+                for own, seconds in zip(self.ledger.busy, self._seconds(self.chief), strict=True)]
 
-    def _seconds(self, k: int, name: str) -> Floats:
-        found = self.ledger.busy[k].shared.get(name)
-        return found if found is not None else np.zeros(self.tables[k].latency_s.shape)
+    def _seconds(self, name: str) -> list[Floats]:
+        return [own.shared[name] if name in own.shared else np.zeros(table.latency_s.shape)
+                for own, table in zip(self.ledger.busy, self.tables, strict=True)]
 
 
 class _Search:
@@ -101,7 +101,7 @@ class _Search:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         self.net = network(problem, tuple(tabulate(problem, c, known) for c in choices))
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
-                             [[self.net.amounts(k, x) for k in range(len(choices))] for x in self.net.limits])
+                             [self.net.amounts(x) for x in self.net.limits])
         self.best = ceiling
         self.to_go: list[Floats] = []
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
@@ -243,7 +243,8 @@ class _Search:
         others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
         limited = [(x, p) for x, p in zip(self.net.limits, found.prices, strict=True) if x.name in active]
         limits = (*(Limit(n, None, cutoff) for n, _ in others), *(x for x, _ in limited))
-        view = _Within(self.net.problem, self.net.tables, self.net.stages, limits, self.ledger, names[chief], cutoff)
+        view = _Within(self.net.problem, self.net.tables, self.net.stages, limits, ledger=self.ledger, chief=names[chief],
+                       cutoff=cutoff)
         prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
         to_go = [a / weights[chief] for a in self.to_go]
         least = float(to_go[0]) - float(prices.sum())

@@ -1,8 +1,8 @@
 """Heterogeneity 2021 (Carballo-Hernández, Pelcat, Berry): Figure 4 and Table I, the authors' hand partitions on our models.
 
 Blocks of three networks run on a Jetson TX2's GPU alone, and on that GPU with a Cyclone 10 GX over PCIe, at input sizes
-from 224 down to 4. Who computes what is the authors' choice, given here as fixed assignments. Parallel blocks are timed
-by the list schedule, in which branches on different devices overlap; sequential ones add everything up, as the authors do.
+from 224 down to 4. Who computes what is the authors' choice, given here as fixed assignments. Parallel blocks are judged in
+concurrent mode, where branches on different devices run at once; sequential ones add everything up, as the authors do.
 The GPU alone runs on a board without the FPGA, which there also draws no idle power.
 """
 
@@ -22,7 +22,6 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform
 from dovetail.reproduce import modules
-from dovetail.schedule.list_schedule import schedule
 from dovetail.terminal import table
 
 SIZES = (224, 112, 56, 28, 14, 7, 4)
@@ -93,12 +92,10 @@ def hand_partition(block: Block, graph: Graph) -> Assignment:
 
 
 def judge(graph: Graph, board: Platform, assignment: Assignment, parallel: bool) -> Figures:
-    """Latency and energy of an assignment, branches overlapping or everything in sequence."""
+    """Latency and energy of an assignment, branches at once or everything in sequence."""
     problem = Problem(graph, board, DeviceCosts(), mode=Mode.CONCURRENT if parallel else Mode.SEQUENTIAL)
     found = evaluate(problem, assignment)
-    latency = min(found.latency_s, schedule(graph, board, assignment).makespan_s) if parallel else found.latency_s
-    return Figures(latency, found.energy_j - problem.idle_power_w * (found.latency_s - latency), _fullest(problem, found),
-                   found.violations)
+    return Figures(found.latency_s, found.energy_j, _fullest(problem, found), found.violations)
 
 
 def _fullest(problem: Problem, found: Evaluation) -> tuple[str, float, float] | None:

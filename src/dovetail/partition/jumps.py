@@ -1,0 +1,274 @@
+"""Blocks whose arms run at once, as steps of the solvers: from the cut before a block to the cut after it in one.
+
+A *jump* has a column for every way to put the arms on devices that are not all the same. Its arrays restate `at_once` over
+all these columns and all places of what the block reads; tests hold the two together to the last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, permutations, product
+
+import numpy as np
+
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.ir import Node
+from dovetail.partition.branches import Block
+from dovetail.partition.columns import Held, Options
+from dovetail.partition.overlaps import fetched
+from dovetail.partition.plan import Assignment, whole_on
+from dovetail.partition.problem import Problem
+from dovetail.partition.work import follows
+
+MOST_COLUMNS = 400
+"""Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A block as one step over nodes `start` to `stop`: its arms, or its arms and its join (`groups`, each on one device).
+
+    `devices` (columns x groups) are indices. Costs: one axis per tensor made before the block that it reads, then columns;
+    bringing the join's output home is included. `leaves` says in which of its places each tensor left is: what the join reads,
+    or what it makes. `resources` are columns x budgets.
+    """
+
+    groups: tuple[tuple[Node, ...], ...]
+    fork: str
+    start: int
+    stop: int
+    devices: Ints
+    inputs: tuple[str, ...]
+    latency_s: Floats
+    energy_j: Floats
+    resources: Floats
+    leaves: Mapping[str, Ints]
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def assignment(self, problem: Problem, column: int) -> Assignment:
+        placed = zip(self.groups, self.devices[column].tolist(), strict=True)
+        return {n.name: whole_on(problem.devices[d]) for group, d in placed for n in group}
+
+
+def jumps(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held],
+          fork_only: bool = False) -> tuple[tuple[Jump, ...], ...]:
+    """Per block its jumps, over whole placements that are among the given columns of every node: arms alone, and with the join.
+
+    With `fork_only`, a block pays for its fork alone: a lower bound for any place of what else it reads.
+    """
+    found = (_jumps(problem, block, choices, known, fork_only) for block in problem.blocks)
+    return tuple(own for own in found if own)
+
+
+def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Mapping[str, Held],
+           fork_only: bool) -> tuple[Jump, ...]:
+    start = problem.order[block.nodes[0].name]
+    own = {n.name: choices[start + i] for i, n in enumerate(block.around)}
+    wholes = {name: whole_columns(o) for name, o in own.items()}
+    able = [[d for d in range(len(problem.devices)) if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
+    devices = _placements(able)
+    if not len(devices):
+        return ()
+    clock = _Clock(problem, _inputs(problem, block, fork_only), devices, known, fork_only)
+    for a, arm in enumerate(block.arms):
+        for d in np.unique(devices[:, a]).tolist():
+            columns = np.flatnonzero(devices[:, a] == d)
+            inside = {n.output: _one_place(own[n.name], wholes[n.name][d]) for n in arm}
+            for node in arm:
+                clock.run(own[node.name], wholes[node.name][d], inside, d, columns)
+
+    def places(group: int, node: Node) -> Ints:
+        return np.array([own[node.name].place_of[wholes[node.name][d]] for d in devices[:, group].tolist()], dtype=np.int64)
+
+    leaves = {n.output: places(a, n) for a, arm in enumerate(block.arms) for n in arm if n.output in block.join.inputs}
+    latency = np.maximum.reduce(list(clock.made.values()))
+    arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, clock.inputs, latency,
+                clock.joules + problem.idle_power_w * latency, clock.resources, leaves)
+    targets = list(wholes[block.join.name]) if block.meets else []
+    if not targets:
+        return (arms,)
+    joined = [clock.join(own[block.join.name], wholes[block.join.name][d], d, block) for d in targets]
+    ends, spent = (np.concatenate([found[i] for found in joined], axis=-1) for i in (0, 1))
+    at = np.repeat([wholes[block.join.name][d] for d in targets], len(devices))
+    last = own[block.join.name]
+    both = np.concatenate([np.tile(devices, (len(targets), 1)), np.repeat(targets, len(devices))[:, None]], axis=1)
+    return arms, Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, clock.inputs, ends + last.home_s[at],
+                      spent + problem.idle_power_w * ends + last.home_j[at],
+                      np.tile(clock.resources, (len(targets), 1)) + last.resources[at],
+                      {block.join.output: last.place_of[at]})
+
+
+def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
+    """What a block and its join read and some node before it makes."""
+    read = dict.fromkeys(t for n in block.around for t in n.inputs)
+    made = {n.output for n in block.nodes}
+    return tuple(t for t in read if t not in made and problem.graph.producer(t) is not None
+                 and (t == block.fork or not fork_only))
+
+
+def whole_columns(own: Options) -> dict[int, int]:
+    """The columns that run a node whole, by device."""
+    found = np.flatnonzero(own.pattern.columns.axis[own.columns] == 0).tolist()
+    return {int(own.pattern.has[own.columns[i]].argmax()): i for i in found}
+
+
+def _one_place(own: Options, column: int) -> Held:
+    place = own.place_of[column:column + 1]
+    return Held(own.pattern, own.places[place], own.stream_s[place])
+
+
+def _placements(able: Sequence[Sequence[int]]) -> Ints:
+    """Devices per arm, not all the same; fewer kinds where there are many arms and devices."""
+    every, count = sorted({d for a in able for d in a}), int(np.prod([float(len(a)) for a in able]))
+    if count <= MOST_COLUMNS:
+        found = [c for c in product(*able) if len(set(c)) > 1]
+    elif len(every) * (len(every) - 1) // 2 * 2**len(able) <= MOST_COLUMNS:
+        pairs = [product(*([d for d in a if d in pair] for a in able)) for pair in combinations(every, 2)]
+        found = sorted({c for pair in pairs for c in pair if len(set(c)) > 1})
+    else:
+        apart = [tuple(one if i == k else rest for i in range(len(able)))
+                 for one, rest in permutations(every, 2) for k in range(len(able))]
+        found = sorted({c for c in apart if all(d in a for d, a in zip(c, able, strict=True))})
+    return np.array(found, dtype=np.int64).reshape(-1, len(able))
+
+
+@dataclass
+class _Clock:
+    """A block being timed for all columns: when lanes and devices are free again, when each tensor is made."""
+
+    problem: Problem
+    inputs: tuple[str, ...]
+    devices: Ints
+    known: Mapping[str, Held]
+    fork_only: bool
+    lanes: dict[str, Floats] = field(default_factory=dict)
+    free: dict[int, Floats] = field(default_factory=dict)
+    made: dict[str, Floats] = field(default_factory=dict)
+    joules: Floats = field(init=False)
+    resources: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.joules = self._zeros()
+        self.resources = np.zeros((len(self.devices), len(self.problem.budgets)))
+
+    def _zeros(self) -> Floats:
+        return np.zeros((*(len(self.known[t].places) for t in self.inputs), len(self.devices)))
+
+    def run(self, own: Options, column: int, arm: Mapping[str, Held], d: int, columns: Ints) -> None:
+        """One node, whole on a device by a column of its own, in those that put it there; `arm`: where its arm's tensors are."""
+        node = own.node
+        ready = np.zeros((*self.joules.shape[:-1], len(columns)))
+        for t in node.inputs:
+            if t in arm:
+                ready = np.maximum(ready, self.made[t][..., columns])
+        begin = np.maximum(ready, self.free.setdefault(d, self._zeros())[..., columns])
+        first = arrived = begin
+        busy_at_all, returns = np.zeros(ready.shape, dtype=np.bool_), np.zeros(ready.shape, dtype=np.bool_)
+        early = self._early(node)
+        for s, size in self._sizes(own, column, arm, d).items():
+            busy = size > 0
+            seconds, joules, lead = self._transfer(s, d, size)
+            before = np.zeros(())
+            if early is not None:
+                before = np.where(busy, np.minimum(early, seconds - lead), 0.0) if self._duplex(s, d) else before
+                early = np.where(busy, 0.0, early)
+            stop = self._occupy(s, d, columns, busy, seconds - before, ready if s == d else np.zeros(()), self.lanes)
+            arrived = np.where(busy, np.maximum(arrived, stop), arrived)
+            first = np.where(busy, np.maximum(first, stop - seconds + lead), first)
+            self.joules[..., columns] += joules
+            busy_at_all |= busy
+            returns |= busy & (s == d)
+        done = self._done(node, (float(own.alone_s[column, d]), float(own.fused_s[column, d])), d, (first, arrived),
+                          (busy_at_all, returns))
+        self.free[d][..., columns] = done
+        self.made.setdefault(node.output, self._zeros())[..., columns] = done
+        self.joules[..., columns] += own.energy_j[column].sum()
+        self.resources[columns] += own.resources[column]
+
+    def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats]:
+        """When the join is done if it runs whole on a device after all arms, and the energy of the whole block without idling.
+
+        Nothing is kept: the arms may be followed by other joins.
+        """
+        node, lanes = own.node, {lane: busy.copy() for lane, busy in self.lanes.items()}
+        graph, columns = self.problem.graph, np.arange(len(self.devices))
+        sizes = self._outside(own, column, d)
+        ready: dict[int, Floats] = {}
+        arms = {n.output: a for a, arm in enumerate(block.arms) for n in arm}
+        for t in dict.fromkeys(t for t in node.inputs if t in arms):
+            size = float(graph.tensors[t].size * graph.tensors[t].element_bytes)
+            for s in np.unique(self.devices[:, arms[t]]).tolist():
+                here = self.devices[:, arms[t]] == s
+                ready[s] = np.maximum(ready.get(s, self._zeros()), np.where(here, self.made[t], 0.0))
+                if s != d or self.problem.streams(self.problem.devices[d]):
+                    sizes[s] = sizes.get(s, np.zeros(())) + here * size
+        arrived = np.maximum(self.free.get(d, np.zeros(())), ready.get(d, self._zeros()))
+        joules = self.joules + own.energy_j[column].sum()
+        for s in sorted(sizes):
+            seconds, spent, _ = self._transfer(s, d, np.broadcast_to(sizes[s], self.joules.shape))
+            busy = np.broadcast_to(sizes[s] > 0, self.joules.shape)
+            stop = self._occupy(s, d, columns, busy, seconds, ready.get(s, np.zeros(())), lanes)
+            arrived = np.where(busy, np.maximum(arrived, stop), arrived)
+            joules = joules + spent
+        return arrived + float(own.alone_s[column, d]), joules
+
+    def _outside(self, own: Options, column: int, d: int) -> dict[int, Floats]:
+        """Bytes of what the join reads besides the arms; as not all of its input was made there, none of it flows on."""
+        paying = [t for t in own.node.inputs if t in self.inputs or self.problem.graph.producer(t) is None]
+        if not paying:
+            return {}
+        return fetched(self.problem, own.node, own.pattern, own.columns[column:column + 1], self.known, self.inputs, paying, d,
+                       flowing=False)
+
+    def _done(self, node: Node, times_s: tuple[float, float], d: int, inputs: tuple[Floats, Floats],
+              fetches: tuple[Flags, Flags]) -> Floats:
+        """Array form of `Work.done_s`: from when the first packet and all of the input is there, and what was fetched."""
+        (alone, fused), (first, arrived), (busy, returns) = times_s, inputs, fetches
+        still = min(alone, fused) if self.fork_only else fused
+        if any(self.problem.graph.producer(t) is None for t in node.inputs):
+            still = alone
+        done: Floats = arrived + np.where(busy, alone, still)
+        if self.problem.streams(self.problem.devices[d]) and len(set(node.inputs)) == 1:
+            done = np.where(busy & ~returns, np.maximum(first + alone, arrived + min(fused, alone)), done)
+        return done
+
+    def _sizes(self, own: Options, column: int, arm: Mapping[str, Held], d: int) -> dict[int, Floats]:
+        """Bytes fetched from each device, over the places of the block's inputs."""
+        inside = tuple(dict.fromkeys(t for t in own.node.inputs if t in arm))
+        paying = [t for t in own.node.inputs if t in arm or t in self.inputs or self.problem.graph.producer(t) is None]
+        if not self.problem.streams(self.problem.devices[d]):
+            paying = [t for t in paying if t not in arm]  # other devices keep what they made
+        if not paying:
+            return {}
+        found = fetched(self.problem, own.node, own.pattern, own.columns[column:column + 1], {**self.known, **arm},
+                        (*self.inputs, *inside), paying, d)
+        return {s: a.reshape(*a.shape[:len(self.inputs)], 1) for s, a in found.items()}
+
+    def _early(self, node: Node) -> Floats | None:
+        """How long before the block its first node's input began to leave a streaming device; None where it did not."""
+        tensor = node.inputs[0]
+        if tensor not in self.inputs or not follows(self.problem, node) or not self.known[tensor].stream_s.any():
+            return None
+        return self.known[tensor].stream_s.reshape(*(-1 if t == tensor else 1 for t in self.inputs), 1)
+
+    def _transfer(self, s: int, d: int, size: Floats) -> tuple[Floats, Floats, Floats]:
+        source, target = self.problem.devices[s], self.problem.devices[d]
+        seconds, joules = (x.reshape(size.shape) for x in self.problem.transfer(source, target, size.ravel()))
+        packet = self.problem.transfer(source, target, np.array([float(self.problem.packet_bytes)]))[0][0]
+        return seconds, joules, np.minimum(seconds, packet)
+
+    def _duplex(self, s: int, d: int) -> bool:
+        return s != d and self.problem.duplex(self.problem.devices[s], self.problem.devices[d])
+
+    def _occupy(self, s: int, d: int, columns: Ints, busy: Flags, seconds: Floats, ready: Floats,
+                lanes: dict[str, Floats]) -> Floats:
+        """Array form of `work.occupy`, where `busy` marks the places from which anything is fetched."""
+        names = self.problem.lanes(self.problem.devices[s], self.problem.devices[d])
+        stop: Floats = np.maximum.reduce([np.broadcast_to(ready, (*self.joules.shape[:-1], len(columns))),
+                                          *(lanes.setdefault(n, self._zeros())[..., columns] for n in names)]) + seconds
+        for lane in names:
+            lanes[lane][..., columns] = np.where(busy, stop, lanes[lane][..., columns])
+        return stop
