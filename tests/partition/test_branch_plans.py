@@ -20,6 +20,7 @@ from dovetail.partition.narrow import rank
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.throughput import rank_interval
 from dovetail.partition.tree import relaxed_tree
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching, shuffled, two_blocks
@@ -53,7 +54,7 @@ def test_networks_whose_nodes_can_also_be_divided_are_planned_best(shape: str, s
     check(Problem(small(shape, seed, 2), platform(seed, (Kind.CPU, Kind.FPGA), 60.0), Synthetic(seed), mode=mode))
 
 
-@settings(max_examples=60, **slow)
+@settings(max_examples=40, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), share=st.floats(0.9, 1.3), budget=st.floats(20, 120))
 def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape: str, seed: int, share: float,
                                                                            budget: float) -> None:
@@ -62,6 +63,7 @@ def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape
     check(Problem(graph, board, costs, Goal.LATENCY, max_energy_j=share * least))
     fastest = plan(graph, board, costs=costs).latency_s
     check(Problem(graph, board, costs, Goal.ENERGY, max_latency_s=share * fastest))
+    check(Problem(graph, board, costs, Goal.THROUGHPUT, max_latency_s=share * fastest))
 
 
 @settings(max_examples=100, **slow)
@@ -86,12 +88,13 @@ def test_programs_of_steps_and_labels_equal_enumeration(shape: str, seed: int, s
 def test_a_columns_bound_is_below_every_plan_that_uses_it(shape: str, seed: int, goal: Goal, budget: float) -> None:
     problem = Problem(small(shape, seed, 2), platform(seed, budget=budget), Synthetic(seed), goal)
     choices = [options(problem, n) for n in problem.graph.nodes]
-    bounds = rank(problem, relaxed_tree(problem, choices), (3e-3, 1e-2), inf).bounds
+    tree = relaxed_tree(problem, choices)
+    found = rank_interval(problem, tree, inf, inf) if goal is Goal.THROUGHPUT else rank(problem, tree, (3e-3, 1e-2), inf)
     rng = np.random.default_rng(seed)
     for _ in range(20):
         judged = evaluate(problem, placed := random_placement(problem, rng))
         if judged.feasible and all(placed[c.node.name] in c.splits for c in choices):
-            for own, bound in zip(choices, bounds, strict=True):
+            for own, bound in zip(choices, found.bounds, strict=True):
                 assert bound[own.splits.index(placed[own.node.name])] <= judged.objective * (1 + 1e-12)
 
 

@@ -16,6 +16,7 @@ from dovetail.partition.narrow import rank, thin
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.throughput import rank_interval
 from dovetail.partition.tree import relaxed_tree
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 
@@ -32,7 +33,9 @@ def test_a_columns_bound_is_below_every_plan_that_uses_it(goal: Goal) -> None:
     for seed in range(6):
         problem = Problem(residual(seed), platform(seed, budget=40.0), Synthetic(seed), goal)
         choices = [options(problem, n) for n in problem.graph.nodes]
-        ranking = rank(problem, relaxed_tree(problem, choices), (3e-3, 1e-2), inf)
+        tree = relaxed_tree(problem, choices)
+        interval = goal is Goal.THROUGHPUT
+        ranking = rank_interval(problem, tree, inf, inf) if interval else rank(problem, tree, (3e-3, 1e-2), inf)
         rng = np.random.default_rng(seed)
         for _ in range(60):
             path = [int(rng.integers(len(c.splits))) for c in choices]
