@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.cost.folds import Fold
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.stream import Engine, Format, fifo_module, fork_module
 from dovetail.fpga.hardware import ONE, Expr, Instance, Module, Signal, signal
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.verilog import images, print_module
 from dovetail.ir import Graph, Node, Reshape
 
 FIFO_MARGIN = 2
@@ -72,13 +73,14 @@ class Network:
         return tuple(n for n in self.graph.nodes if not isinstance(n.op, Reshape))
 
 
-def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Network:
-    formats = stream_formats(graph)
+def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
+                 folds: Mapping[str, Fold] | None = None) -> Network:
+    folds, formats = folds or {}, stream_formats(graph)
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, formats):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
     labels, tensor_labels = dict(labels or identifiers(n.name for n in graph.nodes)), identifiers(graph.tensors)
-    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name])
+    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name], folds.get(n.name))
             for n in graph.nodes if not isinstance(n.op, Reshape)}
     network = Network(graph, formats, made, {}, labels, tensor_labels)
     takers: dict[str, list[Taker]] = {t: [] for t in graph.tensors}
@@ -240,24 +242,27 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
 
 
-def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Design:
+def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
+                 folds: Mapping[str, Fold] | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
-    `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does.
+    `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
+    `folds` share multipliers and keep their weights in memory; the others are mapped directly.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
-    network = make_network(graph, name, labels)
+    network = make_network(graph, name, labels, folds)
     timing = time_network(network)
     top = Top(network, timing, name)
     top.build()
     adders = sum(e.adders for chain in network.engines.values() for e in chain)
     top.module.header = (f"{name}: {len(network.nodes)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
-    files = {f"{m.name}.v": print_module(m) for m in (top.module, *top.parts)}
+    modules = (top.module, *top.parts)
+    files = {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
     formats = network.formats
     return Design(
         name, files,
