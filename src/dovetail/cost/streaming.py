@@ -40,6 +40,8 @@ ISSUE_STAGES = 1
 """Clock edges from a step to the registered pixel."""
 LINE_MEMORY_STAGES = 1
 """Further edges for the line memory's output register."""
+WORD_STAGES = 1
+"""Further edges for the word of a pixel that a folded engine works on; its lines are read meanwhile."""
 WINDOW_STAGES = 1
 """Further edges for the window registers."""
 MASK_STAGES = 1
@@ -142,6 +144,54 @@ class Raster:
         rows, columns = self.output_size
         row = np.arange(rows, dtype=np.int64)[:, None] * (self.window.stride[0] * self.width)
         return (self.first + row + np.arange(columns, dtype=np.int64) * self.window.stride[1]).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRaster:
+    """A raster whose engine takes several clocks per output pixel; its steps are single clocks.
+
+    A pixel of the raster enters the window in `words` words, one per clock. Where an output ends, the engine stays for
+    `clocks` clocks; where none does, only until the pixel has entered, or not at all without a window.
+    """
+
+    raster: Raster
+    words: int
+    clocks: int
+
+    @property
+    def skip(self) -> int:
+        """Clocks of a pixel at which no output ends."""
+        return 1 if self.raster.pointwise else self.words
+
+    @property
+    def steps(self) -> int:
+        """Clocks per frame."""
+        return self.raster.outputs * self.clocks + (self.raster.steps - self.raster.outputs) * self.skip
+
+    @property
+    def line_in_registers(self) -> bool:
+        """Whether a line has so few words that registers delay it: a memory is read before its last word is written."""
+        return self.raster.window.reach[0] == 1 or self.raster.width * self.words <= CHAIN_SLACK
+
+    @property
+    def stages(self) -> int:
+        """Clock edges from a step to its taps."""
+        entry = ISSUE_STAGES + WORD_STAGES
+        return entry + (0 if self.raster.pointwise else WINDOW_STAGES) + (MASK_STAGES if self.raster.masked else 0)
+
+    def _starts(self) -> Cycles:
+        """The step at which each pixel of the raster begins, flush included, and the end."""
+        lengths = np.full(self.raster.steps, self.skip, dtype=np.int64)
+        lengths[self.raster.output_steps()] = self.clocks
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+
+    def input_steps(self) -> Cycles:
+        """The step that takes each input pixel."""
+        return self._starts()[:self.raster.beats]
+
+    def output_steps(self) -> Cycles:
+        """The last step of every output, in raster order."""
+        return self._starts()[self.raster.output_steps()] + self.clocks - 1
 
 
 def _inside(offset: int, stride: int, size: int, count: int) -> tuple[int, int]:

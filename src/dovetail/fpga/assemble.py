@@ -3,132 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
-from dovetail.errors import UnsupportedError, UsageError
+from dovetail.cost.folds import Fold
+from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
-from dovetail.fpga.engines.stream import Engine, Format, fifo_module, fork_module
+from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
 from dovetail.fpga.hardware import ONE, Expr, Instance, Module, Signal, signal
-from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats
-from dovetail.fpga.verilog import print_module
-from dovetail.ir import Graph, Node, Reshape
-
-FIFO_MARGIN = 2
-"""Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
-MODEL_FRAMES = 3
-"""Frames over which branch FIFOs are sized: one before and one after the frame in steady state."""
+from dovetail.fpga.mapping import reason_unsupported, stream_formats
+from dovetail.fpga.network import Network, Taker, make_network
+from dovetail.fpga.timing import Timing, time_network
+from dovetail.fpga.verilog import images, print_module
+from dovetail.ir import Graph, Node
 
 
 def unsupported(graph: Graph, node: Node) -> str | None:
     """Why a node of a quantized graph cannot become hardware, in one sentence; None if it can."""
     return reason_unsupported(graph, node, stream_formats(graph))
-
-
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """One reader of a tensor's stream: input `index` of a node, or graph output `index`."""
-
-    node: Node | None
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The unstalled design in time: cycle 1 takes the first beat."""
-
-    latency_cycles: int
-    interval_cycles: int
-    fifo_depths: dict[tuple[str, int], int]
-    """By (node, input): depth of the FIFO in front of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A graph seen as streams: relabelled tensors resolved, engines made, takers listed."""
-
-    graph: Graph
-    formats: dict[str, Format]
-    engines: dict[str, tuple[Engine, ...]]
-    takers: dict[str, tuple[Taker, ...]]
-    labels: dict[str, str]
-    """Verilog identifiers of nodes."""
-    tensor_labels: dict[str, str]
-
-    def root(self, tensor: str) -> str:
-        """The tensor whose stream this one is; reshapes are wiring."""
-        node = self.graph.producer(tensor)
-        return self.root(node.inputs[0]) if node is not None and isinstance(node.op, Reshape) else tensor
-
-    def lone_input(self, tensor: str) -> bool:
-        """Whether a tensor is a graph input with a single taker: only its source waits when it waits."""
-        return tensor in self.graph.inputs and len(self.takers[tensor]) == 1
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(n for n in self.graph.nodes if not isinstance(n.op, Reshape))
-
-
-def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Network:
-    formats = stream_formats(graph)
-    for node in graph.nodes:
-        if reason := reason_unsupported(graph, node, formats):
-            raise UnsupportedError(f"design {name}: {reason}; place it on another device")
-    labels, tensor_labels = dict(labels or identifiers(n.name for n in graph.nodes)), identifiers(graph.tensors)
-    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name])
-            for n in graph.nodes if not isinstance(n.op, Reshape)}
-    network = Network(graph, formats, made, {}, labels, tensor_labels)
-    takers: dict[str, list[Taker]] = {t: [] for t in graph.tensors}
-    for node in network.nodes:
-        for index, tensor in enumerate(node.inputs):
-            takers[network.root(tensor)].append(Taker(node, index))
-    for index, tensor in enumerate(graph.outputs):
-        takers[network.root(tensor)].append(Taker(None, index))
-    network.takers.update({t: tuple(found) for t, found in takers.items()})
-    return network
-
-
-def time_network(network: Network) -> Timing:
-    """Latency, interval and FIFO depths from the engines' closed forms, with no stalls at either end."""
-    graph = network.graph
-    every = [e for chain in network.engines.values() for e in chain]
-    interval = max([1, *(e.steps for e in every), *(network.formats[t].beats for t in graph.inputs)])
-    ready: dict[str, Cycles] = {}
-    ancestors: dict[str, frozenset[str]] = {}
-    for tensor in graph.inputs:
-        ready[tensor] = 1 + np.arange(network.formats[tensor].beats) + interval * np.arange(MODEL_FRAMES)[:, None]
-        ancestors[tensor] = frozenset([tensor])
-    depths: dict[tuple[str, int], int] = {}
-    for node in network.nodes:
-        roots = [network.root(t) for t in node.inputs]
-        held = [any(ancestors[r] & ancestors[o] for j, o in enumerate(roots) if j != i) or not network.lone_input(r)
-                for i, r in enumerate(roots)]
-        arrivals, found = rejoin(network.engines[node.name][0], [ready[r] for r in roots], held)
-        depths.update({(node.name, index): depth for index, depth in found.items()})
-        for engine in network.engines[node.name]:
-            issued = issue_times(arrivals, engine.input_steps, engine.steps)
-            arrivals = [issued[:, engine.output_steps] + engine.stages + FIFO_LATENCY_CYCLES]
-        ready[node.output] = arrivals[0]
-        ancestors[node.output] = frozenset().union(*(ancestors[r] for r in roots))
-    latency = max(int(ready[network.root(t)][0, -1]) for t in graph.outputs)
-    return Timing(latency, interval, depths)
-
-
-def rejoin(engine: Engine, arrivals: Sequence[Cycles], held: Sequence[bool]) -> tuple[list[Cycles], dict[int, int]]:
-    """Arrivals at an engine, and FIFO depths for inputs that must wait although something else depends on their flow.
-
-    `held` marks inputs whose waiting would hold up other streams: branches of one source, and streams of other
-    engines (which wait where explicit padding is inserted). An engine's own output FIFO covers a wait of one clock.
-    """
-    issued = issue_times(arrivals, engine.input_steps, engine.steps)[:, engine.input_steps]
-    waits = [hold and int((issued - times).max()) > 1 for times, hold in zip(arrivals, held, strict=True)]
-    later = [times + FIFO_LATENCY_CYCLES * wait for times, wait in zip(arrivals, waits, strict=True)]
-    issued = issue_times(later, engine.input_steps, engine.steps)[:, engine.input_steps].reshape(-1)
-    depths = {index: high_water(arrivals[index].reshape(-1), issued) + FIFO_MARGIN for index, wait in enumerate(waits) if wait}
-    return later, depths
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,24 +132,27 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
 
 
-def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None) -> Design:
+def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
+                 folds: Mapping[str, Fold] | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
-    `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does.
+    `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
+    `folds` share multipliers and keep their weights in memory; the others are mapped directly.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
-    network = make_network(graph, name, labels)
+    network = make_network(graph, name, labels, folds)
     timing = time_network(network)
     top = Top(network, timing, name)
     top.build()
     adders = sum(e.adders for chain in network.engines.values() for e in chain)
     top.module.header = (f"{name}: {len(network.nodes)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
-    files = {f"{m.name}.v": print_module(m) for m in (top.module, *top.parts)}
+    modules = (top.module, *top.parts)
+    files = {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
     formats = network.formats
     return Design(
         name, files,

@@ -174,6 +174,18 @@ def signal(name: str, lo: int = 0, hi: int = 1) -> Signal:
     return Signal(lo, hi, name)
 
 
+def choose(index: Expr, options: Sequence[Expr]) -> Expr:
+    """options[index], by the bits of the index from the lowest up; the index never points beyond them."""
+    assert isinstance(index, Signal)
+    level, place = list(options), 0
+    while len(level) > 1:
+        bit_of = bits(index, place, 1)
+        pairs = zip(level[1::2], level[::2], strict=False)
+        level = [select(bit_of, odd, even) for odd, even in pairs] + (level[-1:] if len(level) % 2 else [])
+        place += 1
+    return level[0]
+
+
 def add(left: Expr, right: Expr) -> Expr:
     return Sum(left.lo + right.lo, left.hi + right.hi, left, right, False)
 
@@ -305,6 +317,18 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Rom:
+    """Constant words with one registered read port; they lie in a memory image of the module's name and its own."""
+
+    name: str
+    width: int
+    words: tuple[int, ...]
+    address: Expr
+    read_value: Signal
+    block: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Constants by the bits of an index: (bits, value) pairs; other indices never occur."""
 
@@ -343,10 +367,13 @@ class Module:
     assigns: list[tuple[Signal, Expr]] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
+    roms: list[Rom] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     simulation_only: tuple[str, ...] = ()
     """Verilog lines only a simulator sees."""
+    shared: bool = False
+    """Whether it is instantiated so often that a simulator should compile it once instead of copying it."""
 
     def input(self, name: str, width: int = 1) -> Signal:
         self.inputs.append(signal(name, 0, (1 << width) - 1))

@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.cost.adder_graph import IntMatrix
+from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.cost.streaming import Raster
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.folded import Filters, folded_engine
 from dovetail.fpga.engines.layers import (
     Layer,
     Rescale,
@@ -67,7 +69,7 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
         if not clean[:1].isalpha() or clean.startswith(("fork_", "fifo_")):
             clean = f"n{clean}"
         choice, number = clean, 2
-        while used & (family := {choice.lower() + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo")}):
+        while used & (family := {choice.lower() + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo", "_lane")}):
             choice, number = f"{clean}_{number}", number + 1
         used |= family
         found[name] = choice
@@ -198,8 +200,13 @@ def _divisor(graph: Graph, node: Node) -> int | None:
     return int(counts[0]) if counts.size == 1 else None
 
 
-def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str) -> tuple[Engine, ...]:
-    """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names."""
+def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str, fold: Fold | None = None) -> tuple[Engine, ...]:
+    """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names.
+
+    A convolution or fully connected layer with a `fold` keeps its weights in memory and shares its multipliers.
+    """
+    if fold is not None:
+        return _folded(graph, node, formats, module, label, fold)
     inputs, output = tuple(formats[t] for t in node.inputs), formats[node.output]
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; one pixel of all channels per clock.")
@@ -237,15 +244,36 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str)
 def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
               rescale: Rescale) -> tuple[Engine, ...]:
     """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
-    (form,) = layer.inputs
-    front: tuple[Engine, ...] = ()
-    if not Raster(window, form.height, form.width).masks_suffice:
-        wide = padded(form, window.pads, fill)
-        heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
-        front = (pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill),)
-        layer, window = replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
+    front, layer, window = _explicit_padding(layer, window, fill)
     compute = largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
     return (*front, window_engine(layer, window, fill, compute))
+
+
+def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[Engine, ...], Layer, Window]:
+    """An engine that inserts padding where masks cannot express it, with the layer and window that remain behind it."""
+    (form,) = layer.inputs
+    if Raster(window, form.height, form.width).masks_suffice:
+        return (), layer, window
+    wide = padded(form, window.pads, fill)
+    heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
+    front = pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
+    return (front,), replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
+
+
+def _folded(graph: Graph, node: Node, formats: Formats, module: str, label: str, fold: Fold) -> tuple[Engine, ...]:
+    """A layer whose weights are in memory."""
+    op = node.op
+    if not isinstance(op, Conv | Gemm):
+        raise UnsupportedError(f"{node.name}: a fold for {op.kind}; only Conv and Gemm have multipliers to share")
+    (form,), output, zero = [formats[t] for t in node.inputs], formats[node.output], scheme_of(graph, node.inputs[0]).zero
+    loops = Loops(channels_of(op, form.channels, output.channels), fold)
+    heading = (f"{op.kind} {node.name}: {op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
+    stored = graph.constants[node.params[0]].array.astype(np.int64)
+    window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
+    weights = stored.reshape(output.channels, loops.channels.inputs, *window.kernel)
+    _, bias, rescale = _filters(graph, node, weights.reshape(len(weights), -1))
+    front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, zero)
+    return (*front, folded_engine(layer, window, zero, Filters(weights, bias, rescale), loops))
 
 
 def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:

@@ -25,6 +25,7 @@ from dovetail.fpga.hardware import (
     Parity,
     Product,
     Register,
+    Rom,
     Select,
     ShiftLeft,
     ShiftRight,
@@ -182,6 +183,31 @@ def memory(m: Memory) -> list[str]:
             "end"]
 
 
+def image_name(module: Module, r: Rom) -> str:
+    """File of a ROM's words."""
+    return f"{module.name}_{r.name}.hex"
+
+
+def rom_image(r: Rom) -> str:
+    """A ROM's words, one hexadecimal number a line."""
+    digits = -(-r.width // 4)
+    return "".join(f"{word:0{digits}x}\n" for word in r.words)
+
+
+def rom(module: Module, r: Rom) -> list[str]:
+    style = '(* rom_style = "block", ramstyle = "M20K" *) ' if r.block else '(* rom_style = "logic" *) '
+    if len(r.words) == 1:
+        return [f"always @(posedge clk) {r.read_value.name} <= {r.width}'h{r.words[0]:x};"]
+    return [f"{style}reg {span(r.width)}{r.name} [0:{len(r.words) - 1}];",
+            f'initial $readmemh("{image_name(module, r)}", {r.name});',
+            f"always @(posedge clk) {r.read_value.name} <= {r.name}[{fit(r.address, r.address.width)}];"]
+
+
+def images(module: Module) -> dict[str, str]:
+    """The memory images a module reads, by file name."""
+    return {image_name(module, r): rom_image(r) for r in module.roms if len(r.words) > 1}
+
+
 TABLE_LINE_BITS = 3
 """Lower bits of an index whose entries stand on one line."""
 
@@ -222,8 +248,10 @@ def print_module(module: Module) -> str:
     ports += [f"input wire {span(s.width)}{s.name}" for s in module.inputs]
     ports += [f"output wire {span(s.width)}{s.name}" for s in module.outputs]
     lines += [f"module {module.name} (", *(f"  {p}," for p in ports[:-1]), f"  {ports[-1]}", ");"]
+    lines += ["/* verilator no_inline_module */"] * module.shared
     outputs = {s.name for s in module.outputs}
-    registered = [r.target for r in module.registers] + [m.read_value for m in module.memories]
+    registered = [r.target for r in module.registers]
+    registered += [m.read_value for m in module.memories] + [r.read_value for r in module.roms]
     for t in module.tables:
         lines += table(t)
     lines += [f"reg {span(s.width)}{s.name};{note(s)}" for s in registered]
@@ -237,6 +265,8 @@ def print_module(module: Module) -> str:
     lines += [f"assign {target.name} = {fit(value, target.width)};" for target, value in module.assigns]
     for m in module.memories:
         lines += memory(m)
+    for r in module.roms:
+        lines += rom(module, r)
     lines += clocked(module.registers)
     for instance in module.instances:
         reset = "rst" if instance.reset is None else instance.reset.name

@@ -43,18 +43,35 @@ class Control:
 
 def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> Control:
     """Counters of a window engine: one step counter for flushing, one down-counter to the next output."""
-    number = signal("step_number", 0, raster.steps - 1)
-    consumes: Expr = signal("consumes") if raster.flush else ONE
+    consumes = consuming(raster)
     step = module.wire("step", all_of(may_step, select(consumes, in_valid, ONE)))
-    if raster.flush:
-        last = compare("==", number, const(raster.steps - 1))
-        module.drive(number, select(last, ZERO, add(number, ONE)), step, 0)
-        # A register instead of a comparison, because everything the engine does waits for it.
-        ends_input = compare("==", number, const(raster.beats - 1))
-        module.drive(signal("consumes"), select(ends_input, ZERO, select(last, ONE, consumes)), step, 1)
+    follow_input(module, raster, step)
+    emit, _, row, column = follow_outputs(module, raster, step)
+    return Control(step, emit, consumes, row, column)
+
+
+def consuming(raster: Raster) -> Expr:
+    """Whether the step takes a pixel; `follow_input` drives it."""
+    return signal("consumes") if raster.flush else ONE
+
+
+def follow_input(module: Module, raster: Raster, step: Expr) -> None:
+    """Count the steps of a frame where some of them flush."""
+    if not raster.flush:
+        return
+    number, consumes = signal("step_number", 0, raster.steps - 1), signal("consumes")
+    last = compare("==", number, const(raster.steps - 1))
+    module.drive(number, select(last, ZERO, add(number, ONE)), step, 0)
+    # A register instead of a comparison, because everything the engine does waits for it.
+    ends_input = compare("==", number, const(raster.beats - 1))
+    module.drive(consumes, select(ends_input, ZERO, select(last, ONE, consumes)), step, 1)
+
+
+def follow_outputs(module: Module, raster: Raster, step: Signal) -> tuple[Signal, Expr, Signal | None, Signal | None]:
+    """Count down to the next output: whether it leaves with this step, whether the step has one, its row and column."""
     rows, columns = raster.output_size
     if raster.outputs == raster.steps and not raster.masked:
-        return Control(step, step, consumes, None, None)
+        return step, ONE, None, None
     wait_max = max(raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
     wait = signal("until_output", 0, wait_max)
     arrived = compare("==", wait, ZERO) if wait_max else ONE
@@ -71,7 +88,7 @@ def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> C
     after = select(end_row, after, const(raster.window.stride[1] - 1))
     if wait_max:
         module.drive(wait, select(arrived, after, subtract(wait, ONE)), step, raster.first)
-    return Control(step, emit, consumes, row, column)
+    return emit, arrived, row, column
 
 
 def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format, ctl: Control, data: Signal, fill: int) -> Taps:
@@ -85,7 +102,7 @@ def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format
                  else memory_rows(module, raster, ctl, pixel, advance))
     dilation = raster.window.dilation
     seen = raster.stages - (1 if raster.masked else 0)
-    masks = tap_masks(pipeline, raster, ctl, seen)
+    masks = tap_masks(pipeline, raster, ctl.row, ctl.column, seen)
     taps: Taps = {}
     for i in range(raster.window.kernel[0]):
         for j in range(raster.window.kernel[1]):
@@ -150,14 +167,15 @@ def line_column(module: Module, raster: Raster, ctl: Control) -> tuple[Signal, E
     return column, ends
 
 
-def tap_masks(pipeline: Pipeline, raster: Raster, ctl: Control, stage: int) -> dict[tuple[int, int], Expr]:
+def tap_masks(pipeline: Pipeline, raster: Raster, row: Signal | None, column: Signal | None,
+              stage: int) -> dict[tuple[int, int], Expr]:
     """For kernel positions that can lie in the padding: the bit "inside", at `stage`."""
     rows, columns = raster.output_size
-    row_bits = [inside_bit(pipeline, f"row_inside_{i}", ctl.row, raster.row_inside(i), rows, stage)
+    row_bits = [inside_bit(pipeline, f"row_inside_{i}", row, raster.row_inside(i), rows, stage)
                 for i in range(raster.window.kernel[0])]
-    column_bits = [inside_bit(pipeline, f"column_inside_{j}", ctl.column, raster.column_inside(j), columns, stage)
+    column_bits = [inside_bit(pipeline, f"column_inside_{j}", column, raster.column_inside(j), columns, stage)
                    for j in range(raster.window.kernel[1])]
-    return {(i, j): all_of(row, column) for i, row in enumerate(row_bits) for j, column in enumerate(column_bits)}
+    return {(i, j): all_of(above, beside) for i, above in enumerate(row_bits) for j, beside in enumerate(column_bits)}
 
 
 def inside_bit(pipeline: Pipeline, name: str, index: Signal | None, inside: tuple[int, int], count: int, stage: int) -> Expr:

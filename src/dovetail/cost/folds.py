@@ -1,0 +1,107 @@
+"""Folded layers: fewer multipliers than weights, used again and again for one output pixel.
+
+A `Fold` says how many groups, input channels of a group and filters of a group are worked on in one clock; all taps of the
+kernel always are. The channels need not be multiples: the last round of each loop then works on fewer. In the order
+
+    for each block of groups:  for each pass over its filters:  for each slice of its input channels
+
+one clock each, an output pixel takes `Loops.clocks` clocks. Direct mapping is the corner in which nothing is folded and the
+weights are constants instead of a memory's words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.errors import UsageError
+from dovetail.ir import Conv, Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What works at once: groups, input channels of each, filters of each."""
+
+    groups: int
+    inputs: int
+    outputs: int
+
+    def __str__(self) -> str:
+        return f"{self.groups}x{self.inputs}x{self.outputs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """A layer's channels: groups, and input channels and filters in each of them."""
+
+    groups: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """A layer's channels under a fold, as counts of rounds."""
+
+    channels: Channels
+    fold: Fold
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "inputs", "outputs"):
+            at_once, most = getattr(self.fold, name), getattr(self.channels, name)
+            if not 1 <= at_once <= most:
+                raise UsageError(f"fold {self.fold}: {at_once} {name} at once; the layer has {most}, so 1 to {most}")
+
+    @property
+    def blocks(self) -> int:
+        """Rounds over the groups."""
+        return -(-self.channels.groups // self.fold.groups)
+
+    @property
+    def slices(self) -> int:
+        """Rounds over a group's input channels: clocks between two results."""
+        return -(-self.channels.inputs // self.fold.inputs)
+
+    @property
+    def passes(self) -> int:
+        """Rounds over a group's filters."""
+        return -(-self.channels.outputs // self.fold.outputs)
+
+    @property
+    def words(self) -> int:
+        """Words in which a pixel enters the window."""
+        return self.blocks * self.slices
+
+    @property
+    def results(self) -> int:
+        """Words in which an output pixel is finished."""
+        return self.blocks * self.passes
+
+    @property
+    def clocks(self) -> int:
+        """Clocks per output pixel, and words of the weight memory."""
+        return self.blocks * self.passes * self.slices
+
+    @property
+    def lanes(self) -> int:
+        """Filters worked on at once."""
+        return self.fold.groups * self.fold.outputs
+
+    def input_channel(self, word: int, group: int, place: int) -> int | None:
+        """The channel at a place of a group of an input word; None where the fold reaches beyond the channels."""
+        block, part = divmod(word, self.slices)
+        group, channel = block * self.fold.groups + group, part * self.fold.inputs + place
+        inside = group < self.channels.groups and channel < self.channels.inputs
+        return group * self.channels.inputs + channel if inside else None
+
+    def filter(self, result: int, group: int, place: int) -> int | None:
+        """The filter a lane finishes in a result word; None where the fold reaches beyond the filters."""
+        block, turn = divmod(result, self.passes)
+        group, channel = block * self.fold.groups + group, turn * self.fold.outputs + place
+        inside = group < self.channels.groups and channel < self.channels.outputs
+        return group * self.channels.outputs + channel if inside else None
+
+
+def channels_of(op: Conv | Gemm, input_channels: int, filters: int) -> Channels:
+    """The channels of a layer that reads `input_channels` of a stream; a fully connected layer is one group."""
+    groups = op.groups if isinstance(op, Conv) else 1
+    return Channels(groups, input_channels // groups, filters // groups)

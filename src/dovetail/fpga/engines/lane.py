@@ -1,0 +1,174 @@
+"""One lane of a folded engine: products, a registered tree, a sum over slices, and the filter's rounding from tables.
+
+All lanes of an engine are one module: widths follow from the widest filter, constants of a filter come in beside its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.adder_graph import IntMatrix
+from dovetail.fpga.engines.arithmetic import rescaled
+from dovetail.fpga.engines.layers import Rescale
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.hardware import (
+    Bits,
+    Module,
+    Signal,
+    add,
+    bit_width,
+    choose,
+    multiply,
+    select,
+    shift_left,
+    signal,
+)
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What every filter adds and how it is scaled: bias, multiplier, and the place of its left shift in `lifts`.
+
+    A filter's integer, shifted left by its lift, is rounded by the one `shift` all filters share: round(r * 2**a / 2**(s + a))
+    is round(r / 2**s), so filters of different scales need no rounding of their own.
+    """
+
+    biases: tuple[int, ...]
+    multipliers: tuple[int, ...]
+    lifts: tuple[int, ...]
+    places: tuple[int, ...]
+    shift: int
+
+    def fields(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Name and value per filter of everything that differs between filters or is not neutral."""
+        multiplied = max(self.multipliers) > 1
+        named = (("bias", self.biases, any(self.biases)), ("multiplier", self.multipliers, multiplied),
+                 ("place", self.places, len(self.lifts) > 1))
+        return tuple((name, values) for name, values, wanted in named if wanted)
+
+
+def constants_of(bias: Sequence[int], rescale: Rescale) -> Constants:
+    """Constants of all filters; factors of two move from the multipliers into the shifts."""
+    scales = rescale.scales or ((1, 0),) * len(bias)
+    odd: list[tuple[int, int]] = []
+    for multiplier, shift in scales:
+        twos = (multiplier & -multiplier).bit_length() - 1
+        odd.append((multiplier >> twos, shift - twos))
+    most = max(shift for _, shift in odd)
+    lifts = tuple(sorted({most - shift for _, shift in odd}))
+    return Constants(tuple(int(b) for b in bias), tuple(m for m, _ in odd), lifts,
+                     tuple(lifts.index(most - shift) for _, shift in odd), most)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges over all filters, proven from the weights: of a slice's sum, of all sums so far, of the whole sum of each."""
+
+    part: Range
+    running: Range
+    whole: tuple[IntMatrix, IntMatrix]
+    """Smallest and largest sum of every filter, without bias."""
+
+
+def ranges_of(slices: Sequence[IntMatrix], x: Range) -> Ranges:
+    """From the weights of every slice (filters x taps) and the range of a tap, which holds zero."""
+    low, high = [], []
+    for weights in slices:
+        positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
+        low.append(positive * x[0] + negative * x[1])
+        high.append(positive * x[1] + negative * x[0])
+    lows, highs = np.array(low), np.array(high)
+    sums = np.cumsum(lows, axis=0), np.cumsum(highs, axis=0)
+    return Ranges((int(lows.min()), int(highs.max())), (int(sums[0].min()), int(sums[1].max())), (sums[0][-1], sums[1][-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A finished lane: stages at which its sum and its constants enter, and at which its result leaves."""
+
+    module: Module
+    sum_stage: int
+    constant_stage: int
+    stages: int
+    result: Staged
+
+
+def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
+                rescale: Rescale) -> Lane:
+    """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`."""
+    m = Module(name, (f"A lane of {taps} products.",), shared=True)
+    pipeline = Pipeline(m)
+    words = [_fields(m, port, taps, bounds) for port, bounds in (("x", x), ("w", w))]
+    level = [pipeline.register(f"product_{i}", multiply(a, b), 0) for i, (a, b) in enumerate(zip(*words, strict=True))]
+    total = tree(pipeline, level, ranges.part)
+    sum_stage = total.stage
+    if accumulates:
+        starts, works = m.input("starts"), m.input("works")
+        running = signal("running", min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1]))
+        m.drive(running, select(starts, total.value, add(running, total.value)), works)
+        total = Staged(running, sum_stage + 1)
+    entering = total.stage
+    given = {field: Staged(m.input(field, bit_width(min(values), max(values))), entering)
+             for field, values in constants.fields()}
+    result = finished(pipeline, total, given, ranges, constants, rescale)
+    m.output("y", result.value)
+    return Lane(m, sum_stage, entering, max(result.stage, entering), result)
+
+
+def _fields(m: Module, port: str, count: int, bounds: Range) -> list[Signal]:
+    """An input of `count` values side by side, each under its own name and range."""
+    width = bit_width(*bounds)
+    data = m.input(port, count * width)
+    return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(count)]
+
+
+def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range) -> Staged:
+    """The sum of values of one stage by a registered tree: as one expression it costs tools up to five times as much."""
+    level, number = list(level), 0
+    while len(level) > 1:
+        merged = []
+        for first, second in zip(level[::2], level[1::2], strict=False):
+            known = bounds if len(level) == 2 else None
+            merged.append(pipeline.register(f"tree_{number}", add(first.value, second.value), first.stage, known))
+            number += 1
+        if len(level) % 2:
+            merged.append(Staged(pipeline.at(level[-1], merged[0].stage), merged[0].stage))
+        level = merged
+    return level[0]
+
+
+def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges: Ranges, constants: Constants,
+             rescale: Rescale) -> Staged:
+    """Bias, multiplier, shift, rounding, zero point and clamp, with ranges proven filter by filter."""
+    low, high = (np.array([int(v) for v in side], dtype=object) for side in ranges.whole)
+    if "bias" in given:
+        low, high = low + np.array(constants.biases, dtype=object), high + np.array(constants.biases, dtype=object)
+        total = pipeline.register("biased", add(total.value, _signed(given["bias"], constants.biases)), total.stage,
+                                  (int(low.min()), int(high.max())))
+    if rescale.scales is None:
+        return total
+    if "multiplier" in given:
+        factors = np.array(constants.multipliers, dtype=object)
+        low, high = low * factors, high * factors
+        known = (int(low.min()), int(high.max()))
+        product = multiply(total.value, pipeline.at(given["multiplier"], total.stage))
+        total = pipeline.register("scaled", product, total.stage, known)
+        total = pipeline.register("scaled_held", total.value, total.stage)  # retimed into the multiplier
+    if "place" in given:
+        lifts = np.array([1 << constants.lifts[p] for p in constants.places], dtype=object)
+        low, high = low * lifts, high * lifts
+        options = [shift_left(total.value, lift) for lift in constants.lifts]
+        lifted = choose(pipeline.at(given["place"], total.stage), options)
+        total = pipeline.register("lifted", lifted, total.stage, (int(low.min()), int(high.max())))
+    return rescaled(pipeline, "result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds)
+
+
+def _signed(staged: Staged, values: Sequence[int]) -> Signal:
+    """A table's field, read with the range of its entries."""
+    assert isinstance(staged.value, Signal)
+    return Signal(min(values), max(values), staged.value.name)

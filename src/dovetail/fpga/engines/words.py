@@ -1,0 +1,123 @@
+"""The window of a folded engine: pixels cut into words of a few channels, lines and window kept word by word in memories."""
+
+from __future__ import annotations
+
+from dovetail.cost.folds import Loops
+from dovetail.cost.streaming import FoldedRaster
+from dovetail.fpga.engines.sequencer import Slot
+from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Format, Pipeline, Staged
+from dovetail.fpga.engines.window import Words, tap_masks
+from dovetail.fpga.hardware import (
+    ONE,
+    ZERO,
+    Bits,
+    Expr,
+    Memory,
+    Signal,
+    bit_width,
+    bits,
+    choose,
+    const,
+    pack,
+    select,
+    signal,
+)
+
+WordTaps = dict[tuple[int, int, int, int], Staged]
+"""(group of the fold, channel of the fold, kernel row, kernel column) to value."""
+
+
+def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Format, slot: Slot, data: Signal,
+              fill: int) -> WordTaps:
+    """The taps of the channels each slot works on, at stage `folded.stages`; those in the padding read `fill`."""
+    module, raster = pipeline.module, folded.raster
+    word = pixel_word(pipeline, loops, form, slot, data)
+    rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
+    seen = folded.stages - (1 if raster.masked else 0)
+    masks, width = tap_masks(pipeline, raster, slot.row, slot.column, seen), bit_width(form.lo, form.hi)
+    taps: WordTaps = {}
+    for i in range(raster.window.kernel[0]):
+        for j in range(raster.window.kernel[1]):
+            held = rows[i * raster.window.dilation[0], j * raster.window.dilation[1]]
+            for place in range(loops.fold.groups * loops.fold.inputs):
+                group, channel = divmod(place, loops.fold.inputs)
+                value: Expr = Bits(form.lo, form.hi, held, place * width, width)
+                name = f"x{place}_{i}_{j}"
+                taps[group, channel, i, j] = (
+                    pipeline.register(name, select(masks.get((i, j), ONE), value, const(fill)), seen) if raster.masked
+                    else Staged(module.wire(name, value), seen))
+    return taps
+
+
+def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal) -> Signal:
+    """The word of the pixel that a slot works on, at stage 2: only as many bits per channel as its values need."""
+    module, width = pipeline.module, bit_width(form.lo, form.hi)
+    pixel = module.register("pixel", data, slot.takes)
+    options = []
+    for word in range(loops.words):
+        channels = [loops.input_channel(word, *divmod(place, loops.fold.inputs))
+                    for place in range(loops.fold.groups * loops.fold.inputs)]
+        options.append(pack([(ZERO if c is None else form.channel(pixel, c), width) for c in channels]))
+    if slot.word is None:
+        return module.register("pixel_word", options[0])
+    return module.register("pixel_word", choose(pipeline.at(Staged(slot.word, 0), 1), options))
+
+
+def window_words(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, slot: Slot, word: Signal) -> Words:
+    """Every word of the window at stage 3: the newest column from the lines, the others from the window's memory."""
+    module, window = pipeline.module, folded.raster.window
+    shifts = pipeline.at(Staged(slot.shifts, 0), 2)
+    lines = line_words(pipeline, folded, slot, word, shifts)
+    rows, reach = [i * window.dilation[0] for i in range(window.kernel[0])], window.reach[1]
+    wanted = {(row, j * window.dilation[1]) for row in rows for j in range(window.kernel[1])}
+    if loops.words == 1:
+        found: Words = {}
+        for row in rows:
+            value: Expr = lines[row]
+            for column in range(reach - 1, -1, -1):
+                found[row, column] = module.register(f"row{row}_column{column}", value, shifts)
+                value = found[row, column]
+        return found
+    again = loops.passes > 1 and loops.slices > 1
+    kept = [(row, column) for row in rows for column in range(0 if again else 1, reach)]
+    read = signal("window_read", 0, (1 << max(1, word.width * len(kept))) - 1)
+    stored = {key: bits(read, index * word.width, word.width) for index, key in enumerate(kept)}
+    newest = {(row, column): lines[row] if column == reach - 1 else stored[row, column + 1]
+              for row in rows for column in range(reach)}
+    if kept:
+        keep_words(pipeline, loops, slot, shifts, pack([(newest[key], word.width) for key in kept]), read)
+    # A second pass over a single slice works on the word it has.
+    enable = ONE if again or loops.passes == 1 else shifts
+    return {key: module.register(f"row{key[0]}_column{key[1]}",
+                                 select(shifts, newest[key], stored[key]) if again else newest[key], enable)
+            for key in sorted(wanted)}
+
+
+def keep_words(pipeline: Pipeline, loops: Loops, slot: Slot, shifts: Expr, value: Expr, read: Signal) -> None:
+    """The window's memory: all columns that are used again, a word per word of the pixel."""
+    assert slot.word is not None
+    read_at, write_at = (pipeline.at(Staged(slot.word, 0), stage) for stage in (1, 2))
+    block = loops.words > LUT_MEMORY_DEPTH and loops.words * value.width >= BLOCK_MEMORY_BITS
+    pipeline.module.memories.append(Memory("window", value.width, loops.words, shifts, write_at, value, read_at,
+                                           read, block))
+
+
+def line_words(pipeline: Pipeline, folded: FoldedRaster, slot: Slot, word: Signal, shifts: Expr) -> list[Expr]:
+    """The newest word of every row of the window at stage 2, oldest row first."""
+    module, width = pipeline.module, word.width
+    lines, length = folded.raster.window.reach[0] - 1, folded.raster.width * folded.words
+    if not lines:
+        return [word]
+    if folded.line_in_registers:
+        chain: list[Signal] = [word]
+        for delay in range(1, lines * length + 1):
+            chain.append(module.register(f"line{delay}", chain[-1], shifts))
+        return [chain[(lines - row) * length] for row in range(lines + 1)]
+    at, _ = module.counter("line_at", length, slot.shifts)
+    read = signal("lines_read", 0, (1 << lines * width) - 1)
+    held = module.register("lines_held", read)
+    rows: list[Expr] = [Bits(0, (1 << width) - 1, held, row * width, width) for row in range(lines)]
+    module.memories.append(Memory("lines", lines * width, length, shifts, pipeline.at(Staged(at, 0), 2),
+                                  pack([(row, width) for row in (*rows[1:], word)]), at, read,
+                                  lines * width * length >= 1024))
+    return [*rows, word]

@@ -1,0 +1,157 @@
+"""When a design does what: latency and interval from closed forms, and the FIFOs without which it would be slower.
+
+The design is timed three times. *Eager* times assume that sources send at once and no FIFO ever fills: they are the earliest
+possible, and those of the outputs are the promise. *Late* times are the latest that still keep it; from them come the
+latest times of the graph's inputs. The *paced* schedule starts from those, each engine as soon as it can: a fast engine
+before a slow one no longer computes ahead. FIFOs that hold what waits in the paced schedule are deep enough: engines that
+run as soon as they can, held up by full FIFOs alone, are never later than any schedule those FIFOs allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.streaming import CREDIT_RESERVE, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
+from dovetail.fpga.engines.stream import Engine
+from dovetail.fpga.network import Network
+from dovetail.ir import Node
+
+FIFO_MARGIN = 2
+"""Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
+MODEL_FRAMES = 3
+"""Frames over which branch FIFOs are sized: one before and one after the frame in steady state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The unstalled design in time: cycle 1 takes the first beat."""
+
+    latency_cycles: int
+    interval_cycles: int
+    fifo_depths: dict[tuple[str, int], int]
+    """By (node, input): depth of the FIFO in front of it."""
+
+
+Links = dict[tuple[str, int], Cycles]
+"""By (node, input): a clock for every beat."""
+NEVER = np.iinfo(np.int64).max // 4
+
+
+def time_network(network: Network) -> Timing:
+    """Latency, interval and FIFO depths, with no stalls at either end."""
+    every = [e for chain in network.engines.values() for e in chain]
+    frames, counts = np.arange(MODEL_FRAMES)[:, None], {t: network.formats[t].beats for t in network.graph.inputs}
+    interval = max([1, *(e.steps for e in every), *counts.values()])
+    buffered, holding = frozenset[tuple[str, int]](), links_that_hold_up(network)
+    beats = {t: 1 + np.arange(count) + interval * frames for t, count in counts.items()}
+    while True:
+        eager, arrivals, _ = run_freely(network, beats, buffered)
+        paced, _, taken = run_freely(network, late_inputs(network, eager, arrivals, buffered), buffered)
+        more = {link for link in holding - buffered if _must_wait(network, link, paced, taken)}
+        if not more:
+            break
+        buffered |= more
+    depths = {link: high_water(paced[_root(network, *link)].reshape(-1), taken[link].reshape(-1)) + FIFO_MARGIN
+              for link in sorted(buffered)}
+    latency = max(int(eager[network.root(t)][0, -1]) for t in network.graph.outputs)
+    return Timing(latency, interval, depths)
+
+
+def _root(network: Network, node: str, index: int) -> str:
+    return network.root(network.graph.node(node).inputs[index])
+
+
+def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[tuple[str, int]]) -> tuple[
+        dict[str, Cycles], Links, Links]:
+    """The earliest clocks from those of the inputs' beats: when tensors can be taken, reach a node, and are taken by it."""
+    ready = dict(inputs)
+    arrivals: Links = {}
+    taken: Links = {}
+    for node in network.nodes:
+        links = [(node.name, index) for index in range(len(node.inputs))]
+        for link, tensor in zip(links, node.inputs, strict=True):
+            arrivals[link] = ready[network.root(tensor)] + FIFO_LATENCY_CYCLES * (link in buffered)
+        times = [arrivals[link] for link in links]
+        for position, engine in enumerate(network.engines[node.name]):
+            issued = issue_times(times, engine.input_steps, engine.steps)
+            if not position:
+                taken |= dict.fromkeys(links, issued[:, engine.input_steps])
+            times = [_leaves(engine, issued)]
+        ready[node.output] = times[0]
+    return ready, arrivals, taken
+
+
+def _leaves(engine: Engine, issued: Cycles) -> Cycles:
+    """When the outputs of issued steps can be taken."""
+    return issued[:, engine.output_steps] + engine.stages + FIFO_LATENCY_CYCLES
+
+
+def late_inputs(network: Network, ready: dict[str, Cycles], arrivals: Links,
+                buffered: frozenset[tuple[str, int]]) -> dict[str, Cycles]:
+    """The latest clocks of the graph inputs' beats with which every graph output is as early as `ready` says."""
+    needed = {t: ready[t] for t in map(network.root, network.graph.outputs)}
+    for node in reversed(network.nodes):
+        times = _late_takes(network, node, needed.get(node.output, ready[node.output]), arrivals)
+        for index, tensor in enumerate(node.inputs):
+            root, before = network.root(tensor), times - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
+            needed[root] = np.minimum(needed.get(root, before), before)
+    return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.graph.inputs}
+
+
+def _late_takes(network: Network, node: Node, deadline: Cycles, arrivals: Links) -> Cycles:
+    """The latest clocks at which a node takes its inputs so that its output can be taken at its deadlines."""
+    times = [arrivals[node.name, index] for index in range(len(node.inputs))]
+    chain = network.engines[node.name]
+    issues = []
+    for engine in chain:
+        issues.append(issue_times(times, engine.input_steps, engine.steps))
+        times = [_leaves(engine, issues[-1])]
+    for engine, issued in zip(reversed(chain), reversed(issues), strict=True):
+        limits = np.full(issued.shape, NEVER)
+        limits[:, engine.output_steps] = deadline - engine.stages - FIFO_LATENCY_CYCLES
+        deadline = _latest(limits.reshape(-1), issued)[:, engine.input_steps]
+    return deadline
+
+
+def _latest(limits: Cycles, eager: Cycles) -> Cycles:
+    """The latest clocks within limits, one per clock and in order; where nothing limits them, the eager ones."""
+    index = np.arange(limits.size, dtype=np.int64)
+    slots = (np.minimum.accumulate((limits - index)[::-1])[::-1] + index).reshape(eager.shape)
+    return np.where(slots > NEVER // 2, eager, slots)
+
+
+def _must_wait(network: Network, link: tuple[str, int], ready: dict[str, Cycles], taken: Links) -> bool:
+    """Whether beats wait in front of an input longer than their producer's own output FIFO can bear."""
+    root, times = _root(network, *link), taken[link]
+    if int((times - ready[root]).max()) <= 1:
+        return False
+    producer = network.graph.producer(root)
+    if producer is None or len(network.takers[root]) > 1:
+        return True
+    return _credits(network.engines[producer.name][-1], ready[root], times) > network.engines[producer.name][-1].fifo_depth
+
+
+def links_that_hold_up(network: Network) -> frozenset[tuple[str, int]]:
+    """Inputs where a wait would hold up other streams; a source that feeds nothing else, beside strangers, may wait."""
+    sources = {t: frozenset([t]) for t in network.graph.inputs}
+    found = set()
+    for node in network.nodes:
+        roots = [network.root(t) for t in node.inputs]
+        for index, root in enumerate(roots):
+            shared = any(sources[root] & sources[other] for i, other in enumerate(roots) if i != index)
+            if shared or not network.lone_input(root):
+                found.add((node.name, index))
+        sources[node.output] = frozenset().union(*(sources[r] for r in roots))
+    return frozenset(found)
+
+
+def _credits(engine: Engine, ready: Cycles, taken: Cycles) -> int:
+    """Entries an output FIFO needs so that beats, ready at these clocks, may wait until they are taken.
+
+    A step asks whether the FIFO had room three clocks ago, with all that was issued until now.
+    """
+    after = (ready - engine.stages - FIFO_LATENCY_CYCLES).reshape(-1) + 1
+    left = np.searchsorted(taken.reshape(-1), after - CREDIT_RESERVE - 1, side="right")
+    return int((np.arange(1, len(after) + 1) - left).max()) + CREDIT_RESERVE + 1

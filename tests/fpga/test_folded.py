@@ -1,0 +1,129 @@
+"""Folded engines against the reference: every kind of layer, folds that do not divide, odd sizes, stalls, exact cycles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.cost.folds import Channels, Fold, Loops, channels_of
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.fpga.assemble import build_design, unsupported
+from dovetail.fpga.engines.folded import weight_words
+from dovetail.fpga.mapping import stream_formats
+from dovetail.ir import Conv, Gemm, Graph, Window
+from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_graph, random_inputs, same_window
+from tests.fpga.test_assemble import Job, check_run
+from tests.scales import with_arbitrary_scales
+
+FOLDED_SEEDS = (0, 3, 4, 9, 11, 18, 20, 21, 22, 27, 28, 29, POINTWISE_SEEDS)
+
+
+def folded_job(graph: Graph, name: str, folds: dict[str, Fold], seed: int) -> Job:
+    return graph, build_design(graph, name, folds=folds), random_inputs(graph, 3, seed)
+
+
+def layer_job(name: str, shape: tuple[int, ...], filters: int, window: Window, fold: Fold, groups: int = 1, seed: int = 0,
+              partial: bool = False) -> Job:
+    s = Sketch(np.random.default_rng(seed))
+    x = s.input(shape, signed=bool(seed % 2), exponent=-6)
+    graph = s.graph((s.conv(x, filters, window, groups, partial),))
+    return folded_job(graph, name, {graph.nodes[0].name: fold}, seed)
+
+
+def flat_job(name: str, shape: tuple[int, ...], units: int, fold: Fold) -> Job:
+    s = Sketch(np.random.default_rng(5))
+    graph = s.graph((s.gemm(s.input(shape, exponent=-6), units),))
+    return folded_job(graph, name, {graph.nodes[-1].name: fold}, 1)
+
+
+def random_folds(graph: Graph, seed: int) -> dict[str, Fold]:
+    """A random fold for about three of four layers."""
+    rng, formats, found = np.random.default_rng(seed), stream_formats(graph), {}
+    for node in graph.nodes:
+        if isinstance(node.op, Conv | Gemm) and rng.random() < 0.75:
+            has = channels_of(node.op, formats[node.inputs[0]].channels, formats[node.output].channels)
+            found[node.name] = Fold(*(int(rng.integers(1, most + 1)) for most in (has.groups, has.inputs, has.outputs)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Job]:
+    square, uneven = same_window(3), Window((3, 2), (2, 2), (1, 1, 0, 1), (1, 2))
+    made = [
+        layer_job("padded", (1, 4, 6, 7), 5, square, Fold(1, 2, 2)),
+        layer_job("one_slice", (1, 3, 6, 7), 5, square, Fold(1, 3, 2), seed=2),
+        layer_job("one_pass", (1, 3, 17, 9), 5, square, Fold(1, 2, 5), seed=1),
+        layer_job("unfolded", (1, 2, 5, 9), 3, square, Fold(1, 2, 3), seed=1),
+        layer_job("pointwise", (1, 4, 5, 9), 5, same_window(1), Fold(1, 3, 2), seed=3),
+        layer_job("pointwise_strided", (1, 5, 8, 9), 5, Window((1, 1), (2, 2)), Fold(1, 2, 2), seed=4),
+        layer_job("depthwise", (1, 4, 5, 9), 4, square, Fold(3, 1, 1), 4, seed=3),
+        layer_job("depthwise_strided", (1, 5, 9, 10), 5, Window((3, 3), (2, 2), (1, 1, 1, 1)), Fold(2, 1, 1), 5, seed=6),
+        layer_job("depth_multiplier", (1, 4, 5, 9), 8, square, Fold(3, 1, 1), 4, seed=3),
+        layer_job("grouped", (1, 6, 5, 9), 4, square, Fold(1, 2, 1), 2, seed=3),
+        layer_job("grouped_wide", (1, 6, 5, 9), 6, square, Fold(2, 2, 2), 3, seed=3),
+        layer_job("lone_pixel", (1, 4, 1, 1), 5, square, Fold(1, 2, 2)),
+        layer_job("narrow", (1, 3, 3, 1), 5, square, Fold(1, 2, 2)),
+        layer_job("uneven", (1, 5, 17, 9), 5, uneven, Fold(1, 2, 2), seed=4),
+        layer_job("wide_padding", (1, 2, 3, 5), 3, Window((2, 2), pads=(2, 2, 2, 2)), Fold(1, 1, 2), seed=1),
+        layer_job("partial", (1, 3, 3, 5), 3, square, Fold(1, 2, 1), seed=1, partial=True),
+        flat_job("flat", (1, 11), 7, Fold(1, 4, 3)),
+        flat_job("flattened_map", (1, 5, 2, 3), 7, Fold(1, 2, 4)),
+    ]
+    for seed in FOLDED_SEEDS:
+        graph = random_graph(seed)
+        assert all(unsupported(graph, node) is None for node in graph.nodes)
+        made.append(folded_job(graph, f"r{seed}", random_folds(graph, seed), seed))
+    return made
+
+
+def test_folded_layers_equal_the_reference_and_take_the_cycles_their_closed_forms_say(jobs: list[Job]) -> None:
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+        for fifo in design.fifos:
+            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+
+
+@pytest.mark.parametrize("stall_seed", [1, 2])
+def test_folded_layers_equal_the_reference_under_stalls_at_both_ends(jobs: list[Job], stall_seed: int) -> None:
+    check_run(jobs, stall_seed)
+
+
+def test_folded_layers_multiply_between_arbitrary_scales(jobs: list[Job]) -> None:
+    scaled = [(with_arbitrary_scales(graph, seed), design.top, seed) for seed, (graph, design, _) in enumerate(jobs[:12])]
+    check_run([folded_job(graph, name, random_folds(graph, seed), seed) for graph, name, seed in scaled], 3)
+
+
+@given(st.tuples(*[st.integers(1, 7)] * 3), st.data())
+def test_every_channel_is_read_and_every_filter_finished_exactly_once(sizes: tuple[int, int, int], data: st.DataObject) -> None:
+    channels = Channels(*sizes)
+    loops = Loops(channels, Fold(*(data.draw(st.integers(1, size)) for size in sizes)))
+    reads = [loops.input_channel(w, g, p) for w in range(loops.words) for g in range(loops.fold.groups)
+             for p in range(loops.fold.inputs)]
+    writes = [loops.filter(r, g, p) for r in range(loops.results) for g in range(loops.fold.groups)
+              for p in range(loops.fold.outputs)]
+    assert sorted(c for c in reads if c is not None) == list(range(channels.groups * channels.inputs))
+    assert sorted(c for c in writes if c is not None) == list(range(channels.groups * channels.outputs))
+    assert loops.clocks * loops.lanes * loops.fold.inputs >= channels.groups * channels.inputs * channels.outputs
+
+
+def test_the_weight_memory_holds_a_word_per_clock_with_zeros_beyond_the_channels() -> None:
+    weights = np.arange(1, 7).reshape(2, 3, 1, 1)
+    words = weight_words(Loops(Channels(1, 3, 2), Fold(1, 2, 2)), weights)
+    assert [f"{word:04o}" for word in words] == ["5421", "0603"]
+
+
+def test_a_fold_beyond_the_layer_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        Loops(Channels(1, 3, 2), Fold(1, 4, 2))
+    assert str(caught.value) == "fold 1x4x2: 4 inputs at once; the layer has 3, so 1 to 3"
+
+
+def test_a_fold_of_a_layer_without_weights_is_refused() -> None:
+    s = Sketch(np.random.default_rng(0))
+    graph = s.graph((s.clip(s.input((1, 2, 3, 3))),))
+    with pytest.raises(UnsupportedError) as caught:
+        build_design(graph, "top", folds={graph.nodes[0].name: Fold(1, 1, 1)})
+    assert str(caught.value) == "clip0: a fold for Clip; only Conv and Gemm have multipliers to share"
