@@ -13,7 +13,7 @@ from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
 from dovetail.partition.busy import busiest
 from dovetail.partition.candidates import FEW_DEVICES, partners
-from dovetail.partition.columns import Options, inputs_held, options
+from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
@@ -26,10 +26,11 @@ from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, S
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.runners_up import runners_up
+from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
-from dovetail.partition.tree import Tree, tree_of
+from dovetail.partition.tree import Tree, relaxed_tree, tree_of
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
@@ -66,7 +67,15 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return _interval(problem, known, deadline, tolerance)
     choices = _choices(problem)
     plans = _values(known)
-    tree = tree_of(problem)
+    if problem.trees or not plans:
+        tree = tree_of(problem)
+    else:
+        # One plan, one tree: what is too dear even without transfers need not be in it.
+        choices = strike_dear(problem, choices, _best(problem, plans), deadline)
+        if not all(len(c) for c in choices):
+            return Answer((), problem.score(*_best(problem, plans))), (_note(problem, choices, choices),)
+        choices = compacted(choices)
+        tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, _best(problem, plans), deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
