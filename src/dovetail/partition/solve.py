@@ -39,6 +39,8 @@ ROUNDING = 1e-12
 
 CORE = 16
 """Columns per node, besides whole placements, that the first search looks at."""
+CORE_LIMIT = 200_000
+"""Entries of the largest arrays the first search may need, over all devices."""
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
 CLOSE_LABELS = 500
@@ -150,7 +152,7 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
 def _over(problem: Problem, tree: Tree, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]],
           deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
-    kept = thin(problem, ranking.core(choices, CORE))
+    kept = thin(problem, ranking.core(choices, CORE), CORE_LIMIT)
     if kept is None:
         return None
     return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
