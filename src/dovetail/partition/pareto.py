@@ -19,7 +19,7 @@ from dovetail.partition.solve import ROUNDING, Known, exact
 from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
 
-CLOSE = 1e-3
+CLOSE = 9.9e-4
 """Relative gap a point is proven to, where the time allows."""
 POINT_LIMIT_S = 2.0
 """Computing time one point may take."""
