@@ -1,8 +1,8 @@
 """Every network of the zoo and every light model of the onnx wheel on every board: planning time, gap, single devices beside.
 
-`python bench/zoo.py --json FILE [--board NAME ...] [--network NAME ...]`; times are seconds (of the clock, and of computing beside
-it), gaps fractions. What thrift gave up for area is stated beside the gap. A plan is `ok` if its gap is at most 0.5 % and it took
-at most 5 s; the last line counts those that are not.
+`python bench/zoo.py --json FILE [--board NAME ...] [--network NAME ...]`; times are seconds (of the clock, and of computing
+beside it), gaps fractions. What thrift gave up for area is stated beside the gap. A plan is `ok` if its gap is at most 0.5 %
+and it took at most 5 s; the last line counts those that are not.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def main() -> None:
             if options.json:
                 replace_text(options.json, json.dumps(found, indent=1) + "\n")
     missed = [(n, b) for n, boards in found.items() for b, r in boards.items() if r["status"] != "ok"]
-    print(f"{sum(len(b) for b in found.values())} plans, {len(missed)} missed: {', '.join(f'{n} on {b}' for n, b in missed) or 'none'}")
+    named = ", ".join(f"{n} on {b}" for n, b in missed) or "none"
+    print(f"{sum(len(b) for b in found.values())} plans, {len(missed)} missed: {named}")
 
 
 if __name__ == "__main__":

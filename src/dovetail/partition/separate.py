@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Reply, maximise_bound
 from dovetail.partition.plan import Goal, Mode
@@ -22,8 +22,8 @@ CLOSE = 1e-4
 """What the price search may leave."""
 
 
-def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
-    """Seconds and joules that each column adds at least, wherever the inputs lie."""
+def least_costs(problem: Problem, own: Options, beside: bool = False) -> tuple[Floats, Floats]:
+    """Seconds and joules that each column adds at least, wherever the inputs lie; no seconds if others may run meanwhile."""
     quick = np.minimum(own.alone_s, own.fused_s)
     joules = own.energy_j.sum(axis=1) + own.reduce_j
     if (own.reducer >= 0).any():
@@ -37,14 +37,27 @@ def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
                     joules[sent] += spent
     concurrent = problem.mode is Mode.CONCURRENT
     seconds = (quick.max(axis=1) if concurrent else quick.sum(axis=1)) + own.reduce_s
+    if beside:
+        seconds = np.zeros(len(own))
     return seconds + own.home_s, joules + problem.idle_power_w * seconds + own.home_j
+
+
+def _beside(problem: Problem, choices: list[Options]) -> set[str]:
+    """Nodes that may run while others do: a block takes at least as long as its longest arm, all else in it may be hidden."""
+    least = {c.node.name: float(least_costs(problem, c)[0].min()) for c in choices} if problem.blocks else {}
+    found: set[str] = set()
+    for block in problem.blocks:
+        longest = max(range(len(block.arms)), key=lambda a: sum(least[n.name] for n in block.arms[a]))
+        found |= {n.name for a, arm in enumerate(block.arms) if a != longest for n in arm}
+    return found
 
 
 def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, float], deadline: float) -> list[Options]:
     """The columns that a plan better than one of the given latency and energy may use."""
     sizes = [len(c) for c in choices]
     starts = np.cumsum([0, *sizes[:-1]])
-    found = [least_costs(problem, c) for c in choices]
+    beside = _beside(problem, choices)
+    found = [least_costs(problem, c, c.node.name in beside) for c in choices]
     seconds, joules = np.concatenate([s for s, _ in found]), np.concatenate([j for _, j in found])
     limits = [(np.concatenate([c.resources[:, i] for c in choices]) / limit)
               for i, (_, _, limit) in enumerate(problem.budgets) if problem.shared_budget and limit > 0]
@@ -66,7 +79,7 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
     return [c.keep(np.flatnonzero(keep[a:a + n])) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
 
 
-def _priced(costs: Floats, amounts: list[Floats], starts: Floats, sizes: list[int], ceiling: float,
+def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int], ceiling: float,
             deadline: float) -> tuple[Floats, float]:
     """Costs under the prices with the largest bound, and the sum of these prices."""
     if not amounts:

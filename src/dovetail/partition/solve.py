@@ -69,16 +69,17 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return _interval(problem, known, deadline, tolerance)
     choices = _choices(problem)
     plans = _values(known)
-    if problem.trees or not plans:
+    best = _best(problem, plans)
+    if problem.trees or best is None:
         tree = tree_of(problem)
     else:
         # One plan, one tree: what is too dear even without transfers need not be in it.
-        choices = strike_dear(problem, choices, _best(problem, plans), deadline)
+        choices = strike_dear(problem, choices, best, deadline)
         if not all(len(c) for c in choices):
-            return Answer((), problem.score(*_best(problem, plans))), (_note(problem, choices, choices),)
+            return Answer((), problem.score(*best)), (_note(problem, choices, choices),)
         choices = compacted(choices)
         tree = relaxed_tree(problem, choices)
-    ranking = rank(problem, tree, _best(problem, plans), deadline)
+    ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
