@@ -276,6 +276,11 @@ def _digits_once(key: Once[Constant]) -> Digits:
     return Digits(key.value.array)
 
 
+def forget_digits() -> None:
+    """Count digits anew from here on, so that a measurement of planning includes it."""
+    _digits_once.cache_clear()
+
+
 def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int,
               most_bits: float = inf) -> Arithmetic:
     """Adders of slices of a convolution's weights, read by `bits`-bit inputs.

@@ -17,7 +17,7 @@ from dovetail.partition.programs import cheapest_walk
 
 INEXACT = 1e-7
 """Relative error of a floating-point solver's bound."""
-MOST_STEPS = 8_000
+MOST_STEPS = 40_000
 """Steps beyond which a program of them is not worth building."""
 
 

@@ -17,8 +17,7 @@ from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import capable
-from dovetail.partition.tables import tabulate, variable_inputs
-from dovetail.partition.tree import tree_of
+from dovetail.partition.tables import tabulate
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
@@ -105,14 +104,9 @@ def greedy(problem: Problem) -> Assignment | None:
     limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
-    before = {own.node.output: own.held for own in choices}
-    for own, full in zip(choices, tree_of(problem).tables, strict=True):
-        if full.inputs == variable_inputs(problem, own.node):
-            row = tuple(int(np.searchsorted(before[t].places, known[t].places[0])) for t in full.inputs)
-            seconds, joules = full.latency_s[row], full.energy_j[row]
-        else:
-            table = tabulate(problem, own, known)
-            seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
+    for own in choices:
+        table = tabulate(problem, own, known)
+        seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
         room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
         if not room.any():
             return None

@@ -6,7 +6,7 @@ that leave a tensor in the same place are the same to the rest of the network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 import numpy as np
@@ -184,6 +184,23 @@ def options(problem: Problem, node: Node) -> Options:
             for own in alike:
                 problem.choices[own.node.name] = _finish(problem, own, pattern)
     return problem.choices[node.name]
+
+
+def compacted(choices: list[Options]) -> list[Options]:
+    """The same columns on patterns that hold no others."""
+    families: dict[int, list[Options]] = {}
+    for own in choices:
+        families.setdefault(id(own.pattern), []).append(own)
+    patterns = {}
+    for number, alike in families.items():
+        columns = np.unique(np.concatenate([own.columns for own in alike]))
+        patterns[number] = (columns, np.unique(alike[0].pattern.place_of[columns]), alike[0].pattern.keep(columns))
+    found = []
+    for own in choices:
+        columns, places, pattern = patterns[id(own.pattern)]
+        found.append(replace(own, pattern=pattern, columns=np.searchsorted(columns, own.columns),
+                             places=np.searchsorted(places, own.places)))
+    return found
 
 
 def fits(problem: Problem, node: Node, split: Split) -> bool:

@@ -17,14 +17,18 @@ from dovetail.partition.plan import Assignment, Goal
 
 PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
-WIDENINGS = (*(1e-4 * 2.0**i for i in range(14)), inf)
-"""Cut-offs above the bound tried in turn: most gaps are tiny, and a tight cut-off keeps few labels."""
+LEAST_WIDENING, WIDER, WIDEST = 2e-4, 1.6, 1.0
+"""Cut-offs above the bound, as fractions of it: the least, how much wider the next is, and beyond which all is searched."""
+SOME_LABELS = 64
+"""Labels per node up to which the cut-off grows twice as fast."""
 FIRST_WIDENING = 1.6e-3
 """The cut-off tried first: in most networks its labels are few."""
 QUICK_LABELS = 1_000
 """Labels kept per node at the first cut-off."""
 SHARP = 6.4e-3
 """Widest cut-off at which labels are compared exactly: beyond it they are too many in all but small networks."""
+SHARP_LABELS = 4_000
+"""Labels per node at the cut-off before, up to which they are compared exactly at any cut-off."""
 FEW_NODES = 24
 """Networks so small that labels are always compared exactly."""
 FEW_LABELS = 2_000
@@ -102,7 +106,7 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
     first = Found(None, inf, priced.bound, False)
     if len(active) < 2 or tolerance == 0 or max_labels <= FEW_LABELS:
         first = _search(net, weights, priced, active, best, deadline, max_labels)
-        if first.complete or len(active) < 2 or max_labels <= FEW_LABELS:
+        if first.complete or len(active) < 2:
             return first
     stepped = solve_steps(net, weights, priced, min(best, first.value), deadline - time.thread_time(), max(tolerance, STEP_GAP))
     if stepped is not None and stepped.complete:
@@ -124,19 +128,18 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
     if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
-    skip = 0
-    # Many labels at once: from below, the least cut-off at which there is a plan keeps the fewest.
-    for widening in (w for w in WIDENINGS if not found.complete or w > FIRST_WIDENING):
-        if skip > 0:
-            skip -= 1
-            continue
+    # From below, the least cut-off at which there is a plan keeps the fewest labels.
+    widening = FIRST_WIDENING if found.complete else LEAST_WIDENING / WIDER
+    while True:
+        # The more limits, the farther from the bound a plan is: one that could not be kept whole is not looked at closely.
+        widening *= WIDER if found.most > SOME_LABELS else WIDER**2
+        widening = inf if widening > WIDEST else widening if found.complete else widening * WIDER ** len(active)
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
-        sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow
+        sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow or (found.complete and found.most <= SHARP_LABELS)
         found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else BLUR * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
             break
-        skip = 0 if found.complete else len(active)  # the more limits, the farther from the bound a plan is
     better = found if found.value <= quick.value else quick
     return replace(better, bound=least, complete=found.complete)
 

@@ -10,13 +10,13 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward
+from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
 
 CHUNK = 1_000_000
 """Label-column pairs examined at once."""
@@ -24,6 +24,12 @@ HURRIED = 256
 """Labels kept per stage once time is up: enough to still arrive at a plan."""
 PIVOTS = 48
 """Labels per state that others are compared with when several limits bind."""
+FAN = (4.0, 0.5, 1.6, 16.0, 0.8)
+"""Multiples of the best prices under which labels are bounded too."""
+MOST_FANNED = 3
+"""Limits whose prices are also varied one by one."""
+LARGEST_FAN = 400_000
+"""States of a network beyond which one set of prices must do."""
 SLACK = 1e-12
 
 
@@ -31,13 +37,14 @@ SLACK = 1e-12
 class Found:
     """`path` is the best plan met, which is optimal if its value is below the cut-off and nothing was given up.
 
-    `bound` holds for every legal plan; `complete` says that nothing was given up.
+    `bound` holds for every legal plan; `complete` says that nothing was given up; `most` labels were kept at any node.
     """
 
     path: tuple[int, ...] | None
     value: float
     bound: float
     complete: bool
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,7 @@ class Search:
         self.net, self.priced = net, priced
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
+        self.fans = [(prices, completions(net, priced_costs(self.costs, self.amounts, prices))) for prices in _fan(priced)]
         # Budget amounts depend on the column only; completions want them over inputs too.
         self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
                       for a in self.amounts]
@@ -93,12 +101,13 @@ class Search:
                 given_up = min(given_up, float(labels.bound[order[room]]))
                 labels = labels.take(np.sort(order[:room]))
             history.append(labels)
+        most = max(len(x.cost) for x in history)
         if not len(labels.cost):
-            return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up))
+            return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up), most)
         best = int(labels.cost.argmin())
         value = float(labels.cost[best])
         return Found(self._path(history, best), value, min(min(value, cutoff) - lost, given_up),
-                     given_up >= min(value, cutoff) - lost)
+                     given_up >= min(value, cutoff) - lost, most)
 
     def _path(self, history: list[_Labels], last: int) -> tuple[int, ...]:
         """The columns that lead to a label of the last cut."""
@@ -135,8 +144,20 @@ class Search:
         kept = np.stack([u[row, column] for u in used], axis=1) if used else np.zeros((len(row), 0))
         leaves = step.own.leaves
         state = [leaves[t][column] if t in leaves else at[t][row] for t in after]
-        return _Labels(np.stack(state, axis=1) if state else np.zeros((len(row), 0), dtype=np.int64), cost[row, column], kept,
-                       bound[row, column], rows[row], np.full(len(row), step.start, dtype=np.int64), step.first_column + column)
+        found = _Labels(np.stack(state, axis=1) if state else np.zeros((len(row), 0), dtype=np.int64), cost[row, column], kept,
+                        bound[row, column], rows[row], np.full(len(row), step.start, dtype=np.int64), step.first_column + column)
+        return self._fanned(step.stop, found, cutoff)
+
+    def _fanned(self, cut: int, labels: _Labels, cutoff: float) -> _Labels:
+        """Bounds under other prices too: dear ones are sharp where much of a limit is spent, low ones where much is left."""
+        for prices, to_go in self.fans:
+            if not len(labels.cost):
+                break
+            other = labels.cost + to_go[cut][tuple(labels.state.T)] + labels.used @ prices - prices.sum() * (1 + SLACK)
+            labels = replace(labels, bound=np.maximum(labels.bound, other))
+            over = labels.bound > cutoff + SLACK * abs(cutoff)
+            labels = labels.take(~over) if over.any() else labels
+        return labels
 
     def _undominated(self, cut: int, labels: _Labels, blur: float) -> _Labels:
         if len(labels.cost) < 2:
@@ -158,6 +179,22 @@ class Search:
         for i in np.flatnonzero(np.diff(edges) > 1).tolist():
             keep[edges[i]:edges[i + 1]] = _front(labels.used[edges[i]:edges[i + 1]])
         return labels.take(keep)
+
+
+def _fan(priced: Priced) -> list[Floats]:
+    """Prices around the best ones, limit by limit and all together."""
+    active = np.flatnonzero(priced.prices > 0)
+    size = sum(a.size for a in priced.to_go)
+    if not len(active) or size > LARGEST_FAN:
+        return []
+    found = [priced.prices * factor for factor in FAN]
+    if len(active) > 1:
+        for i in active[:MOST_FANNED].tolist():
+            for factor in FAN[:2]:
+                one = priced.prices.copy()
+                one[i] *= factor
+                found.append(one)
+    return found
 
 
 def _front(used: Floats) -> NDArray[np.bool_]:

@@ -61,9 +61,11 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         if tensor not in paying:
             continue
         held = known[tensor]
-        both, axes = _common(problem, held.pattern, pattern, slot), [len(held.places) if t == tensor else 1 for t in inputs]
+        axes = [len(held.places) if t == tensor else 1 for t in inputs]
         every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
-        grid: Any = ... if every else (held.places[:, None], at)
+        one = len(held.places) == 1 and (id(held.pattern), id(pattern), slot) not in problem.common
+        both = _from_one(problem, held, pattern, slot, target) if one else _common(problem, held.pattern, pattern, slot)
+        grid: Any = (slice(None), at) if one else ... if every else (held.places[:, None], at)
         if streams and tensor in inputs:
             flows = flows & both.same[target][grid].reshape(*axes, len(columns))
         if any(t == tensor and (r is reads or np.array_equal(r, reads)) for t, r in seen):
@@ -99,6 +101,17 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
                 same[d] = _same(held, wanted, cut)[place[:, None], inverse]
         problem.common[key] = Common(elements, same)
     return problem.common[key]
+
+
+def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> Common:
+    """The same for one place and one target."""
+    place, wanted = held.pattern.held[held.places[0]], own.reads[slot][on(problem, own.has, d), d]
+    cut = [i for i, (a, b) in enumerate(zip(held.pattern.cut, own.reads_cut[slot], strict=True)) if a or b]
+    factor = float(prod(size for i, size in enumerate(held.pattern.shape) if i not in cut))
+    streams = problem.streams(problem.devices[d])
+    elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in np.flatnonzero(place[:, 0, 1]).tolist()
+                if s != d or streams}
+    return Common(elements, {d: _same(place[d:d + 1], wanted, cut)} if streams else {})
 
 
 def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:

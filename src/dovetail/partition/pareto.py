@@ -16,9 +16,10 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.solve import ROUNDING, Known, exact
+from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
 
-CLOSE = 1e-3
+CLOSE = 9.9e-4
 """Relative gap a point is proven to, where the time allows."""
 POINT_LIMIT_S = 2.0
 """Computing time one point may take."""
@@ -61,6 +62,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
     first = [a for choose in BASELINES.values() if (a := choose(problem)) is not None]
     known: Known = [(a, e) for a in first if (e := evaluate(problem, a)).feasible]
     progress("front", 0, count)
+    tree_of(problem)  # one for all points
     fastest, bound = _solved(problem, known, point_limit_s)
     known = [*known, fastest]
     thriftiest, _ = _solved(replace(problem, goal=Goal.ENERGY), known, point_limit_s)

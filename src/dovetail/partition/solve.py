@@ -13,7 +13,7 @@ from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
 from dovetail.partition.busy import busiest
 from dovetail.partition.candidates import FEW_DEVICES, partners
-from dovetail.partition.columns import Options, inputs_held, options
+from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
@@ -26,10 +26,11 @@ from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, S
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.runners_up import runners_up
+from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
-from dovetail.partition.tree import Tree, tree_of
+from dovetail.partition.tree import Tree, relaxed_tree, tree_of
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 
@@ -38,6 +39,8 @@ ROUNDING = 1e-12
 
 CORE = 16
 """Columns per node, besides whole placements, that the first search looks at."""
+CORE_LIMIT = 200_000
+"""Entries of the largest arrays the first search may need, over all devices."""
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
 CLOSE_LABELS = 500
@@ -66,8 +69,17 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return _interval(problem, known, deadline, tolerance)
     choices = _choices(problem)
     plans = _values(known)
-    tree = tree_of(problem)
-    ranking = rank(problem, tree, _best(problem, plans), deadline)
+    best = _best(problem, plans)
+    if problem.trees or best is None:
+        tree = tree_of(problem)
+    else:
+        # One plan, one tree: what is too dear even without transfers need not be in it.
+        choices = strike_dear(problem, choices, best, deadline)
+        if not all(len(c) for c in choices):
+            return Answer((), problem.score(*best)), (_note(problem, choices, choices),)
+        choices = compacted(choices)
+        tree = relaxed_tree(problem, choices)
+    ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
     first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
@@ -141,7 +153,7 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
 def _over(problem: Problem, tree: Tree, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]],
           deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
-    kept = thin(problem, ranking.core(choices, CORE))
+    kept = thin(problem, ranking.core(choices, CORE), CORE_LIMIT)
     if kept is None:
         return None
     return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,

@@ -108,15 +108,18 @@ def _entries(problem: Problem, own: Options, known: Mapping[str, Held], inputs: 
     devices that charge by shape alone even take the same time, and are worked out once.
     """
     node, pattern = own.node, own.pattern
-    if len(inputs) != 1:
+    if len(inputs) != 1 or len(known[inputs[0]].places) == 1:
         own_prices = _Prices(node, pattern, own.columns, own.alone_s, own.fused_s, own.reduce_s)
-        return _timed(problem, own_prices, arrivals(problem, node, pattern, own.columns, known, inputs, paying), relaxed)
+        stream = known[inputs[0]].stream_s if len(inputs) == 1 and follows(problem, node) else np.zeros(1)
+        come = arrivals(problem, node, pattern, own.columns, known, inputs, paying, stream if stream[0] > 0 else None)
+        return _timed(problem, own_prices, come, relaxed)
     held, weighed = known[inputs[0]], pattern.has[:, ~shape_priced(problem)].any(axis=1)
+    is_weighed = np.asarray(weighed)[own.columns]
     early = np.flatnonzero(held.stream_s > 0) if follows(problem, node) else own.columns[:0]
     leaving = Held(held.pattern, held.places[early], held.stream_s[early])
     latency, joules = np.empty((len(held.places), len(own))), np.empty((len(held.places), len(own)))
     for by_shape, columns in ((True, np.flatnonzero(~weighed)), (False, np.flatnonzero(weighed))):
-        here = np.flatnonzero(weighed[own.columns] != by_shape)
+        here = np.flatnonzero(is_weighed != by_shape)
         if not len(here):
             continue
         at = np.searchsorted(columns, own.columns[here])
@@ -126,7 +129,8 @@ def _entries(problem: Problem, own: Options, known: Mapping[str, Held], inputs: 
         latency[:, here], joules[:, here] = (a[grid] for a in found)
         if len(early):
             come = from_streams(problem, node, pattern, columns, known, inputs[0], paying, leaving)
-            latency[early[:, None], here], joules[early[:, None], here] = (a[:, at] for a in _timed(problem, prices, come, relaxed))
+            sooner = _timed(problem, prices, come, relaxed)
+            latency[early[:, None], here], joules[early[:, None], here] = (a[:, at] for a in sooner)
     return latency, joules
 
 

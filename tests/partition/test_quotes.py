@@ -1,0 +1,139 @@
+"""One round of questions: what comes back is what each question alone would have answered, and no share that fits is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dovetail.cost import costs_of, costs_of_many
+from dovetail.cost.estimate import ShareCosts
+from dovetail.ir import (
+    Add,
+    AvgPool,
+    Axis,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Mul,
+    Node,
+    Op,
+    Reshape,
+    Select,
+    Upsample,
+    Window,
+)
+from dovetail.partition.columns import options
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.problem import Problem
+from dovetail.partition.quotes import ask_all, menu_of
+from dovetail.partition.regions import share_boxes
+from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
+from tests.partition.worlds import Builder, Synthetic, depthwise, fork, platform, residual
+
+FIELDS = ("alone_s", "fused_s", "low_s", "high_s", "energy_j", "extrapolated")
+
+
+def network() -> Graph:
+    """Layers of every formula, small and too large for any FPGA, in floats."""
+    b = Builder(16, 20)
+    at = b.conv("x", 24, 3)
+    at = b.conv(b.conv(at, 24, 3, groups=24), 96, 1)
+    at = b.add(MaxPool(Window((2, 2), (2, 2))), at)
+    at = b.add(Add(), at, b.conv(at, 96, 3))
+    at = b.add(GlobalAvgPool(), b.conv(at, 1024, 3))
+    at = b.add(Gemm(512), b.add(Reshape((1, 1024)), at))
+    graph = b.graph(at)
+    rng = np.random.default_rng(7)
+    for constant in graph.constants.values():
+        constant.array[...] = rng.normal(0, 1, constant.array.shape)
+    return graph
+
+
+def one_by_one(problem: Problem, node: Node, device: str, number: int) -> list[tuple[int, int, ShareCosts]]:
+    """Every segment of a node's menu asked for by itself."""
+    found, at = [], 0
+    for axis, starts, stops in menu_of(problem, node).asks[number]:
+        costs = costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
+        assert costs is not None
+        found.append((at, at + len(starts), costs))
+        at += len(starts)
+    return found
+
+
+@pytest.mark.parametrize("board", ["tx2-c10gx", "ecp5-85", "h200", "zcu102"])
+def test_prices_asked_together_are_those_asked_one_by_one_to_the_last_bit(board: str) -> None:
+    problem = Problem(network(), load_platform(board), DeviceCosts())
+    ask_all(problem)
+    compared = left_out = 0
+    for node in problem.graph.nodes:
+        for device in problem.platform.devices:
+            quote = problem.quotes.get((node.name, device.name))
+            if quote is None:
+                continue
+            for start, stop, alone in one_by_one(problem, node, device.name, int(device.kind is Kind.FPGA)):
+                together = quote[1].part(start, stop)
+                fits = np.isfinite(together.alone_s)
+                for resource, amounts in alone.resources.items():
+                    limit = device.resources.get(resource, np.inf)
+                    # A lower bound may stand for what does not fit, but never for what does.
+                    assert (together.resources[resource] <= amounts * (1 + 1e-12)).all()
+                    assert ((together.resources[resource] > limit) <= (amounts > limit)).all()
+                    fits &= together.resources[resource] <= limit
+                    assert np.array_equal(together.resources[resource][fits], amounts[fits])
+                for name in FIELDS:
+                    assert np.array_equal(getattr(together, name)[fits], getattr(alone, name)[fits]), (node.name, device.name, name)
+                compared, left_out = compared + int(fits.sum()), left_out + int((~fits).sum())
+    assert compared > 300
+    assert left_out > 0 or all(d.kind is not Kind.FPGA for d in problem.platform.devices)
+
+
+def test_many_questions_to_a_device_that_cannot_are_answered_with_none() -> None:
+    graph = network()
+    b = Builder(4, 4)
+    b.add(Upsample(2, 2), "x")
+    wide = b.graph()
+    fpga = load_platform("tx2-c10gx").device("fpga")
+    whole = ((None, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)),)
+    assert costs_of_many(wide, [(wide.nodes[0], whole)], [fpga]) == [[None]]
+    assert costs_of_many(graph, [(graph.nodes[0], whole)], [fpga])[0][0] is not None
+
+
+OPERATORS: list[tuple[Op, tuple[tuple[int, ...], ...]]] = [
+    (Conv(6, Window((3, 3), (2, 2), (1, 1, 1, 1))), ((1, 4, 9, 9),)),
+    (Conv(8, Window((3, 3), pads=(1, 1, 1, 1)), 4), ((1, 8, 7, 7),)),
+    (MaxPool(Window((3, 3), (2, 2), (1, 1, 1, 1))), ((1, 5, 9, 9),)),
+    (AvgPool(Window((2, 2), (2, 2))), ((1, 5, 8, 8),)),
+    (Gemm(7), ((1, 9),)),
+    (Add(), ((1, 6, 5, 5), (1, 6, 5, 5))),
+    (Mul(), ((1, 6, 5, 5), (1, 6, 1, 1))),
+    (Concat(1), ((1, 3, 5, 5), (1, 4, 5, 5))),
+    (Select(tuple(range(2, 6))), ((1, 8, 5, 5),)),
+    (Upsample(2, 3), ((1, 6, 4, 4),)),
+    (GlobalAvgPool(), ((1, 6, 4, 4),)),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda x: x.kind if isinstance(x, Op) else "")
+def test_regions_of_many_shares_are_those_of_each(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
+    for axis in op.axes(shapes):
+        starts, stops = (a.astype(np.int64) for a in np.triu_indices(op.extent(axis, shapes) + 1, 1))
+        reads, made = share_boxes(op, axis, starts, stops, shapes, op.infer(shapes))
+        for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            share = op.share(axis, start, stop, shapes)
+            assert [tuple(map(tuple, r[i].tolist())) for r in reads] == list(share.inputs)
+            assert axis is Axis.INPUT_CHANNELS or tuple(map(tuple, made[i].tolist())) == share.output
+
+
+@pytest.mark.parametrize("shape", [residual, fork, depthwise])
+def test_columns_read_back_as_splits_are_legal_and_distinct(shape: object) -> None:
+    problem = Problem(shape(3), platform(3, budget=1e9), Synthetic(3))  # type: ignore[operator]
+    for node in problem.graph.nodes:
+        splits = options(problem, node).splits
+        assert len(set(splits)) == len(splits)
+        for split in splits:
+            assert split.axis is None or split.pieces[-1].stop == node.op.extent(split.axis, problem.graph.input_shapes(node))
+            assert all(a.stop == b.start for a, b in zip(split.pieces[:-1], split.pieces[1:], strict=True))
