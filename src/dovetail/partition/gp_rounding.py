@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 
@@ -166,6 +166,7 @@ class Polish:
         for _ in range(PASSES):
             before = self.rank
             self._singles()
+            self._arms()
             self._runs()
             short, value = self.rank
             if (short, value) >= (before[0], before[1] * (1 - SETTLED)) or time.thread_time() > self.deadline:
@@ -183,6 +184,25 @@ class Polish:
                 trial = self._tried(self.best, self.judged, node, move)
                 if trial is not None and self._better(trial):
                     self.best[node.name], self.judged = move, trial
+
+    def _arms(self) -> None:
+        """One arm of a block on one device and all others on another, so that they run at once."""
+        for block in self.problem.blocks:
+            able = [d for d in self.problem.devices if all(d in self.able[n.name] for n in block.nodes)]
+            for first, a, b in product(block.arms, able, able):
+                if a != b and time.thread_time() < self.deadline:
+                    self._placed({n: whole_on(a if n in first else b) for n in block.nodes})
+
+    def _placed(self, places: Mapping[Node, Split]) -> None:
+        """Several nodes moved at once, kept if that is better."""
+        chosen, judged = dict(self.best), self.judged
+        for node, split in places.items():
+            found = None if node.name in self.problem.fixed else self._tried(chosen, judged, node, split)
+            if found is None:
+                return
+            chosen[node.name], judged = split, found
+        if self._better(judged):
+            self.best, self.judged = chosen, judged
 
     def _runs(self) -> None:
         """Neighbours in the order of the graph moved together: to one device, or divided as their first one is."""

@@ -10,7 +10,8 @@ from dovetail.ir import Axis
 
 OPTIMAL_GAP = 1e-9
 """Relative gap at which a plan counts as proven best."""
-SOLVER_NAMES = ("exact", "greedy", "balanced", "single", "gp", "gp-paper")
+SOLVER_NAMES = ("exact", "greedy", "balanced", "single", "gp", "gp-paper", "gp-paper-one-by-one",
+                "gp-paper-constant-power")
 """What `solve.SOLVERS` holds; here, so that the command line can name them without loading them."""
 
 
