@@ -235,14 +235,18 @@ def verification_json(outcome: Verification) -> dict[str, Any]:
 
 def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int | None = None, trace: Path | None = None,
                progress: Progress = silent) -> list[dict[str, Any]]:
-    """Every FPGA part behind its AXI ports in simulation, through the driver a board would be driven with."""
+    """Every FPGA part behind its AXI ports in simulation, through the driver a board would be driven with.
+
+    `trace` draws all signals into an FST file, one per part where there are several.
+    """
     found = []
-    for segment in build.program.segments:
-        if build.platform.device(segment.device).kind is Kind.FPGA:
-            part = fpga_part.load_part(segment.graph, build.folder / "fpga")
-            shell = fpga_part.load_part_shell(segment.graph, build.folder / "fpga")
-            trial = board_trial.try_board(part, shell, frames, stall_seed, trace, partial(progress, f"{segment.name} behind AXI"))
-            found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
+    segments = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
+    for segment in segments:
+        part = fpga_part.load_part(segment.graph, build.folder / "fpga")
+        shell = fpga_part.load_part_shell(segment.graph, build.folder / "fpga")
+        drawn = trace.with_stem(f"{trace.stem}-{segment.name}") if trace and len(segments) > 1 else trace
+        trial = board_trial.try_board(part, shell, frames, stall_seed, drawn, partial(progress, f"{segment.name} behind AXI"))
+        found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
     if not found:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is no board to try; "
                          "see the plan's reasons with `dovetail report`")

@@ -126,7 +126,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Logic(Expr):
-    """One bit: `&` or `|` of bits."""
+    """One bit: `&`, `|` or `^` of bits."""
 
     operator: str
     terms: tuple[Expr, ...]
@@ -271,8 +271,14 @@ def any_bit(value: Expr) -> Expr:
 
 def parity(value: Signal, mask: int) -> Expr:
     """Whether an odd number of the bits that `mask` chooses is set."""
-    assert 0 < mask < 1 << value.width
-    return Parity(0, 1, value, mask)
+    assert 0 <= mask < 1 << value.width
+    return Parity(0, 1, value, mask) if mask else ZERO
+
+
+def odd_of(*terms: Expr) -> Expr:
+    """Whether an odd number of bits is set."""
+    left = tuple(t for t in terms if t != ZERO)
+    return ZERO if not left else left[0] if len(left) == 1 else Logic(0, 1, "^", left)
 
 
 def overlay(left: Expr, right: Expr) -> Expr:

@@ -130,7 +130,10 @@ class Messenger:
     def receive(self) -> Message | None:
         """The next message; None at the end of the stream."""
         while (message := self.decoder.next()) is None:
-            octets = self.stream.read(self.decoder.wanted)
+            try:
+                octets = self.stream.read(self.decoder.wanted)
+            except (OSError, ValueError) as error:
+                raise TransportError(f"link: cannot be read, {error}; is the board still there?") from None
             if not octets:
                 self.decoder.finish()
                 return None
@@ -175,23 +178,23 @@ class LinkTransport:
 
 
 def serve(stream: ByteStream, board: Transport, build_hash: int) -> None:
-    """Answer for a board until the stream ends. What goes wrong is told to the other end, and the next message is looked for."""
+    """Answer for a board until the other end is gone. It is told what goes wrong, and the next message is looked for."""
     messenger = Messenger(stream)
     while True:
         try:
             message = messenger.receive()
-        except TransportError as error:
-            messenger.send(Message(Kind.FAULT, str(error).encode()))
-            messenger.decoder.resynchronise()
-            continue
-        if message is None:
-            return
-        try:
+            if message is None:
+                return
             answer = _act(message, board, build_hash & DESIGN_MASK)
         except TransportError as error:
+            if messenger.decoder.held:
+                messenger.decoder.resynchronise()
             answer = Message(Kind.FAULT, str(error).encode())
-        if answer is not None:
-            messenger.send(answer)
+        try:
+            if answer is not None:
+                messenger.send(answer)
+        except TransportError:
+            return
 
 
 def _act(message: Message, board: Transport, design: int) -> Message | None:

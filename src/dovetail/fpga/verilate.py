@@ -41,6 +41,7 @@ COMPILE_OPTIONS = ("-std=c++17", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0"
                    "-fPIC", "-fvisibility=hidden")
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
+INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
 HEADERS = ("stall.h",)
 """What every harness includes."""
 
@@ -66,17 +67,18 @@ class Target:
     def compile_options(self) -> tuple[str, ...]:
         return (*COMPILE_OPTIONS, f"-DVM_TRACE={self.trace:d}", f"-DVM_TRACE_FST={self.trace:d}")
 
-    @property
-    def link_options(self) -> tuple[str, ...]:
-        return (*(("-shared",) if self.shared else ()), "-pthread", *(("-lz",) if self.trace else ()))
+    def link_options(self, verilator: Tool) -> tuple[str, ...]:
+        """Newer Verilators write waveforms with the system's lz4, older ones bring their own."""
+        packed = ("-lz", *(("-llz4",) if (verilator.root / "include" / "fstcpp").is_dir() else ())) if self.trace else ()
+        return (*(("-shared",) if self.shared else ()), "-pthread", *packed)
 
 
-def build(designs: Sequence[Design], trace: bool = False) -> Path:
+def build(designs: Sequence[Design]) -> Path:
     """Folder with the simulation program of these designs, and with the memory images they read; cached by content.
 
     The folder must be the working directory of the program.
     """
-    return build_target(Target(bundle_files(designs), Path(__file__).with_name("harness.cpp"), PROGRAM, trace))
+    return build_target(Target(bundle_files(designs), Path(__file__).with_name("harness.cpp"), PROGRAM))
 
 
 def build_target(target: Target) -> Path:
@@ -85,7 +87,7 @@ def build_target(target: Target) -> Path:
     here = Path(__file__).parent
     sources = {"harness.cpp": target.harness.read_text(encoding="utf-8"),
                **{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}}
-    options = (*target.verilator_options, *target.compile_options, *target.link_options)
+    options = (*target.verilator_options, *target.compile_options, *target.link_options(verilator))
     everything = {**target.files, **sources}
     key = content_key([verilator.version, compiler.version, target.result, *options,
                        *(text for item in sorted(everything.items()) for text in item)])
@@ -95,7 +97,12 @@ def build_target(target: Target) -> Path:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         _verilate(verilator, folder, target)
-        _compile(verilator, compiler, folder, target)
+        try:
+            _compile(verilator, compiler, folder, target)
+        except ToolError as error:
+            if target.trace and re.search(r"\b(lz4|zlib)\.h\b|-l(lz4|z)\b", str(error)):
+                raise ToolError(f"waveforms: the C++ compiler finds no zlib or lz4; {INSTALL_WAVEFORMS}") from None
+            raise
 
     return cached("simulate", key, make)[0]
 
@@ -138,7 +145,7 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> N
     run_tools(commands, workers=parallelism())
     objects = [str(path) for path in sorted((folder / "generated").glob("unit_*.o"))]
     link = (*compiler.command, "-o", target.result, *objects, *(str(path) for path in sorted(library.glob("*.o"))),
-            *target.link_options)
+            *target.link_options(verilator))
     run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
         path.unlink()

@@ -28,10 +28,10 @@ PAPER_LIMIT = (64, 5)
 WHY = (
     "The FPGA takes a pixel per clock whatever the kernel, so its time hardly grows where the GPU's does; that is the paper's "
     "point, and our models share it.",
-    "The paper stops at 64 filters of 5x5. A model of the authors' rows, which end at 5x5 and 14x14, puts their limit near: half "
-    "as many filters fit. Our adder graphs share sums between filters and need a quarter to a third of their logic.",
-    "Only ALMs decide whether the authors' hardware fits: their M20K counts stand at the device's 587 in many rows, where Quartus "
-    "goes on in logic.",
+    "The paper stops at 64 filters of 5x5. A model of the authors' rows, which end at 5x5 and 14x14, puts their limit near: "
+    "half as many filters fit. Our adder graphs share sums between filters and need a quarter to a third of their logic.",
+    "Only ALMs decide whether the authors' hardware fits: their M20K counts stand at the device's 587 in many rows, where "
+    "Quartus goes on in logic.",
     "Energies are of the part alone with its own idle power, without the other device and the link, as in the figure.",
 )
 Progress = Callable[[str, int, int], None]

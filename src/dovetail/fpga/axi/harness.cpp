@@ -264,7 +264,7 @@ private:
 
     void dump() {
 #if VM_TRACE_FST
-        if (trace_) trace_->dump(time_++);
+        if (trace_) trace_->dump(time_++);    // two steps per clock cycle
 #endif
     }
 

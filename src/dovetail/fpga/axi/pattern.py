@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dovetail.fpga.axi.checksum import parities
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.hardware import Bits, Module, add, all_of, const, negate, pack, signal
+from dovetail.fpga.hardware import Bits, Module, add, all_of, const, negate, pack, parity, signal
 
 WORD = 0xFFFF_FFFF
 ROTATION = 7
@@ -70,7 +70,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     taken = m.wire("taken", all_of(valid, out_ready))
     last = m.counter("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
     m.drive(ended, const(1), all_of(taken, last), 0)
-    m.drive(state, parities(m, "state", state, step_masks()), taken, seed(number))
+    m.drive(state, parities(m, "state", [parity(state, mask) for mask in step_masks()]), taken, seed(number))
     count = random_bits(lo, hi)
     fields = []
     for channel in range(port.channels):

@@ -46,7 +46,7 @@ def event_counter(m: Module, name: str, event: Expr, clear: Signal) -> Signal:
 def checksum(m: Module, word: Signal, step: Expr, clear: Signal) -> Expr:
     """CRC-32 of the words of all steps since `clear`."""
     state = signal("crc", 0, ONES)
-    m.drive(state, select(clear, const(ONES), select(step, updated(m, state, word), state)), reset=ONES)
+    m.drive(state, select(clear, const(ONES), updated(m, state, word)), any_of(clear, step), ONES)
     return subtract(const(ONES), state)
 
 
