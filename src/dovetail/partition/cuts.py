@@ -203,12 +203,12 @@ def onward(step: Step, after: tuple[str, ...], at: Mapping[str, Ints | int]) -> 
     return tuple(leaves[t] if t in leaves else at[t] for t in after)
 
 
-def follow(net: Network, costs: list[Floats], to_go: list[Floats]) -> tuple[int, ...]:
-    """The columns of a plan that attains `to_go` from the start; ties go to the first column."""
-    at: dict[str, int] = {}
-    path: list[int] = []
-    while len(path) < len(net.tables):
-        steps = net.steps(len(path))
+def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 0,
+           state: Mapping[str, int] | None = None) -> tuple[int, ...]:
+    """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
+    at, path = dict(state or {}), list[int]()
+    while start + len(path) < len(net.tables):
+        steps = net.steps(start + len(path))
         values = [np.broadcast_to(costs[s.index][tuple(at[t] for t in s.own.inputs)]
                                   + to_go[s.stop][onward(s, net.stages[s.stop - 1].after, at)], len(s.own)) for s in steps]
         best = min(range(len(steps)), key=lambda i: float(values[i].min()))
