@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -91,19 +91,25 @@ class Network:
     stages: tuple[Stage, ...]
     limits: tuple[Limit, ...]
     jumps: tuple[Jump, ...] = ()
+    leaving: tuple[tuple[Step, ...], ...] = field(default=(), init=False, repr=False)
+    """The steps that begin at every cut."""
+
+    def __post_init__(self) -> None:
+        found = [[Step(k, table, k, k + 1, 0)] for k, table in enumerate(self.tables)]
+        for i, jump in enumerate(self.jumps):
+            last = found[jump.start][-1]
+            first = last.first_column + len(last.own)
+            found[jump.start].append(Step(len(self.tables) + i, jump, jump.start, jump.stop, first))
+        object.__setattr__(self, "leaving", tuple(map(tuple, found)))
 
     @property
     def owners(self) -> tuple[Table | Jump, ...]:
         """All tables, then all jumps: arrays of costs come in this order."""
         return (*self.tables, *self.jumps)
 
-    def steps(self, k: int) -> list[Step]:
+    def steps(self, k: int) -> tuple[Step, ...]:
         """The steps that begin at a cut: the node after it, and those over the block of branches if one begins there."""
-        found = [Step(k, self.tables[k], k, k + 1, 0)]
-        for i, jump in enumerate(self.jumps):
-            if jump.start == k:
-                found.append(Step(len(self.tables) + i, jump, k, jump.stop, found[-1].first_column + len(found[-1].own)))
-        return found
+        return self.leaving[k]
 
     def amounts(self, limit: Limit) -> list[Floats]:
         """How much of a limit each entry of each table and jump takes, as a fraction of it."""
