@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -91,19 +91,25 @@ class Network:
     stages: tuple[Stage, ...]
     limits: tuple[Limit, ...]
     jumps: tuple[Jump, ...] = ()
+    leaving: tuple[tuple[Step, ...], ...] = field(default=(), init=False, repr=False)
+    """The steps that begin at every cut."""
+
+    def __post_init__(self) -> None:
+        found = [[Step(k, table, k, k + 1, 0)] for k, table in enumerate(self.tables)]
+        for i, jump in enumerate(self.jumps):
+            last = found[jump.start][-1]
+            first = last.first_column + len(last.own)
+            found[jump.start].append(Step(len(self.tables) + i, jump, jump.start, jump.stop, first))
+        object.__setattr__(self, "leaving", tuple(map(tuple, found)))
 
     @property
     def owners(self) -> tuple[Table | Jump, ...]:
         """All tables, then all jumps: arrays of costs come in this order."""
         return (*self.tables, *self.jumps)
 
-    def steps(self, k: int) -> list[Step]:
+    def steps(self, k: int) -> tuple[Step, ...]:
         """The steps that begin at a cut: the node after it, and those over the block of branches if one begins there."""
-        found = [Step(k, self.tables[k], k, k + 1, 0)]
-        for i, jump in enumerate(self.jumps):
-            if jump.start == k:
-                found.append(Step(len(self.tables) + i, jump, k, jump.stop, found[-1].first_column + len(found[-1].own)))
-        return found
+        return self.leaving[k]
 
     def amounts(self, limit: Limit) -> list[Floats]:
         """How much of a limit each entry of each table and jump takes, as a fraction of it."""
@@ -203,12 +209,12 @@ def onward(step: Step, after: tuple[str, ...], at: Mapping[str, Ints | int]) -> 
     return tuple(leaves[t] if t in leaves else at[t] for t in after)
 
 
-def follow(net: Network, costs: list[Floats], to_go: list[Floats]) -> tuple[int, ...]:
-    """The columns of a plan that attains `to_go` from the start; ties go to the first column."""
-    at: dict[str, int] = {}
-    path: list[int] = []
-    while len(path) < len(net.tables):
-        steps = net.steps(len(path))
+def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 0,
+           state: Mapping[str, int] | None = None) -> tuple[int, ...]:
+    """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
+    at, path = dict(state or {}), list[int]()
+    while start + len(path) < len(net.tables):
+        steps = net.steps(start + len(path))
         values = [np.broadcast_to(costs[s.index][tuple(at[t] for t in s.own.inputs)]
                                   + to_go[s.stop][onward(s, net.stages[s.stop - 1].after, at)], len(s.own)) for s in steps]
         best = min(range(len(steps)), key=lambda i: float(values[i].min()))

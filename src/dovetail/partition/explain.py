@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.ir import Node
+from dovetail.partition.at_once import arm_devices
 from dovetail.partition.busy import added, moved
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, reevaluate
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
@@ -106,6 +107,16 @@ def _where(split: Split) -> str:
         return split.devices[0]
     sizes = "/".join(str(p.stop - p.start) for p in split.pieces)
     return f"{split.axis.replace('_', ' ')} {sizes} over {', '.join(split.devices)}"
+
+
+def at_once_note(problem: Problem, assignment: Assignment, judged: Evaluation) -> tuple[str, ...]:
+    """How many forks run their branches on several devices at once, and what that hides; nothing where none does."""
+    count = sum(arm_devices(b, assignment) is not None for b in problem.blocks)
+    if not count:
+        return ()
+    hidden = sum(c.hidden_s for c in judged.nodes)
+    return (f"branches: at {count} of {len(problem.blocks)} forks they run on several devices at once, which hides "
+            f"{shown(hidden, False)}",)
 
 
 def _at_once(own: NodeCost) -> str:

@@ -7,7 +7,7 @@ all these columns and all places of what the block reads; tests hold the two tog
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -21,6 +21,8 @@ from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import follows
 
+LEAST = 1e-14
+"""Part of its time that a block must save for its arms to be worth looking at together."""
 MOST_COLUMNS = 400
 """Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
 
@@ -48,6 +50,12 @@ class Jump:
     def __len__(self) -> int:
         return len(self.devices)
 
+    def take(self, columns: Ints) -> Jump:
+        """Some columns only."""
+        return replace(self, devices=self.devices[columns], latency_s=self.latency_s[..., columns],
+                       energy_j=self.energy_j[..., columns], resources=self.resources[columns],
+                       leaves={t: places[columns] for t, places in self.leaves.items()})
+
     def assignment(self, problem: Problem, column: int) -> Assignment:
         placed = zip(self.groups, self.devices[column].tolist(), strict=True)
         return {n.name: whole_on(problem.devices[d]) for group, d in placed for n in group}
@@ -59,8 +67,8 @@ def jumps(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held
 
     With `fork_only`, a block pays for its fork alone: a lower bound for any place of what else it reads.
     """
-    found = (_jumps(problem, block, choices, known, fork_only) for block in problem.blocks)
-    return tuple(own for own in found if own)
+    found = [_jumps(problem, block, choices, known, fork_only) for block in problem.blocks]
+    return tuple(own if fork_only else tuple(map(undominated, own)) for own in found if own)
 
 
 def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Mapping[str, Held],
@@ -87,18 +95,42 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     latency = np.maximum.reduce(list(clock.made.values()))
     arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, clock.inputs, latency,
                 clock.joules + problem.idle_power_w * latency, clock.resources, leaves)
+    saves = clock.added - latency > LEAST * latency
     targets = list(wholes[block.join.name]) if block.meets else []
     if not targets:
-        return (arms,)
+        return (_kept(arms, saves),)
     joined = [clock.join(own[block.join.name], wholes[block.join.name][d], d, block) for d in targets]
     ends, spent = (np.concatenate([found[i] for found in joined], axis=-1) for i in (0, 1))
     at = np.repeat([wholes[block.join.name][d] for d in targets], len(devices))
     last = own[block.join.name]
     both = np.concatenate([np.tile(devices, (len(targets), 1)), np.repeat(targets, len(devices))[:, None]], axis=1)
-    return arms, Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, clock.inputs, ends + last.home_s[at],
-                      spent + problem.idle_power_w * ends + last.home_j[at],
-                      np.tile(clock.resources, (len(targets), 1)) + last.resources[at],
-                      {block.join.output: last.place_of[at]})
+    along = Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, clock.inputs, ends + last.home_s[at],
+                 spent + problem.idle_power_w * ends + last.home_j[at],
+                 np.tile(clock.resources, (len(targets), 1)) + last.resources[at], {block.join.output: last.place_of[at]})
+    added = np.concatenate([found[2] for found in joined], axis=-1)
+    return _kept(arms, saves), _kept(along, added - ends > LEAST * ends)
+
+
+def _kept(jump: Jump, saves: Flags) -> Jump:
+    """Only the columns that save anything for some place of what the block reads, or the first if none does.
+
+    The others are as good one after another.
+    """
+    columns = np.flatnonzero(saves.reshape(-1, len(jump)).any(axis=0))
+    return jump.take(columns if len(columns) else np.zeros(1, dtype=np.int64)) if len(columns) < len(jump) else jump
+
+
+def undominated(jump: Jump) -> Jump:
+    """Only the columns that no other beats, one that leaves the same, costs no more wherever inputs lie, and takes no more."""
+    profile = np.concatenate([jump.latency_s.reshape(-1, len(jump)), jump.energy_j.reshape(-1, len(jump)), jump.resources.T])
+    places, beaten = np.stack(list(jump.leaves.values())), np.zeros(len(jump), dtype=np.bool_)
+    for alike in np.unique(places, axis=1).T:
+        group = np.flatnonzero((places == alike[:, None]).all(axis=0))
+        own = profile[:, group]
+        below = (own[:, :, None] <= own[:, None, :]).all(axis=0)
+        # Of columns that are equal in everything the first is kept.
+        beaten[group] = (below & ~(below.T & (np.arange(len(group))[:, None] >= np.arange(len(group))))).any(axis=0)
+    return jump.take(np.flatnonzero(~beaten)) if beaten.any() else jump
 
 
 def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
@@ -136,6 +168,23 @@ def _placements(able: Sequence[Sequence[int]]) -> Ints:
 
 
 @dataclass
+class _Solo:
+    """When the input of a node that runs by itself is there: its first packet, and all of it."""
+
+    first: Floats
+    arrived: Floats
+    lanes: dict[str, Floats]
+
+    def move(self, names: Sequence[str], busy: Flags, seconds: Floats, lead: Floats) -> None:
+        start = np.maximum.reduce([np.zeros(self.first.shape), *(self.lanes[n] for n in names if n in self.lanes)])
+        stop = start + seconds
+        for lane in names:
+            self.lanes[lane] = np.where(busy, stop, self.lanes.get(lane, np.zeros(self.first.shape)))
+        self.first = np.where(busy, np.maximum(self.first, start + lead), self.first)
+        self.arrived = np.where(busy, np.maximum(self.arrived, stop), self.arrived)
+
+
+@dataclass
 class _Clock:
     """A block being timed for all columns: when lanes and devices are free again, when each tensor is made."""
 
@@ -148,10 +197,12 @@ class _Clock:
     free: dict[int, Floats] = field(default_factory=dict)
     made: dict[str, Floats] = field(default_factory=dict)
     joules: Floats = field(init=False)
+    added: Floats = field(init=False)
+    """What the nodes would take one after another."""
     resources: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.joules = self._zeros()
+        self.joules, self.added = self._zeros(), self._zeros()
         self.resources = np.zeros((len(self.devices), len(self.problem.budgets)))
 
     def _zeros(self) -> Floats:
@@ -167,7 +218,7 @@ class _Clock:
         begin = np.maximum(ready, self.free.setdefault(d, self._zeros())[..., columns])
         first = arrived = begin
         busy_at_all, returns = np.zeros(ready.shape, dtype=np.bool_), np.zeros(ready.shape, dtype=np.bool_)
-        early = self._early(node)
+        early, alone = self._early(node), _Solo(np.zeros(ready.shape), np.zeros(ready.shape), {})
         for s, size in self._sizes(own, column, arm, d).items():
             busy = size > 0
             seconds, joules, lead = self._transfer(s, d, size)
@@ -178,18 +229,20 @@ class _Clock:
             stop = self._occupy(s, d, columns, busy, seconds - before, ready if s == d else np.zeros(()), self.lanes)
             arrived = np.where(busy, np.maximum(arrived, stop), arrived)
             first = np.where(busy, np.maximum(first, stop - seconds + lead), first)
+            alone.move(self._lanes(s, d), busy, seconds - before, lead - before)
             self.joules[..., columns] += joules
             busy_at_all |= busy
             returns |= busy & (s == d)
-        done = self._done(node, (float(own.alone_s[column, d]), float(own.fused_s[column, d])), d, (first, arrived),
-                          (busy_at_all, returns))
+        times = (float(own.alone_s[column, d]), float(own.fused_s[column, d]))
+        done = self._done(node, times, d, (first, arrived), (busy_at_all, returns))
+        self.added[..., columns] += self._done(node, times, d, (alone.first, alone.arrived), (busy_at_all, returns))
         self.free[d][..., columns] = done
         self.made.setdefault(node.output, self._zeros())[..., columns] = done
         self.joules[..., columns] += own.energy_j[column].sum()
         self.resources[columns] += own.resources[column]
 
-    def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats]:
-        """When the join is done if it runs whole on a device after all arms, and the energy of the whole block without idling.
+    def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats, Floats]:
+        """When the join is done if it runs whole on a device after all arms, the block's energy without idling, its nodes' sum.
 
         Nothing is kept: the arms may be followed by other joins.
         """
@@ -206,14 +259,16 @@ class _Clock:
                 if s != d or self.problem.streams(self.problem.devices[d]):
                     sizes[s] = sizes.get(s, np.zeros(())) + here * size
         arrived = np.maximum(self.free.get(d, np.zeros(())), ready.get(d, self._zeros()))
-        joules = self.joules + own.energy_j[column].sum()
+        joules, alone = self.joules + own.energy_j[column].sum(), _Solo(self._zeros(), self._zeros(), {})
         for s in sorted(sizes):
             seconds, spent, _ = self._transfer(s, d, np.broadcast_to(sizes[s], self.joules.shape))
             busy = np.broadcast_to(sizes[s] > 0, self.joules.shape)
             stop = self._occupy(s, d, columns, busy, seconds, ready.get(s, np.zeros(())), lanes)
             arrived = np.where(busy, np.maximum(arrived, stop), arrived)
+            alone.move(self._lanes(s, d), busy, seconds, seconds)
             joules = joules + spent
-        return arrived + float(own.alone_s[column, d]), joules
+        compute = float(own.alone_s[column, d])
+        return arrived + compute, joules, self.added + alone.arrived + compute
 
     def _outside(self, own: Options, column: int, d: int) -> dict[int, Floats]:
         """Bytes of what the join reads besides the arms; as not all of its input was made there, none of it flows on."""
@@ -260,13 +315,16 @@ class _Clock:
         packet = self.problem.transfer(source, target, np.array([float(self.problem.packet_bytes)]))[0][0]
         return seconds, joules, np.minimum(seconds, packet)
 
+    def _lanes(self, s: int, d: int) -> tuple[str, ...]:
+        return self.problem.lanes(self.problem.devices[s], self.problem.devices[d])
+
     def _duplex(self, s: int, d: int) -> bool:
         return s != d and self.problem.duplex(self.problem.devices[s], self.problem.devices[d])
 
     def _occupy(self, s: int, d: int, columns: Ints, busy: Flags, seconds: Floats, ready: Floats,
                 lanes: dict[str, Floats]) -> Floats:
         """Array form of `work.occupy`, where `busy` marks the places from which anything is fetched."""
-        names = self.problem.lanes(self.problem.devices[s], self.problem.devices[d])
+        names = self._lanes(s, d)
         stop: Floats = np.maximum.reduce([np.broadcast_to(ready, (*self.joules.shape[:-1], len(columns))),
                                           *(lanes.setdefault(n, self._zeros())[..., columns] for n in names)]) + seconds
         for lane in names:

@@ -12,12 +12,13 @@ from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.busy_weights import Ledger
 from dovetail.partition.columns import Options, inputs_held, options
-from dovetail.partition.cuts import Network, completions, network, price_limits, priced_costs, total
-from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.cuts import COVERED, Network, Step, completions, follow, network, price_limits, priced_costs, total
+from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
+from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
@@ -49,14 +50,17 @@ def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ran
     if kept is None:
         return {}
     known = inputs_held(problem) | {c.node.output: c.held for c in kept}
-    net = network(problem, tuple(tabulate(problem, c, known) for c in kept))
+    # How long frames are apart does not depend on who runs beside whom.
+    over = jumps(problem, kept, known) if problem.goal is not Goal.THROUGHPUT else ()
+    net = network(problem, tuple(tabulate(problem, c, known) for c in kept), over)
     rivals = _Rivals(problem, net, assignment, judged, deadline)
     found: dict[str, RunnerUp] = {}
     for k, own in enumerate(kept):
         name = own.node.name
         plan = rivals.best(k) if name not in problem.fixed else None
-        if plan is not None and (value := evaluate(problem, plan)).feasible:
-            found[name] = RunnerUp(plan[name], value, sum(plan[n] != assignment[n] for n in assignment if n != name))
+        if plan is not None:
+            found[name] = RunnerUp(plan[name], evaluate(problem, plan),
+                                   sum(plan[n] != assignment[n] for n in assignment if n != name))
     return found
 
 
@@ -64,24 +68,28 @@ class _Rivals:
     """Plans with one node elsewhere: the cheapest under several prices on the limits, and the plan with that node changed."""
 
     def __init__(self, problem: Problem, net: Network, assignment: Assignment, judged: Evaluation, deadline: float) -> None:
+        self.problem, self.assignment, self.judged = problem, assignment, judged
         self.net, self.amounts = net, [net.amounts(x) for x in net.limits]
         self.base, prices = _costs(problem, net, judged, deadline)
         self.traces = [_Trace(net, priced_costs(self.base, self.amounts, part * prices))
                        for part in (PARTS if prices.any() else PARTS[:1])]
-        place = [{s: c for c, s in enumerate(t.splits)}.get(assignment[t.node.name]) for t in net.tables]
-        self.own = tuple(c for c in place if c is not None) if None not in place else None
-        self.mine = place
+        self.mine = [{s: c for c, s in enumerate(t.splits)}.get(assignment[t.node.name]) for t in net.tables]
 
     def best(self, k: int) -> Assignment | None:
         """The best plan met within the limits."""
         paths: list[tuple[int, ...]] = []
+        columns: list[int] = []
         for trace in self.traces:
-            order = [c for c in np.argsort(trace.marginal(k), kind="stable").tolist() if c != self.mine[k]]
-            paths += [trace.through(k, c) for c in order[:TRIED]]
-        if self.own is not None:
-            paths += [(*self.own[:k], c, *self.own[k + 1:]) for c in {p[k] for p in paths}]
+            order = [c for c in np.argsort(trace.marginal(k), kind="stable").tolist() if c != self.mine[k]][:TRIED]
+            columns += order
+            paths += [trace.through(k, c) for c in order]
         legal = [(total(self.net, p, self.base), p) for p in dict.fromkeys(paths) if self._within(p)]
-        return self.net.assignment(min(legal)[1]) if legal else None
+        found = [self.net.assignment(min(legal)[1])] if legal else []
+        table = self.net.tables[k]
+        near: list[Assignment] = [{**self.assignment, **table.assignment(self.problem, c)} for c in dict.fromkeys(columns)]
+        judged = [(reevaluate(self.problem, self.assignment, self.judged, table.node.name, a[table.node.name]), a) for a in near]
+        judged += [(evaluate(self.problem, a), a) for a in found]
+        return min(((e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible), default=(inf, 0, None))[2]
 
     def _within(self, path: tuple[int, ...]) -> bool:
         return all(total(self.net, path, amounts) <= 1 + TOLERANCE for amounts in self.amounts)
@@ -126,70 +134,85 @@ class _Trace:
 
     def __init__(self, net: Network, costs: list[Floats]) -> None:
         self.net, self.costs, self.to_go = net, costs, completions(net, costs)
-        self.reached: list[Floats] = [np.zeros(())]
-        self.onto: list[Floats] = []
-        for k, (table, stage) in enumerate(zip(net.tables, net.stages, strict=True)):
-            self.onto.append(self._onto(k))
-            step = np.minimum.reduceat(self.onto[k], table.first, axis=-1)
-            gone = tuple(i for i, t in enumerate((*stage.live, table.node.output)) if t not in stage.after)
-            self.reached.append(step.min(axis=gone))
+        self.steps = [step for k in range(len(net.tables)) for step in net.steps(k)]
+        self.reached = [np.full(found.shape, inf) for found in self.to_go]
+        self.reached[0] = np.zeros(())
+        self.onto: dict[int, Floats] = {}
+        for step in self.steps:  # in order of the cuts they begin at
+            self.onto[step.index] = self._onto(step)
+            self._land(step)
 
-    def _onto(self, k: int) -> Floats:
-        """Cost up to and with node k, over the live tensors' places and its columns."""
-        table, stage = self.net.tables[k], self.net.stages[k]
-        cost, order = self.costs[k], [t for t in stage.live if t in table.inputs]
-        cost = np.transpose(cost, (*(table.inputs.index(t) for t in order), len(table.inputs)))
-        shape = tuple(cost.shape[order.index(t)] if t in order else 1 for t in stage.live)
-        return np.asarray(self.reached[k][..., None] + cost.reshape(*shape, cost.shape[-1]), dtype=np.float64)
+    def _onto(self, step: Step) -> Floats:
+        """Cost up to and with a step, over the live tensors' places before it and its columns."""
+        live, inputs, cost = self.net.stages[step.start].live, step.own.inputs, self.costs[step.index]
+        order = [t for t in live if t in inputs]
+        cost = np.transpose(cost, (*(inputs.index(t) for t in order), len(inputs)))
+        shape = tuple(cost.shape[order.index(t)] if t in order else 1 for t in live)
+        return np.asarray(self.reached[step.start][..., None] + cost.reshape(*shape, cost.shape[-1]), dtype=np.float64)
 
-    def _through(self, k: int) -> Floats:
-        """Cost of the cheapest plan through every state before node k and every column of it."""
-        table, stage = self.net.tables[k], self.net.stages[k]
-        onto = self.onto[k]
-        rest = self.to_go[k + 1]
-        if table.node.output in stage.after:
-            rest = np.moveaxis(rest, stage.after.index(table.node.output), -1)[..., table.place_of]
+    def _land(self, step: Step) -> None:
+        """Count a step among those that lead to the cut it ends at."""
+        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
+        least = self.onto[step.index].min(axis=tuple(i for i, t in enumerate(live) if t not in after))
+        made = [t for t in after if t in step.own.leaves]
+        target = np.moveaxis(self.reached[step.stop], [after.index(t) for t in made], range(len(made)))
+        if made:
+            np.minimum.at(target, tuple(step.own.leaves[t] for t in made), np.moveaxis(least, -1, 0))
         else:
-            rest = rest[..., None]
-        kept = [t for t in stage.after if t != table.node.output]
-        sizes = dict(zip(kept, rest.shape[:-1], strict=True))
-        return onto + rest.reshape(*(sizes.get(t, 1) for t in stage.live), rest.shape[-1])
+            np.minimum(target, least.min(axis=-1), out=target)
+
+    def _through(self, step: Step) -> Floats:
+        """Cost of the cheapest plan through every state before a step and every column of it."""
+        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
+        made, rest = [t for t in after if t in step.own.leaves], self.to_go[step.stop]
+        rest = np.moveaxis(rest, [after.index(t) for t in made], range(len(made)))
+        ahead = np.moveaxis(rest[tuple(step.own.leaves[t] for t in made)], 0, -1) if made else rest[..., None]
+        sizes = dict(zip([t for t in after if t not in made], ahead.shape[:-1], strict=True))
+        return self.onto[step.index] + ahead.reshape(*(sizes.get(t, 1) for t in live), ahead.shape[-1])
+
+    def _ways(self, k: int) -> list[tuple[Step, Ints]]:
+        """The steps that run node k, and which of its columns each of theirs uses."""
+        found = [(step, np.arange(len(step.own))) for step in self.net.steps(k)[:1]]
+        for step in self.steps:
+            if isinstance(step.own, Jump) and step.start <= k < step.stop:
+                wholes = whole_columns(self.net.tables[k].options)
+                group = next(i for i, nodes in enumerate(step.own.groups) if self.net.tables[k].node in nodes)
+                found.append((step, np.array([wholes[d] for d in step.own.devices[:, group].tolist()], dtype=np.int64)))
+        return found
 
     def marginal(self, k: int) -> Floats:
         """For every column of node k the cost of the cheapest plan that uses it."""
-        through = self._through(k)
-        least: Floats = through.reshape(-1, through.shape[-1]).min(axis=0)
+        least = np.full(len(self.net.tables[k]), inf)
+        for step, columns in self._ways(k):
+            through = self._through(step)
+            np.minimum.at(least, columns, through.reshape(-1, through.shape[-1]).min(axis=0))
         return least
 
     def through(self, k: int, column: int) -> tuple[int, ...]:
         """The cheapest plan that uses a column of node k."""
-        through = self._through(k)[..., column]
-        before = dict(zip(self.net.stages[k].live, np.unravel_index(int(through.argmin()), through.shape), strict=True))
-        at = {t: int(i) for t, i in before.items()}
-        return (*self._back(k, dict(at)), column, *self._onward(k, column, at))
+        ways = [(step, np.where(columns == column, self._through(step), inf)) for step, columns in self._ways(k)]
+        step, costs = min(ways, key=lambda way: float(way[1].min()))
+        *places, chosen = (int(i) for i in np.unravel_index(int(costs.argmin()), costs.shape))
+        before = dict(zip(self.net.stages[step.start].live, places, strict=True))
+        state = {**before, **{t: int(at[chosen]) for t, at in step.own.leaves.items()}}
+        return (*self._back(step.start, before), step.first_column + chosen, *[COVERED] * (step.stop - step.start - 1),
+                *follow(self.net, self.costs, self.to_go, step.stop, state))
 
-    def _back(self, k: int, at: dict[str, int]) -> list[int]:
-        """Columns of the nodes before k that lead to a state at least cost."""
-        path: list[int] = []
-        for j in range(k - 1, -1, -1):
-            table, stage = self.net.tables[j], self.net.stages[j]
-            onto = self.onto[j][tuple(at[t] if t in at else slice(None) for t in stage.live)]
-            wanted = at.pop(table.node.output, None)
-            fits = np.ones(len(table.options), dtype=np.bool_) if wanted is None else table.place_of == wanted
-            onto = np.where(fits, onto, np.inf)
-            *free, column = np.unravel_index(int(onto.argmin()), onto.shape)
-            at |= {t: int(i) for t, i in zip([t for t in stage.live if t not in at], free, strict=True)}
-            path.append(int(column))
-        return path[::-1]
-
-    def _onward(self, k: int, column: int, at: dict[str, int]) -> list[int]:
-        """Columns of the nodes after k that complete a state at least cost."""
-        at[self.net.tables[k].node.output] = int(self.net.tables[k].place_of[column])
-        path: list[int] = []
-        for j in range(k + 1, len(self.net.tables)):
-            table, stage = self.net.tables[j], self.net.stages[j]
-            rest = self.to_go[j + 1][tuple(table.place_of if t == table.node.output else at[t] for t in stage.after)]
-            chosen = int((self.costs[j][tuple(at[t] for t in table.inputs)] + rest).argmin())
-            at[table.node.output] = int(table.place_of[chosen])
-            path.append(chosen)
+    def _back(self, cut: int, at: dict[str, int]) -> tuple[int, ...]:
+        """Columns of the nodes before a cut that lead to a state of it at least cost."""
+        path: tuple[int, ...] = ()
+        while cut:
+            ways = []
+            for step in (s for s in self.steps if s.stop == cut):
+                live = self.net.stages[step.start].live
+                onto = self.onto[step.index][tuple(at[t] if t in at else slice(None) for t in live)]
+                fits = np.logical_and.reduce([np.ones(len(step.own), dtype=np.bool_), *(
+                    places == at[t] for t, places in step.own.leaves.items() if t in at)])
+                ways.append((step, np.where(fits, onto, inf)))
+            step, costs = min(ways, key=lambda way: float(way[1].min()))
+            *free, column = (int(i) for i in np.unravel_index(int(costs.argmin()), costs.shape))
+            unknown = [t for t in self.net.stages[step.start].live if t not in at]
+            at = {t: p for t, p in {**at, **dict(zip(unknown, free, strict=True))}.items() if t not in step.own.leaves}
+            path = (step.first_column + column, *[COVERED] * (step.stop - step.start - 1), *path)
+            cut = step.start
         return path

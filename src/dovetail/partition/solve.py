@@ -19,8 +19,8 @@ from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.explain import explain, shown
-from dovetail.partition.jumps import jumps
+from dovetail.partition.explain import at_once_note, explain, shown
+from dovetail.partition.jumps import MOST_COLUMNS, jumps
 from dovetail.partition.narrow import Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -178,7 +178,14 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
     if len(problem.devices) > FEW_DEVICES:
         where = f"in quarters between {len(groups)} pairs of neighbouring devices"
-    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}"
+    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}"
+
+
+def _branches(problem: Problem) -> str:
+    """Over which ways to run branches at once the bound holds, where there are any."""
+    few = sum(len(problem.devices)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
+    fewer = f" (at {few} of {len(problem.blocks)} forks only arms on two devices, or one arm apart)" if few else ""
+    return f"; branches at once on any devices{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
 
 
 def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
@@ -299,6 +306,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         left_out = "given up by thrift to save area" if saved.note else left_out
     others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
     sentences = explain(problem, assignment, best, left_out, others)
+    notes = (*notes, *at_once_note(problem, assignment, best))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)

@@ -47,6 +47,10 @@ def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("Transfers", f"{units.seconds(node['transfer_s'])}, {units.size(node['transfer_bytes'])}"),
             ("Energy", units.joules(node["energy_j"])),
         ]
+    if node.get("beside"):
+        details.append(("At the same time as", ", ".join(node["beside"])))
+    if node.get("hidden_s"):
+        details.append(("Hidden behind branches", units.seconds(node["hidden_s"])))
     if node["macs"]:
         details.append(("Multiply-accumulates", units.quantity(node["macs"])))
     if node.get("why"):

@@ -34,7 +34,8 @@ def plan_table(report: Report) -> Markup:
     sources = list(dict.fromkeys(n["source"] for n in report["nodes"] if n.get("source")))
     rows = [_row(i, node, shown, sources) for i, node in enumerate(report["nodes"])]
     caption = (
-        "Cost of each layer inside the plan; ms includes the transfers the layer waits for, the interval is of computing alone"
+        "Cost of each layer inside the plan; ms includes the transfers the layer waits for and leaves out what branches beside it "
+        "hide, the interval is of computing alone"
     )
     listing = element(
         "table",
@@ -49,7 +50,7 @@ def plan_table(report: Report) -> Markup:
     footnotes = element("ol", [element("li", words, id=f"source-{i}") for i, words in enumerate(sources, 1)], class_="sources")
     lede = element(
         "p",
-        f"Minimises {plan['goal']} with shares of a layer running "
+        f"Minimises {plan['goal']} with shares of a layer, and branches on different devices, running "
         f"{'one after another' if plan['mode'] == 'sequential' else 'at once'}; solver {plan['solver']}. "
         "Select a heading to sort.",
         class_="lede",
