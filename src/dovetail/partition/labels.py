@@ -74,14 +74,21 @@ def _joined(parts: list[_Labels]) -> _Labels:
 class Search:
     """Labels over one network with given weights and prices; `run` may be repeated with rising cut-offs."""
 
-    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced) -> None:
-        self.net, self.priced = net, priced
+    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced, by_first: bool = False) -> None:
+        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing."""
+        self.net, self.priced, self.by_first = net, priced, by_first
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
-        self.fans = [(prices, completions(net, priced_costs(self.costs, self.amounts, prices))) for prices in _fan(priced)]
+        self.fans: list[tuple[Floats, list[Floats]]] = []
         # Budget amounts depend on the column only; completions want them over inputs too.
         self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
                       for a in self.amounts]
+
+    def fan_out(self) -> None:
+        """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
+        if not self.fans:
+            self.fans = [(prices, completions(self.net, priced_costs(self.costs, self.amounts, prices)))
+                         for prices in _fan(self.priced)]
 
     def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
@@ -170,7 +177,7 @@ class Search:
         starts = np.r_[True, key[1:] != key[:-1]]
         if labels.used.shape[1] == 0:
             return labels.take(starts)
-        if labels.used.shape[1] == 1:
+        if labels.used.shape[1] == 1 or self.by_first:
             # Lowering each state by more than any use lets one running minimum serve all states.
             used = labels.used[:, 0] - (labels.used.max() + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
