@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail import zoo
+from dovetail.cost.estimate import Ints, ShareCosts
 from dovetail.errors import ToolError
+from dovetail.ir import Axis, Graph, Node
 from dovetail.partition import gp_convex
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.gp import gp
@@ -21,11 +25,24 @@ from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.pipeline import graph_to_plan
+from dovetail.platform.device import Device
 from dovetail.platform.load import load_platform
 from tests.partition.priced import FPGA_US, GPU_US, PerUnit, one_layer
 from tests.partition.worlds import Synthetic, chain, platform
 
 FOREVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Thrifty(PerUnit):
+    """A GPU that is four times as fast as the FPGA and takes forty times the power."""
+
+    unit_us: Mapping[str, float] = field(default_factory=lambda: {"gpu": 10.0, "fpga": 40.0})
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        found = PerUnit.costs_of(self, graph, node, axis, starts, stops, device)
+        return None if found is None else replace(found, energy_j=found.alone_s * (40.0 if device.name == "gpu" else 1.0))
 
 
 @given(st.integers(1, 600), st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=4))
@@ -81,6 +98,26 @@ def test_plans_are_legal_and_never_better_than_the_bound(seed: int, goal: Goal, 
     assert evaluate(Problem(graph, board, Synthetic(seed), goal, mode), found.assignment).feasible
     assert found.lower_bound <= found.objective
     assert found.objective <= best.objective * 1.25
+
+
+def test_a_limit_on_latency_is_a_constraint_of_the_program_and_has_a_price() -> None:
+    """Energy alone would take the thrifty device; a limit between both divides the layer, and a longer one would save energy."""
+    problem = replace(one_layer(Thrifty(), Mode.SEQUENTIAL, goal=Goal.ENERGY), max_latency_s=16 * 25e-6)
+    (found,), notes = gp(problem, FOREVER)
+    judged = evaluate(problem, found)
+    units = {p.device: p.stop - p.start for p in found["n0"].pieces}
+    assert judged.feasible
+    assert units == {"gpu": 8, "fpga": 8}
+    assert any(n.startswith("gp: one more ms of the limit on latency saves ") for n in notes), notes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_within_a_limit_on_energy_is_legal_and_not_far_from_the_best(seed: int) -> None:
+    graph, board, costs = chain(4, 8), platform(seed), Synthetic(seed)
+    limit = 1.05 * plan(graph, board, Goal.ENERGY, costs=costs).energy_j
+    found, best = (plan(graph, board, costs=costs, solver=s, max_energy_j=limit) for s in ("gp", "exact"))
+    assert found.energy_j <= limit * (1 + 1e-9)
+    assert best.objective * (1 - 1e-9) <= found.objective <= best.objective * 1.35
 
 
 @pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])

@@ -114,6 +114,10 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
                   default=inf)
     choices = _choices(problem)
     answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
+    if problem.blocks and (problem.max_latency_s is not None or problem.max_energy_j is not None):
+        # Arms that run at once take less time than the tables say: the bound must not count on limits that add it up.
+        free = replace(problem, max_latency_s=None, max_energy_j=None)
+        answer = replace(answer, lower_bound=min(answer.lower_bound, rank_interval(free, tree_of(free), ceiling, deadline).bound))
     if _eased(problem) != problem:  # plans kept their limits even without branches at once; the bound must not rely on that
         eased, *_ = shortest_interval(_eased(problem), choices, tree_of(problem), ceiling, deadline)
         answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
