@@ -19,7 +19,7 @@ from dovetail.fpga.axi.pattern import pattern_frame, random_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
-from dovetail.fpga.tools import find_compiler, find_verilator
+from dovetail.fpga.tools import find_compiler, find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.transport import SimulatedBoard
 from tests.fpga.random_graphs import random_graph
 from tests.fpga.shells import FRAMES, cases, tampered, two_inputs
@@ -216,6 +216,26 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
         header = folder / f"{case.shell.core.top}_registers.h"
         check = [*compiler.command, "-x", "c", "-Wall", "-Werror", "-fsyntax-only", str(header)]
         subprocess.run(check, check=True)
+
+
+def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
+    lines = []
+    for case in cases():
+        files = []
+        for name, text in case.shell.design.files.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+            files.append(str(tmp_path / name))
+        lines += [f"read_verilog {' '.join(files)}", f"hierarchy -check -top {case.shell.top}", "proc", "check -assert",
+                  "design -reset"]
+    script = tmp_path / "check.ys"
+    script.write_text("\n".join(lines) + "\n", encoding="ascii")
+    pyosys, yosys = find_pyosys(), find_yosys()
+    assert pyosys or yosys, "no Yosys: pip install pyosys, or install the package yosys"
+    commands = [[*pyosys.command, str(script)]] if pyosys else []
+    commands += [[*yosys.command, "-q", str(script)]] if yosys else []
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
 def test_a_stored_shell_is_the_shell(tmp_path: Path) -> None:
