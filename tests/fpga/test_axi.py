@@ -19,10 +19,11 @@ from dovetail.fpga.axi.pattern import pattern_frame, random_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
+from dovetail.fpga.source import is_verilog
 from dovetail.fpga.tools import find_compiler, find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.transport import SimulatedBoard
 from tests.fpga.random_graphs import random_graph
-from tests.fpga.shells import FRAMES, cases, tampered, two_inputs
+from tests.fpga.shells import FRAMES, cases, folded, tampered, two_inputs
 
 ONES = 0xFFFF_FFFF
 
@@ -80,7 +81,7 @@ def test_a_core_that_never_waits_is_not_slowed_down() -> None:
 
 @pytest.mark.parametrize("abandon", [False, True])
 def test_a_soft_reset_in_mid_frame_leaves_no_half_frame_behind(abandon: bool) -> None:
-    for case in (cases()[0], two_inputs()):
+    for case in (cases()[0], two_inputs(), folded()):
         core = case.shell.core
         for stall_seed, cycles in ((None, 3), (None, 40), (7, 60), (8, 130), (None, core.latency_cycles), (9, 250)):
             with case.accelerator(stall_seed) as accelerator:
@@ -208,9 +209,9 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
         folder.mkdir()
         for name, text in {**case.shell.design.files, **case.shell.documents()}.items():
             (folder / name).write_text(text, encoding="utf-8")
-        files = [str(folder / name) for name in case.shell.design.files]
+        files = [name for name in case.shell.design.files if is_verilog(name)]
         lint = [*tool.command, "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "--top-module", case.shell.top, *files]
-        done = subprocess.run(lint, capture_output=True, text=True, check=False,
+        done = subprocess.run(lint, capture_output=True, text=True, check=False, cwd=folder,
                               env={**tool.environment, "PATH": "/usr/bin:/bin"})
         assert (done.returncode, done.stderr) == (0, ""), case.shell.top
         header = folder / f"{case.shell.core.top}_registers.h"
@@ -221,10 +222,9 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
 def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
     lines = []
     for case in cases():
-        files = []
         for name, text in case.shell.design.files.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
-            files.append(str(tmp_path / name))
+        files = [name for name in case.shell.design.files if is_verilog(name)]
         lines += [f"read_verilog {' '.join(files)}", f"hierarchy -check -top {case.shell.top}", "proc", "check -assert",
                   "design -reset"]
     script = tmp_path / "check.ys"
@@ -234,7 +234,7 @@ def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
     commands = [[*pyosys.command, str(script)]] if pyosys else []
     commands += [[*yosys.command, "-q", str(script)]] if yosys else []
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
