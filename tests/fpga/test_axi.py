@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import UnsupportedError, UsageError
+from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.checksum import update_masks
@@ -236,6 +236,19 @@ def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_waveforms_without_their_libraries_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo cxx 1.0 && exit 0\n'
+                        'echo "fatal error: lz4.h: No such file or directory"\nexit 1\n', encoding="ascii")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ToolError) as caught:
+        SimulatedBoard(cases()[1].shell, trace=tmp_path / "wave.fst")
+    assert str(caught.value) == ("waveforms: the C++ compiler finds no zlib or lz4; install them with apt-get install zlib1g-dev "
+                                 "liblz4-dev, or simulate without a trace")
 
 
 def test_a_stored_shell_is_the_shell(tmp_path: Path) -> None:
