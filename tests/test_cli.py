@@ -92,7 +92,26 @@ def test_a_mismatch_is_exit_code_one_and_named(build: Path, tmp_path: Path, caps
     found = json.loads(printed.out)
     assert found["equal"] is False
     assert found["first_mismatch"]["engine"] == "add1"
+    assert re.match(r"out0 frame \d+, beat \d+: row \d+, column \d+, channel \d+ is -?\d+, expected -?\d+$",
+                    found["first_mismatch"]["beat"])
     assert printed.err.strip().splitlines()[-1].startswith("MISMATCH: tensor ")
+
+
+def test_selftest_drives_the_hardware_behind_its_ports(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", str(build), "--frames", "3", "--stall-seed", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "self-test passed" in printed
+    assert "3 frames bit-exact; soft reset in mid-frame: right afterwards" in printed
+    copy = tmp_path / "foreign"
+    shutil.copytree(build, copy)
+    described = copy / "fpga" / "fpga0" / "axi" / "shell.json"
+    known = json.loads(described.read_text())
+    described.write_text(json.dumps({**known, "build_hash": "0" * 32}))
+    assert main(["selftest", str(copy)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"dovetail: board: build hash {known['build_hash']}; this build has {'0' * 32}, load the bitstream made from this build "
+        "or open the build the board was made from")
+    assert main(["selftest", str(copy), "--frames", "0"]) == 2
 
 
 def test_the_report_opens_without_console_errors(build: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.packing import as_pixels, to_packets
@@ -52,9 +53,18 @@ def narrow() -> Graph:
     return s.graph((s.conv(s.input((1, 3, 5, 6), bits=5, exponent=-3), 2, Window((3, 3), pads=(1, 1, 1, 1))),))
 
 
-def case(graph: Graph, name: str, bus_bits: int) -> Case:
+def case(graph: Graph, name: str, bus_bits: int, folds: dict[str, Fold] | None = None) -> Case:
     inputs = synthetic_integers(graph, FRAMES, seed=3)
-    return Case(build_shell(build_design(graph, name), graph, bus_bits), graph, inputs, run_integer(graph, inputs))
+    return Case(build_shell(build_design(graph, name, folds=folds), graph, bus_bits), graph, inputs, run_integer(graph, inputs))
+
+
+@cache
+def folded() -> Case:
+    """Two layers that share multipliers, with weights in memory images."""
+    s = Sketch(np.random.default_rng(8))
+    padded = Window((3, 3), pads=(1, 1, 1, 1))
+    graph = s.graph((s.conv(s.conv(s.input((1, 4, 6, 7)), 5, padded), 3, padded),))
+    return case(graph, "folded", 64, {node.name: Fold(1, 2, 2) for node in graph.nodes})
 
 
 @cache
@@ -62,7 +72,7 @@ def cases() -> tuple[Case, ...]:
     """Pixels narrower and wider than the bus, whole and broken bytes, packets of one word, several inputs and outputs."""
     chosen = ((0, 64), (1, 256), (4, 32), (5, 32))
     return (*(case(random_graph(seed), f"r{seed}", bits) for seed, bits in chosen), case(narrow(), "narrow", 64),
-            case(random_graph(1), "oneword", 512))
+            folded(), case(random_graph(1), "oneword", 512))
 
 
 def two_inputs() -> Case:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import UnsupportedError, UsageError
+from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.checksum import update_masks
@@ -19,10 +19,11 @@ from dovetail.fpga.axi.pattern import pattern_frame, random_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
-from dovetail.fpga.tools import find_compiler, find_verilator
+from dovetail.fpga.source import is_verilog
+from dovetail.fpga.tools import find_compiler, find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.transport import SimulatedBoard
 from tests.fpga.random_graphs import random_graph
-from tests.fpga.shells import FRAMES, cases, tampered, two_inputs
+from tests.fpga.shells import FRAMES, cases, folded, tampered, two_inputs
 
 ONES = 0xFFFF_FFFF
 
@@ -80,7 +81,7 @@ def test_a_core_that_never_waits_is_not_slowed_down() -> None:
 
 @pytest.mark.parametrize("abandon", [False, True])
 def test_a_soft_reset_in_mid_frame_leaves_no_half_frame_behind(abandon: bool) -> None:
-    for case in (cases()[0], two_inputs()):
+    for case in (cases()[0], two_inputs(), folded()):
         core = case.shell.core
         for stall_seed, cycles in ((None, 3), (None, 40), (7, 60), (8, 130), (None, core.latency_cycles), (9, 250)):
             with case.accelerator(stall_seed) as accelerator:
@@ -208,14 +209,46 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
         folder.mkdir()
         for name, text in {**case.shell.design.files, **case.shell.documents()}.items():
             (folder / name).write_text(text, encoding="utf-8")
-        files = [str(folder / name) for name in case.shell.design.files]
+        files = [name for name in case.shell.design.files if is_verilog(name)]
         lint = [*tool.command, "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "--top-module", case.shell.top, *files]
-        done = subprocess.run(lint, capture_output=True, text=True, check=False,
+        done = subprocess.run(lint, capture_output=True, text=True, check=False, cwd=folder,
                               env={**tool.environment, "PATH": "/usr/bin:/bin"})
         assert (done.returncode, done.stderr) == (0, ""), case.shell.top
         header = folder / f"{case.shell.core.top}_registers.h"
         check = [*compiler.command, "-x", "c", "-Wall", "-Werror", "-fsyntax-only", str(header)]
         subprocess.run(check, check=True)
+
+
+def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
+    lines = []
+    for case in cases():
+        for name, text in case.shell.design.files.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        files = [name for name in case.shell.design.files if is_verilog(name)]
+        lines += [f"read_verilog {' '.join(files)}", f"hierarchy -check -top {case.shell.top}", "proc", "check -assert",
+                  "design -reset"]
+    script = tmp_path / "check.ys"
+    script.write_text("\n".join(lines) + "\n", encoding="ascii")
+    pyosys, yosys = find_pyosys(), find_yosys()
+    assert pyosys or yosys, "no Yosys: pip install pyosys, or install the package yosys"
+    commands = [[*pyosys.command, str(script)]] if pyosys else []
+    commands += [[*yosys.command, "-q", str(script)]] if yosys else []
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_waveforms_without_their_libraries_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo cxx 1.0 && exit 0\n'
+                        'echo "fatal error: lz4.h: No such file or directory"\nexit 1\n', encoding="ascii")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ToolError) as caught:
+        SimulatedBoard(cases()[1].shell, trace=tmp_path / "wave.fst")
+    assert str(caught.value) == ("waveforms: the C++ compiler finds no zlib or lz4; install them with apt-get install zlib1g-dev "
+                                 "liblz4-dev, or simulate without a trace")
 
 
 def test_a_stored_shell_is_the_shell(tmp_path: Path) -> None:

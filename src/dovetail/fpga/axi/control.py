@@ -109,21 +109,25 @@ def _constants(facts: Facts) -> dict[str, Expr]:
 
 
 def _write_channel(m: Module, places: Mapping[str, int]) -> Write:
-    """Address and data are taken together; the answer follows one cycle later."""
+    """Address and data are kept until both are there; AXI wants no combinational path from an input to an output."""
     awvalid, awaddr = m.input("awvalid"), m.input("awaddr", map_of.ADDRESS_BITS)
     wvalid, wdata, wstrb, bready = m.input("wvalid"), m.input("wdata", 32), m.input("wstrb", 4), m.input("bready")
-    answered = signal("answered")
-    happens = m.wire("write", all_of(awvalid, wvalid, negate(answered)))
+    has_address, has_data, answered = signal("has_address"), signal("has_data"), signal("answered")
+    happens = m.wire("write", all_of(has_address, has_data, negate(answered)))
+    m.drive(has_address, select(happens, ZERO, any_of(has_address, awvalid)), reset=0)
+    m.drive(has_data, select(happens, ZERO, any_of(has_data, wvalid)), reset=0)
     m.drive(answered, any_of(happens, all_of(answered, negate(bready))), reset=0)
-    target = m.wire("write_address", pack([(const(0), 2), (bits(awaddr, 2, 10), 10)]))
-    written = Write(happens, target, wdata, wstrb)
+    place = m.register("write_word", bits(awaddr, 2, map_of.ADDRESS_BITS - 2), negate(has_address))
+    value = m.register("write_value", wdata, negate(has_data))
+    strobes = m.register("write_strobes", wstrb, negate(has_data))
+    target = m.wire("write_address", pack([(ZERO, 2), (place, map_of.ADDRESS_BITS - 2)]))
     known = any_of(*(compare("==", target, const(places[name])) for name in ("CONTROL", "SCRATCH")))
     answer = m.register("answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), happens)
-    m.output("awready", happens)
-    m.output("wready", happens)
+    m.output("awready", negate(has_address))
+    m.output("wready", negate(has_data))
     m.output("bvalid", answered)
     m.output("bresp", answer)
-    return written
+    return Write(happens, target, value, strobes)
 
 
 def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mapping[str, Mapping[str, Signal]], facts: Facts,

@@ -40,7 +40,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One register: offset from the start of its block; `access` is RO, RW or W1 (ones start something, reads are defined)."""
+    """One register: offset from the start of its block; `access` is RO or RW."""
 
     name: str
     offset: int
@@ -65,7 +65,7 @@ ERROR = Field("ERROR", 6, 1, "a packet of the wrong length came since the last C
 
 GLOBAL = (
     Register("ID", 0x00, "RO", 'always 0x4C545644, "DVTL" in memory'),
-    Register("VERSION", 0x04, "RO", "version of this map, major << 16 | minor"),
+    Register("VERSION", 0x04, "RO", "version of this map: major in the upper half, minor in the lower"),
     Register("CAPABILITIES", 0x08, "RO", "what the shell has", (
         Field("INPUTS", 0, 8, "input streams"), Field("OUTPUTS", 8, 8, "output streams"),
         Field("BUS_BYTES", 16, 8, "bytes of a bus word"), Field("FIFO_WORDS_LOG2", 24, 8, "words of each stream FIFO, log2"))),

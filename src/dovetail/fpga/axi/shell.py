@@ -93,7 +93,8 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) 
         raise UsageError(f"shell of {design.top}: a bus of {bus_bits} bits; {', '.join(map(str, BUS_BITS))} are possible")
     if not has_room(design):
         raise UnsupportedError(f"shell of {design.top}: {len(design.inputs)} inputs and {len(design.outputs)} outputs; the "
-                               f"register map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS}")
+                               f"register map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS} of at most "
+                               "65,535 rows, columns and channels")
     ranges = stored_ranges(graph)
     bounds = {port.tensor: ranges[port.tensor] for port in design.inputs}
     facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
@@ -108,8 +109,9 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) 
 
 
 def has_room(design: Design) -> bool:
-    """Whether the register map has room for all ports."""
-    return len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
+    """Whether the register map has room for all ports and for their sizes."""
+    fits = all(max(p.channels, p.height, p.width) < 1 << 16 for p in (*design.inputs, *design.outputs))
+    return fits and len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
 
 
 def shell_name(design: Design) -> str:
