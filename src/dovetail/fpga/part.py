@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dovetail.cost.folds import Fold
 from dovetail.errors import BuildError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design, Fifo, StreamPort
@@ -71,9 +72,9 @@ def as_pixels(port: StreamPort, x: Array) -> Array:
     return x.reshape(x.shape[0], port.channels, port.height, port.width)
 
 
-def write_part(graph: Graph, folder: Path) -> Design:
-    """Generate the segment's RTL into `folder/NAME/` with a description of its ports."""
-    design = build_design(graph, graph.name)
+def write_part(graph: Graph, folder: Path, folds: Mapping[str, Fold] | None = None) -> Design:
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports; nodes in `folds` share multipliers."""
+    design = build_design(graph, graph.name, folds=folds)
     target = folder / graph.name
     target.mkdir(parents=True)
     for name, text in design.files.items():
@@ -90,7 +91,8 @@ def load_design(folder: Path) -> Design:
         files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
         return Design(known["top"], files, tuple(StreamPort(**p) for p in known["inputs"]),
                       tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
-                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]))
+                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
+                      {name: (groups, inputs, outputs) for name, (groups, inputs, outputs) in known.get("folds", {}).items()})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 
