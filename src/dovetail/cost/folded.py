@@ -23,7 +23,7 @@ from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Window
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape, Window
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 
@@ -257,14 +257,16 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
     """Costs of shares on a device that may fold them, from those of direct mapping; the same where it may not.
 
     Every share alone takes at least the pace, since one that is slower behind it would make it wait. Behind its producer it
-    adds what it still does after the last beat: neither is faster than the pace.
+    adds what it still does after the last beat, or, if that is more, what fills its window at the pace of the stream.
     """
     pace = pace_of(device)
     if pace is None or device.clock_hz is None:
         return direct
     node, segments = question
     second, index, folded = 1 / device.clock_hz, 0, False
-    alone, fused, energy = np.maximum(direct.alone_s, pace * second), direct.fused_s.copy(), direct.energy_j.copy()
+    fill = _filled(graph, node) * pace
+    alone, fused = np.maximum(direct.alone_s, pace * second), np.maximum(direct.fused_s, fill * second)
+    energy = direct.energy_j.copy()
     resources = {r: v.copy() for r, v in direct.resources.items()}
     for axis, starts, stops in segments:
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -273,7 +275,7 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
             if chosen is not None:
                 used, folded = dict(chosen.resources), True
                 alone[index] = max(pace, chosen.steps + chosen.stages) * second
-                fused[index] = (chosen.tail + chosen.stages) * second
+                fused[index] = (max(chosen.tail, fill) + chosen.stages) * second
                 energy[index] = _power_w(used, device) * chosen.steps * second
                 for r, values in resources.items():
                     values[index] = used.get(r, 0.0)
@@ -281,6 +283,14 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
     spread = 1 + dhm_model(device.model).clock_error
     source = f"{direct.source}; multipliers shared, at most {pace} clocks per frame" if folded else direct.source
     return ShareCosts(alone, fused, alone / spread, alone * spread, energy, resources, direct.extrapolated, source)
+
+
+def _filled(graph: Graph, node: Node) -> float:
+    """The part of a frame that a node's window holds before its first output."""
+    if isinstance(node.op, Reshape):
+        return 0.0
+    window, _, height, width = window_of(graph, node)
+    return max(0, Raster(window, height, width).first) / (height * width)
 
 
 def _power_w(used: Mapping[str, float], device: Device) -> float:
