@@ -228,6 +228,7 @@ BAD = [
     (["plan", MODEL, "--calibration", "absent.npz"], "absent.npz: no such file; give an .npz with key 'x', one sample per row"),
     (["plan", MODEL, "--max-latency-ms", "-1"], "--max-latency-ms -1: must be above 0"),
     (["plan", MODEL, "--thrift", "2"], "thrift 2: a fraction of the objective"),
+    (["plan", MODEL, "--fold", "few"], "--fold few: a number of clocks per frame above 0, or auto, is needed"),
     (["plan", MODEL, "--shape", "image"], "--shape image: not INPUT=SIZES; write for example --shape image=1,3,224,224"),
     (["quantize", MODEL, "--bits", "9", "-o", "q.onnx"], "quantize: 9 bits; 2 to 8 are supported"),
     (["quantize", MODEL, "-o", "no/such/folder/q.onnx"], "cannot be written, no such file or directory"),

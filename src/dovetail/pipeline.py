@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.errors import BuildError
+from dovetail.cost.folded import folds_of
+from dovetail.errors import BuildError, InfeasibleError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS
@@ -51,6 +52,10 @@ def silent(stage: str, done: int, total: int) -> None:
     """Progress for those who do not watch."""
 
 
+AUTO = "auto"
+PACES = tuple(1024 * 4**k for k in range(7))
+"""Clocks per frame that `fold = AUTO` tries: at 100 MHz from ten microseconds to forty milliseconds."""
+
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
@@ -80,6 +85,8 @@ class Options:
     time_limit_s: float = 4.0
     thrift: float = 0.05
     """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
+    fold: int | str | None = None
+    """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
 
 
 def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
@@ -125,6 +132,26 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     return replace(plan, makespan_s=timeline.makespan_s), timeline
 
 
+def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
+               progress: Progress = silent) -> Platform:
+    """The platform as `options.fold` asks for it; AUTO keeps the pace (or none) whose plan is best."""
+    if options.fold is None or not platform.of_kind(Kind.FPGA):
+        return platform
+    if options.fold != AUTO:
+        return platform.with_pace(int(options.fold))
+    boards = [platform, *(platform.with_pace(pace) for pace in PACES)]
+    found: list[tuple[float, int]] = []
+    for index, board in enumerate(boards):
+        progress("folds", index, len(boards))
+        try:
+            plan, _ = make_plan(graph, board, options, assignment)
+        except InfeasibleError:
+            continue
+        found.append((plan.objective, index))
+    progress("folds", len(boards), len(boards))
+    return boards[min(found)[1]] if found else platform
+
+
 def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent) -> Front:
     """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own."""
     return front(graph, platform, points, options.mode, options.budget, progress=progress)
@@ -145,8 +172,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
         assignment = {n.name: whole_on(board.host) for n in numbers.graph.nodes}
+    options = options or Options()
+    board = with_folds(numbers.graph, board, options, assignment, progress)
     progress("plan", 0, 1)
-    plan, timeline = make_plan(numbers.graph, board, options or Options(), assignment)
+    plan, timeline = make_plan(numbers.graph, board, options, assignment)
     progress("plan", 1, 1)
     program = lower(numbers.graph, plan.assignment)
     target = Path(out) if out is not None else Path("build") / Path(model).stem
@@ -169,7 +198,7 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target = folder / kind.value
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
-            fpga_part.write_part(segment.graph, target, bus_bits)
+            fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, platform.device(segment.device)))
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     progress("generate", len(program.segments), len(program.segments))

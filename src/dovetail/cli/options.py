@@ -58,6 +58,8 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
     sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
                      help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
+    sub.add_argument("--fold", metavar="CLOCKS", help="let FPGA layers share multipliers, each taking up to so many clocks per "
+                     "frame; 'auto' tries several (default: every layer mapped directly)")
     sub.add_argument("--time-limit", type=float, default=4.0, metavar="S", help="seconds to search (default: %(default)s)")
 
 
@@ -115,6 +117,12 @@ def planning(options: argparse.Namespace) -> Options:
                         ("--time-limit", options.time_limit)):
         if limit is not None and not limit > 0:
             raise UsageError(f"{name} {limit:g}: must be above 0")
+    fold = options.fold
+    if fold is not None and fold != "auto":
+        if not fold.isdigit() or int(fold) < 1:
+            raise UsageError(f"--fold {fold}: a number of clocks per frame above 0, or auto, is needed")
+        fold = int(fold)
     return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
-                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift)
+                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift,
+                   fold)

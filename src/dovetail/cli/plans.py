@@ -64,6 +64,7 @@ def _plan(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
                                                Equalise(options.equalise))
+        board = pipeline.with_folds(graph, board, planning(options), progress=progress)
         progress("plan", 0, 1)
         try:
             plan, _ = pipeline.make_plan(graph, board, planning(options))

@@ -15,6 +15,7 @@ from dovetail.cost.adders import Once
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.folded import paced_costs
 from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
@@ -38,8 +39,9 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     if extent < 1 or why_not(graph, node, device) is not None:
         return None
     assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
-    price = dhm_costs if device.kind is Kind.FPGA else processor_costs
-    return price(graph, node, axis, starts, stops, device)
+    if device.kind is Kind.FPGA:
+        return paced_costs(graph, (node, ((axis, starts, stops),)), dhm_costs(graph, node, axis, starts, stops, device), device)
+    return processor_costs(graph, node, axis, starts, stops, device)
 
 
 def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
@@ -59,7 +61,7 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
             answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
             for i, own in zip(alike, answered, strict=True):
                 for q, costs in zip(can, own, strict=True):
-                    found[i][q] = costs
+                    found[i][q] = paced_costs(graph, questions[q], costs, devices[i]) if fpga else costs
     return found
 
 

@@ -158,4 +158,5 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
         name, files,
         tuple(stream_port(f"in{i}", t, formats[t]) for i, t in enumerate(graph.inputs)),
         tuple(stream_port(f"out{i}", t, formats[t]) for i, t in enumerate(graph.outputs)),
-        tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles)
+        tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
+        folds={name: (f.groups, f.inputs, f.outputs) for name, f in (folds or {}).items()})

@@ -55,3 +55,5 @@ class Design:
     interval_cycles: int = 0
     """Clock cycles between frames in steady state."""
     notes: tuple[str, ...] = field(default=())
+    folds: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Nodes whose multipliers are shared: groups, input channels and filters worked on at once."""

@@ -62,6 +62,11 @@ def _verilog(design: Design) -> list[str]:
     return sorted(f"rtl/{name}" for name in design.files if is_verilog(name))
 
 
+def _images(design: Design) -> list[str]:
+    """Memory images, which weights in ROM are read from."""
+    return sorted(f"rtl/{name}" for name in design.files if not is_verilog(name))
+
+
 def _quartus(design: Design, target: Target) -> dict[str, str]:
     title = "Cyclone 10 GX" if target.family == "cyclone10gx" else "Cyclone V"
     lines = [
@@ -73,6 +78,7 @@ def _quartus(design: Design, target: Target) -> dict[str, str]:
         f"set_global_assignment -name TOP_LEVEL_ENTITY {design.top}",
         "set_global_assignment -name VERILOG_INPUT_VERSION VERILOG_2001",
         *(f"set_global_assignment -name VERILOG_FILE {name}" for name in _verilog(design)),
+        *(["set_global_assignment -name SEARCH_PATH rtl"] if _images(design) else []),
         "set_global_assignment -name SDC_FILE clock.sdc",
         "# Streams are wider than the package: they stay inside the device until a board design connects them.",
         *(f"set_instance_assignment -name VIRTUAL_PIN ON -to {name}" for name in ("rst", *_stream_pins(design))),
@@ -87,7 +93,7 @@ def _vivado(design: Design, target: Target) -> dict[str, str]:
     lines = [
         "# vivado -mode batch -source build.tcl: synthesizes and implements the core out of context, and reports.",
         f"create_project {design.top} project -part {target.part} -force",
-        *(f"add_files -norecurse {name}" for name in _verilog(design)),
+        *(f"add_files -norecurse {name}" for name in (*_verilog(design), *_images(design))),
         "add_files -fileset constrs_1 -norecurse clock.xdc",
         f"set_property top {design.top} [current_fileset]",
         "update_compile_order -fileset sources_1",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dovetail.cost.folds import Fold
 from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
@@ -37,7 +38,8 @@ def _right_alone(graph: Graph, node: Node, design: Design, values: Mapping[str, 
     names = tuple(dict.fromkeys(node.inputs))
     alone = Graph(graph.name, names, (node.output,), (node,), {t: graph.tensors[t] for t in (*names, node.output)},
                   {c: graph.constants[c] for c in node.params})
-    expected = build_design(alone, design.top, labels)
+    folds = {name: Fold(*sizes) for name, sizes in design.folds.items() if name == node.name}
+    expected = build_design(alone, design.top, labels, folds)
     found = {name: design.files.get(name, text) if name != f"{design.top}.v" else text for name, text in expected.files.items()}
     bench = replace(expected, files=found)
     streams = {port.tensor: as_pixels(port, values[port.tensor]) for port in bench.inputs}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dovetail.cost.folds import Fold
 from dovetail.errors import BuildError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell, build_shell, has_room, load_shell
@@ -71,9 +72,12 @@ class FpgaPart:
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
 
 
-def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS) -> Design:
-    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below."""
-    design = build_design(graph, graph.name)
+def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None) -> Design:
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below.
+
+    Nodes in `folds` share multipliers.
+    """
+    design = build_design(graph, graph.name, folds=folds)
     target = folder / graph.name
     target.mkdir(parents=True)
     for name, text in design.files.items():
@@ -95,7 +99,8 @@ def load_design(folder: Path) -> Design:
         files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
         return Design(known["top"], files, tuple(StreamPort(**p) for p in known["inputs"]),
                       tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
-                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]))
+                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
+                      {name: (groups, inputs, outputs) for name, (groups, inputs, outputs) in known.get("folds", {}).items()})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.errors import ToolError, UsageError
+from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.fpga.design import Design
 from dovetail.fpga.resources import RESOURCES
-from dovetail.fpga.source import module_texts, without_comments
+from dovetail.fpga.source import is_verilog, module_texts, without_comments
 from dovetail.fpga.tools import (
     GIBIBYTE,
     INSTALL_YOSYS,
@@ -98,6 +98,9 @@ def synthesize(
     if family not in RESOURCES:
         raise UsageError(f"synthesis of {design.top}: family is {family}; known are {', '.join(FAMILIES)}")
     start = time.monotonic()
+    if family == "cyclone10gx" and any(not is_verilog(name) for name in design.files):
+        raise UnsupportedError(f"synthesis of {design.top}: Yosys cannot map memories with contents to cyclone10gx, and folded "
+                               "layers keep their weights in some; synthesize for cyclonev as a proxy")
     tool = find_synthesizer(family)
     units = divide(design, UNIT_BYTES if split else None)
     counts, fresh = _count_units(tool, family, units, progress)

@@ -95,6 +95,13 @@ class Platform:
         """The same board with another set of models believed."""
         return replace(self, devices=tuple(replace(d, models=models) for d in self.devices))
 
+    def with_pace(self, clocks: int) -> Platform:
+        """The same board whose FPGAs may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
+        return replace(self, devices=tuple(
+            replace(d, parameters={**d.parameters, "pace_clocks": float(clocks)},
+                    sources={**d.sources, "parameters.pace_clocks": "chosen for this plan"})
+            if d.kind is Kind.FPGA else d for d in self.devices))
+
     def of_kind(self, kind: Kind) -> tuple[Device, ...]:
         return tuple(d for d in self.devices if d.kind is kind)
 

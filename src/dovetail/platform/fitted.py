@@ -119,6 +119,8 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "logic_per_mask_bit": Limits(0.0, 10.0, "logic cells per tap bit that padding blanks"),
     "logic_per_buffer_bit": Limits(0.0, 1.0, "logic cells per bit of a buffer in distributed memory"),
     "logic_per_table_bit": Limits(0.0, 1.0, "logic cells per bit of a table of constants"),
+    "logic_per_choice_bit": Limits(0.0, 10.0, "logic cells per bit of a choice between two"),
+    "logic_per_rom_bit": Limits(0.0, 1.0, "logic cells per bit of a small memory of constants"),
     "dsp_per_product": Limits(0.0, 8.0, "multiplier blocks per product of two activations"),
     "logic_per_engine": Limits(0.0, 1e5, "logic cells"),
     "register_per_adder_bit": Limits(0.0, 10.0, "registers per bit"),
@@ -130,7 +132,10 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "power_activity": Limits(1e-3, 2.0, "toggles per clock and signal that the power holds at"),
 }
 
-DHM_PARAMETERS: Mapping[str, Limits] = {"activity": Limits(1e-3, 2.0, "toggles per clock and signal")}
+DHM_PARAMETERS: Mapping[str, Limits] = {
+    "activity": Limits(1e-3, 2.0, "toggles per clock and signal"),
+    "pace_clocks": Limits(1, 1e12, "clocks per frame that a layer with shared multipliers may take"),
+}
 """What a board may state for its FPGA besides."""
 
 

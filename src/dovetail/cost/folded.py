@@ -1,0 +1,299 @@
+"""What a folded layer costs, and which fold a device takes for it.
+
+A device with the parameter `pace_clocks` may share multipliers as long as no layer takes more clocks than that per frame. For
+every layer (or share of one) the fold is chosen that needs the smallest part of the device, judged by the resource of which it
+needs the largest part; direct mapping is kept where it needs no more. The choice depends on nothing but the share and
+the device, so whoever builds a plan finds the folds its costs were made of.
+
+Area in bits and words is counted as the engine is built (fpga/engines/folded.py); the family's coefficients turn it into cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, log2, prod
+
+import numpy as np
+
+from dovetail.cost.adders import input_bits
+from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks, window_of
+from dovetail.cost.estimate import Question, ShareCosts
+from dovetail.cost.folds import Channels, Fold, Loops, channels_of
+from dovetail.cost.power import activity_of, dynamic_power_w
+from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape, Window
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import DhmModel, dhm_model
+
+PACE = "pace_clocks"
+"""The parameter of a device: clocks per frame that a folded layer may take."""
+ROUNDING_STAGES = 5
+"""Clock edges from a sum to its place in the output beat: bias, lift, rounding, saturation, collecting."""
+SPREAD = 4
+"""Scales among the filters of a layer, of which each lane chooses."""
+BIAS_BITS = 20
+FIFO_WORDS = 4
+"""Beats of an output FIFO that rarely has more than one in flight."""
+LUT_MEMORY_WORDS = 32
+"""Words that a distributed memory has at least, however few are used."""
+WEIGHT_BITS = 8
+REGISTERED_SUMS = 4
+"""Registers as wide as the sum behind it: bias, lift, and two that the adder tree's odd ends and the sum itself take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A layer or a share of one, as far as its fold depends on it."""
+
+    channels: Channels
+    window: Window
+    height: int
+    width: int
+    input_bits: int
+    output_bits: int
+    """Per channel of the output beat: 8, or 32 for partial sums."""
+
+    @property
+    def raster(self) -> Raster:
+        """The window over the stream, behind explicit padding where masks cannot express it."""
+        raster = Raster(self.window, self.height, self.width)
+        if raster.masks_suffice:
+            return raster
+        top, left, bottom, right = self.window.pads
+        return Raster(replace(self.window, pads=(0, 0, 0, 0)), self.height + top + bottom, self.width + left + right)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedCost:
+    """A fold of a layer: clocks per frame, clocks it adds behind an equally slow producer, and what it occupies."""
+
+    fold: Fold
+    steps: int
+    tail: int
+    stages: int
+    resources: tuple[tuple[str, float], ...]
+
+
+def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
+    """Cycles and area of one fold."""
+    loops, raster = Loops(shape.channels, fold), shape.raster
+    folded = FoldedRaster(raster, loops.words, loops.clocks)
+    taps = prod(shape.window.kernel)
+    products = fold.inputs * taps
+    stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)
+    tail = max(raster.flush * loops.clocks, raster.first * folded.skip) + loops.clocks
+    return FoldedCost(fold, folded.steps, tail, stages, _resources(shape, loops, folded, model))
+
+
+def _tree_bits(products: int, width: int) -> int:
+    """Widths of all adders of a balanced tree."""
+    total, count = 0, products
+    while count > 1:
+        width += 1
+        total += count // 2 * width
+        count -= count // 2
+    return total
+
+
+def _distinct(depth: int, width: int) -> int:
+    """Columns of a memory of constants that differ: tools build equal ones once."""
+    return min(width, 1 << min(depth, 30))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an engine is made of, in bits; memories as (words, width, whether they are constant)."""
+
+    adders: int
+    choices: int
+    masked: int
+    registers: int
+    rounded: int
+    products: int
+    lines: tuple[int, int]
+    memories: tuple[tuple[int, int, bool], ...]
+
+
+def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
+    """Bits of a folded engine, part by part as it is built."""
+    fold, window, windowed, lanes = loops.fold, shape.window, not folded.raster.pointwise, loops.lanes
+    word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
+    products, product_bits = fold.inputs * taps, shape.input_bits + WEIGHT_BITS
+    sum_bits, tree = product_bits + ceil(log2(products * loops.slices)), _tree_bits(products, product_bits)
+    channels = shape.channels
+    beat, pixel = channels.groups * channels.outputs * shape.output_bits, channels.groups * channels.inputs * 8
+    weights, lines = lanes * products * WEIGHT_BITS, (window.reach[0] - 1) * word if windowed else 0
+    again = loops.passes > 1 and loops.slices > 1
+    kept = window.kernel[0] * (window.reach[1] - (not again)) * word if windowed and loops.words > 1 else 0
+    masked = taps * word if folded.raster.masked else 0
+    in_lanes = lanes * (products * product_bits + tree + REGISTERED_SUMS * sum_bits + 2 * BIAS_BITS)
+    in_window = (window.kernel[0] * window.reach[1] * word if windowed else 0) + 2 * lines + masked
+    return Content(
+        lanes * (tree + sum_bits * (1 + (loops.slices > 1))),
+        (loops.words - 1) * word + lanes * (SPREAD - 1) * sum_bits + (taps * word if kept and again else 0), masked,
+        in_lanes + in_window + pixel + word + 2 * beat + 2 * _distinct(loops.clocks, weights), lanes * 8, lanes * products,
+        (0, 0) if folded.line_in_registers else (folded.raster.width * folded.words, lines),
+        ((loops.clocks, weights, True), (loops.results, lanes * (BIAS_BITS + 2), True), (FIFO_WORDS, beat, False),
+         (loops.words, kept, False)))
+
+
+def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
+    """An engine's content by the family's coefficients."""
+    cost, content = model.coefficients, content_of(shape, loops, folded)
+    blocks, small = 0.0, 0.0
+    depth, width = content.lines
+    if depth * width >= LINE_BLOCK_BITS:
+        blocks = _blocks(depth, width, model)
+    else:
+        small = cost["logic_per_buffer_bit"] * depth * width
+    for depth, width, constant in content.memories:
+        always = constant and depth > 1 and not cost["logic_per_rom_bit"]  # the family's tools put any constants into blocks
+        if always or (depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS):
+            blocks += _blocks(depth, width, model)
+        elif depth > 1:
+            words = ceil(depth / LUT_MEMORY_WORDS) * LUT_MEMORY_WORDS
+            small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
+                      else cost["logic_per_buffer_bit"] * words * width)
+    logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_output_bit"] * content.rounded
+             + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices + small)
+    registers = content.registers + cost["register_per_output_bit"] * content.rounded
+    return ((model.logic, logic), ("register", registers), (model.block, blocks),
+            ("dsp", cost["dsp_per_product"] * content.products))
+
+
+def _blocks(depth: int, width: int, model: DhmModel) -> float:
+    return float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0])
+
+
+def folds_within(shape: Shape, clocks: int) -> list[Fold]:
+    """Folds of at most `clocks` clocks per frame that use no more multipliers than each number of slices asks for."""
+    raster, channels = shape.raster, shape.channels
+    found: set[Fold] = set()
+    for groups in {1, *_rounds(channels.groups)}:
+        for inputs in {channels.inputs, *(_rounds(channels.inputs) if groups == 1 else ())}:
+            loops = Loops(channels, Fold(groups, inputs, channels.outputs))
+            skip = 1 if raster.pointwise else loops.words
+            passes = (clocks - (raster.steps - raster.outputs) * skip) // (raster.outputs * loops.words)
+            if passes >= 1:
+                outputs = -(-channels.outputs // min(passes, channels.outputs))
+                found.add(Fold(groups, inputs, outputs))
+    return sorted(found, key=lambda f: (f.groups, f.inputs, f.outputs))
+
+
+def _rounds(count: int) -> set[int]:
+    """The smallest numbers at once for every number of rounds: as few as leave no smaller number of rounds unused."""
+    return {-(-count // rounds) for rounds in range(1, count + 1)}
+
+
+@lru_cache(maxsize=65536)
+def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int) -> FoldedCost | None:
+    """The fold of at most `clocks` clocks per frame that needs the smallest part of a device; None if there is none."""
+    model, limits = dhm_model(model_name), dict(resources)
+    found = [folded_cost(shape, fold, model) for fold in folds_within(shape, clocks)]
+    return min(found, key=lambda c: (largest_part(dict(c.resources), limits), c.steps), default=None)
+
+
+def largest_part(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
+    """The part of the resource of which most is used; resources without a limit are free."""
+    return max((amount / limits[r] for r, amount in used.items() if limits.get(r)), default=0.0)
+
+
+def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> Shape:
+    """A Conv or Gemm, or the units [start, stop) of an axis of it."""
+    op = node.op
+    assert isinstance(op, Conv | Gemm)
+    window, channels, height, width = window_of(graph, node)
+    filters = graph.shape(node.output)[1]
+    has = channels_of(op, channels, filters)
+    partial = op.partial or axis is Axis.INPUT_CHANNELS
+    match axis:
+        case Axis.OUTPUT_CHANNELS:
+            has = replace(has, outputs=(stop - start) // has.groups)
+        case Axis.INPUT_CHANNELS:
+            has = replace(has, inputs=-(-(stop - start) * has.inputs // node.op.extent(axis, graph.input_shapes(node))))
+        case Axis.GROUPS:
+            has = replace(has, groups=stop - start)
+        case Axis.ROWS:
+            window, (first, last) = window.rows(start, stop, height)
+            height = last - first
+    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8)
+
+
+def pace_of(device: Device) -> int | None:
+    """Clocks per frame that the device allows a layer; None where everything is mapped directly."""
+    pace = device.parameters.get(PACE)
+    return None if pace is None else int(pace)
+
+
+def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, float], axis: Axis | None = None, start: int = 0,
+                stop: int = 1) -> FoldedCost | None:
+    """The fold a device takes for a share whose direct mapping needs `direct`; None where it is mapped directly."""
+    pace = pace_of(device)
+    if pace is None or not isinstance(node.op, Conv | Gemm):
+        return None
+    shape = shape_of(graph, node, axis, start, stop)
+    found = best_fold(shape, device.model, tuple(sorted(device.resources.items())), pace)
+    if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
+        return None
+    return found
+
+
+def folds_of(graph: Graph, device: Device) -> dict[str, Fold]:
+    """The folds of a graph's nodes on a device, as its costs assume them."""
+    found: dict[str, Fold] = {}
+    one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    for node in graph.nodes:
+        if pace_of(device) is not None and isinstance(node.op, Conv | Gemm):
+            direct = dhm_costs(graph, node, None, *one, device).resources
+            chosen = chosen_fold(graph, node, device, {r: float(v[0]) for r, v in direct.items()})
+            if chosen is not None:
+                found[node.name] = chosen.fold
+    return found
+
+
+def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts:
+    """Costs of shares on a device that may fold them, from those of direct mapping; the same where it may not.
+
+    Every share alone takes at least the pace, since one that is slower behind it would make it wait. Behind its producer it
+    adds what it still does after the last beat, or, if that is more, what fills its window at the pace of the stream.
+    """
+    pace = pace_of(device)
+    if pace is None or device.clock_hz is None:
+        return direct
+    node, segments = question
+    second, index, folded = 1 / device.clock_hz, 0, False
+    fill = _filled(graph, node) * pace
+    alone, fused = np.maximum(direct.alone_s, pace * second), np.maximum(direct.fused_s, fill * second)
+    energy = direct.energy_j.copy()
+    resources = {r: v.copy() for r, v in direct.resources.items()}
+    for axis, starts, stops in segments:
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            needs = {r: float(v[index]) for r, v in direct.resources.items()}
+            chosen = chosen_fold(graph, node, device, needs, axis, start, stop)
+            if chosen is not None:
+                used, folded = dict(chosen.resources), True
+                alone[index] = max(pace, chosen.steps + chosen.stages) * second
+                fused[index] = (max(chosen.tail, fill) + chosen.stages) * second
+                energy[index] = _power_w(used, device) * chosen.steps * second
+                for r, values in resources.items():
+                    values[index] = used.get(r, 0.0)
+            index += 1
+    spread = 1 + dhm_model(device.model).clock_error
+    source = f"{direct.source}; multipliers shared, at most {pace} clocks per frame" if folded else direct.source
+    return ShareCosts(alone, fused, alone / spread, alone * spread, energy, resources, direct.extrapolated, source)
+
+
+def _filled(graph: Graph, node: Node) -> float:
+    """The part of a frame that a node's window holds before its first output."""
+    if isinstance(node.op, Reshape):
+        return 0.0
+    window, _, height, width = window_of(graph, node)
+    return max(0, Raster(window, height, width).first) / (height * width)
+
+
+def _power_w(used: Mapping[str, float], device: Device) -> float:
+    assert device.clock_hz is not None
+    area = {r: np.array([v]) for r, v in used.items()}
+    return float(dynamic_power_w(area, dhm_model(device.model), device.clock_hz, activity_of(device))[0])
