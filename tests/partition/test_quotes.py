@@ -85,7 +85,8 @@ def test_prices_asked_together_are_those_asked_one_by_one_to_the_last_bit(board:
                     fits &= together.resources[resource] <= limit
                     assert np.array_equal(together.resources[resource][fits], amounts[fits])
                 for name in FIELDS:
-                    assert np.array_equal(getattr(together, name)[fits], getattr(alone, name)[fits]), (node.name, device.name, name)
+                    same = np.array_equal(getattr(together, name)[fits], getattr(alone, name)[fits])
+                    assert same, (node.name, device.name, name)
                 compared, left_out = compared + int(fits.sum()), left_out + int((~fits).sum())
     assert compared > 300
     assert left_out > 0 or all(d.kind is not Kind.FPGA for d in problem.platform.devices)

@@ -128,6 +128,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
     if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
+    search.fan_out()
     # From below, the least cut-off at which there is a plan keeps the fewest labels.
     widening = FIRST_WIDENING if found.complete else LEAST_WIDENING / WIDER
     while True:

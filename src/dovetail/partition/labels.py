@@ -78,10 +78,16 @@ class Search:
         self.net, self.priced = net, priced
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
-        self.fans = [(prices, completions(net, priced_costs(self.costs, self.amounts, prices))) for prices in _fan(priced)]
+        self.fans: list[tuple[Floats, list[Floats]]] = []
         # Budget amounts depend on the column only; completions want them over inputs too.
         self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
                       for a in self.amounts]
+
+    def fan_out(self) -> None:
+        """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
+        if not self.fans:
+            self.fans = [(prices, completions(self.net, priced_costs(self.costs, self.amounts, prices)))
+                         for prices in _fan(self.priced)]
 
     def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
