@@ -59,11 +59,15 @@ def stages(problem: Problem) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One additive limit of a plan, all amounts relative to it: a budget (its index) or latency / energy."""
+    """One additive limit of a plan, all amounts relative to it: a budget (its index), latency / energy, or a mixture.
+
+    A mixture of limits (`parts` with weights that add up to one) holds wherever each of them does.
+    """
 
     name: str
     budget: int | None
     limit: float
+    parts: tuple[tuple[Limit, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,9 @@ class Network:
 
     def amounts(self, limit: Limit) -> list[Floats]:
         """How much of a limit each entry of each table and jump takes, as a fraction of it."""
+        if limit.parts:
+            found = [[weight * own for own in self.amounts(part)] for part, weight in limit.parts]
+            return [np.asarray(sum(own), dtype=np.float64) for own in zip(*found, strict=True)]
         if limit.budget is not None:
             return [own.resources[:, limit.budget] / limit.limit for own in self.owners]
         return [(own.latency_s if limit.name == "latency" else own.energy_j) / limit.limit for own in self.owners]

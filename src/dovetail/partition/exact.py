@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import numpy as np
+
 from dovetail.partition.arcs import solve_steps
-from dovetail.partition.cuts import Network, Priced, price_limits, total
+from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
 
@@ -31,6 +33,8 @@ SHARP_LABELS = 4_000
 """Labels per node at the cut-off before, up to which they are compared exactly at any cut-off."""
 FEW_NODES = 24
 """Networks so small that labels are always compared exactly."""
+MIXED_SHARE = 0.5
+"""Part of the time left that labels compared by one mixture of all limits may take."""
 FEW_LABELS = 2_000
 """Searches so narrow that they only look for a good plan."""
 STEP_GAP = 1e-4
@@ -102,27 +106,57 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
 
 def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
             max_labels: int, tolerance: float) -> Found:
-    """Labels where one limit binds or exactness is asked for; steps where several limits would make labels many."""
-    first = Found(None, inf, priced.bound, False)
-    if len(active) < 2 or tolerance == 0 or max_labels <= FEW_LABELS:
-        first = _search(net, weights, priced, active, best, deadline, max_labels)
-        if first.complete or len(active) < 2:
-            return first
-    stepped = solve_steps(net, weights, priced, min(best, first.value), deadline - time.thread_time(), max(tolerance, STEP_GAP))
-    if stepped is not None and stepped.complete:
-        better = stepped if stepped.value < first.value else first
-        return replace(better, bound=max(stepped.bound, first.bound))
-    if first.path is not None or tolerance == 0:
+    """Labels where one limit binds; where several do, first all of them mixed into one, then labels or steps for the rest."""
+    if len(active) < 2:
+        return _search(net, weights, priced, active, best, deadline, max_labels)
+    narrow, bound = max_labels <= FEW_LABELS, priced.bound
+    mixture, alone = _mixture(net, priced, active)
+    if not narrow:
+        # A relaxation no weaker than prices alone, with few labels: equal FPGAs share one budget in it.
+        together = replace(net, limits=(mixture,))
+        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, _part(deadline), max_labels)
+        if mixed.complete and (mixed.path is None or not _missed(net, mixed.path)):
+            return mixed
+        bound = max(bound, mixed.bound)
+    # Labels that keep every limit, but are compared by the mixture alone: a good plan, no proof.
+    every = (mixture, *(x for x in net.limits if x.name in active))
+    loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(every) - 1)])
+    first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, _part(deadline),
+                            max_labels, by_first=True), bound=bound, complete=False)
+    if narrow or min(best, first.value) - bound <= max(tolerance, STEP_GAP) * abs(bound):
         return first
-    return _search(net, weights, priced, active, best, deadline, max_labels)
+    best = min(best, first.value)
+    if tolerance == 0:
+        found = _search(net, weights, priced, active, best, deadline, max_labels)
+        first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
+        if first.complete:
+            return first
+    stepped = solve_steps(net, weights, priced, best, deadline - time.thread_time(), max(tolerance, STEP_GAP))
+    if stepped is not None and stepped.complete:
+        return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
+    return first
+
+
+def _part(deadline: float) -> float:
+    """A time before the deadline that leaves some for other searches."""
+    now = time.thread_time()
+    return now + MIXED_SHARE * max(0.0, deadline - now)
+
+
+def _mixture(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Limit, Priced]:
+    """All active limits mixed in proportion to their prices, and the same prices on the mixture."""
+    chosen = [(x, float(p)) for x, p in zip(net.limits, priced.prices, strict=True) if x.name in active and p > 0]
+    price = sum(p for _, p in chosen)
+    mixture = Limit("together", None, 1.0, tuple((x, p / price) for x, p in chosen))
+    return mixture, replace(priced, prices=np.array([price]))
 
 
 def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
-            max_labels: int) -> Found:
+            max_labels: int, by_first: bool = False) -> Found:
     """Labels with rising cut-offs, keeping count only of active limits: a relaxation until its plan meets the others too."""
     chosen = [i for i, x in enumerate(net.limits) if x.name in active]
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
-    search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]))
+    search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]), by_first)
     first = min(best, priced.bound + FIRST_WIDENING * abs(priced.bound))
     quick = found = search.run(first, min(max_labels, QUICK_LABELS), deadline)
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS

@@ -74,8 +74,9 @@ def _joined(parts: list[_Labels]) -> _Labels:
 class Search:
     """Labels over one network with given weights and prices; `run` may be repeated with rising cut-offs."""
 
-    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced) -> None:
-        self.net, self.priced = net, priced
+    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced, by_first: bool = False) -> None:
+        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing."""
+        self.net, self.priced, self.by_first = net, priced, by_first
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
         self.fans: list[tuple[Floats, list[Floats]]] = []
@@ -176,7 +177,7 @@ class Search:
         starts = np.r_[True, key[1:] != key[:-1]]
         if labels.used.shape[1] == 0:
             return labels.take(starts)
-        if labels.used.shape[1] == 1:
+        if labels.used.shape[1] == 1 or self.by_first:
             # Lowering each state by more than any use lets one running minimum serve all states.
             used = labels.used[:, 0] - (labels.used.max() + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
