@@ -25,6 +25,10 @@ MOST_COLUMNS = 400
 """Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
 
 
+NEAREST = 4
+"""Devices that the arms of a block are spread over on boards of many: among more, ways to place them grow beyond measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Jump:
     """A block as one step over nodes `start` to `stop`: its arms, or its arms and its join (`groups`, each on one device).
@@ -68,7 +72,8 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     start = problem.order[block.nodes[0].name]
     own = {n.name: choices[start + i] for i, n in enumerate(block.around)}
     wholes = {name: whole_columns(o) for name, o in own.items()}
-    able = [[d for d in range(len(problem.devices)) if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
+    near = _near(problem)
+    able = [[d for d in near if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
     devices = _placements(able)
     if not len(devices):
         return ()
@@ -87,7 +92,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     latency = np.maximum.reduce(list(clock.made.values()))
     arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, clock.inputs, latency,
                 clock.joules + problem.idle_power_w * latency, clock.resources, leaves)
-    targets = list(wholes[block.join.name]) if block.meets else []
+    targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
     if not targets:
         return (arms,)
     joined = [clock.join(own[block.join.name], wholes[block.join.name][d], d, block) for d in targets]
@@ -99,6 +104,12 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
                       spent + problem.idle_power_w * ends + last.home_j[at],
                       np.tile(clock.resources, (len(targets), 1)) + last.resources[at],
                       {block.join.output: last.place_of[at]})
+
+
+def _near(problem: Problem) -> list[int]:
+    """Devices that arms are spread over: all of a few, else those nearest to the host."""
+    hops = [len(problem.platform.route(problem.platform.host, d)) for d in problem.devices]
+    return sorted(sorted(range(len(hops)), key=lambda d: (hops[d], d))[:NEAREST])
 
 
 def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
