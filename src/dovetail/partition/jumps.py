@@ -27,6 +27,10 @@ MOST_COLUMNS = 400
 """Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
 
 
+NEAREST = 4
+"""Devices that the arms of a block are spread over on boards of many: among more, ways to place them grow beyond measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Jump:
     """A block as one step over nodes `start` to `stop`: its arms, or its arms and its join (`groups`, each on one device).
@@ -76,7 +80,8 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     start = problem.order[block.nodes[0].name]
     own = {n.name: choices[start + i] for i, n in enumerate(block.around)}
     wholes = {name: whole_columns(o) for name, o in own.items()}
-    able = [[d for d in range(len(problem.devices)) if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
+    near = _near(problem)
+    able = [[d for d in near if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
     devices = _placements(able)
     if not len(devices):
         return ()
@@ -96,7 +101,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, clock.inputs, latency,
                 clock.joules + problem.idle_power_w * latency, clock.resources, leaves)
     saves = clock.added - latency > LEAST * latency
-    targets = list(wholes[block.join.name]) if block.meets else []
+    targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
     if not targets:
         return (_kept(arms, saves),)
     joined = [clock.join(own[block.join.name], wholes[block.join.name][d], d, block) for d in targets]
@@ -131,6 +136,12 @@ def undominated(jump: Jump) -> Jump:
         # Of columns that are equal in everything the first is kept.
         beaten[group] = (below & ~(below.T & (np.arange(len(group))[:, None] >= np.arange(len(group))))).any(axis=0)
     return jump.take(np.flatnonzero(~beaten)) if beaten.any() else jump
+
+
+def _near(problem: Problem) -> list[int]:
+    """Devices that arms are spread over: all of a few, else those nearest to the host."""
+    hops = [len(problem.platform.route(problem.platform.host, d)) for d in problem.devices]
+    return sorted(sorted(range(len(hops)), key=lambda d: (hops[d], d))[:NEAREST])
 
 
 def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ def plan_table(report: Report) -> Markup:
     sources = list(dict.fromkeys(n["source"] for n in report["nodes"] if n.get("source")))
     rows = [_row(i, node, shown, sources) for i, node in enumerate(report["nodes"])]
     caption = (
-        "Cost of each layer inside the plan; ms includes the transfers the layer waits for and leaves out what branches beside it "
-        "hide, the interval is of computing alone"
+        "Cost of each layer inside the plan; ms includes the transfers the layer waits for and leaves out what branches beside "
+        "it hide, the interval is of computing alone"
     )
     listing = element(
         "table",
