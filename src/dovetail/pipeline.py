@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dovetail.cost.folded import folds_of
+from dovetail.cost.folded import folds_of, pace_of
 from dovetail.errors import BuildError, InfeasibleError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
@@ -54,7 +55,7 @@ def silent(stage: str, done: int, total: int) -> None:
 
 AUTO = "auto"
 PACES = tuple(1024 * 4**k for k in range(7))
-"""Clocks per frame that `fold = AUTO` tries: at 100 MHz from ten microseconds to forty milliseconds."""
+"""Clocks per frame that `fold = AUTO` tries first: at 100 MHz from ten microseconds to forty milliseconds."""
 
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
@@ -129,7 +130,9 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
                  time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift, rivals=True)
     timeline = schedule(graph, platform, plan.assignment)
-    return replace(plan, makespan_s=timeline.makespan_s), timeline
+    paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
+                  for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
+    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced)), timeline
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
@@ -139,17 +142,22 @@ def with_folds(graph: Graph, platform: Platform, options: Options, assignment: A
         return platform
     if options.fold != AUTO:
         return platform.with_pace(int(options.fold))
-    boards = [platform, *(platform.with_pace(pace) for pace in PACES)]
-    found: list[tuple[float, int]] = []
-    for index, board in enumerate(boards):
-        progress("folds", index, len(boards))
-        try:
-            plan, _ = make_plan(graph, board, options, assignment)
-        except InfeasibleError:
-            continue
-        found.append((plan.objective, index))
-    progress("folds", len(boards), len(boards))
-    return boards[min(found)[1]] if found else platform
+    found: dict[int, float] = {}
+
+    def judge(paces: Sequence[int]) -> int:
+        """The best pace so far, 0 standing for none, after trying some more."""
+        for pace in paces:
+            progress("folds", len(found), len(PACES) + 3)
+            try:
+                found[pace] = make_plan(graph, platform.with_pace(pace) if pace else platform, options, assignment)[0].objective
+            except InfeasibleError:
+                found[pace] = inf
+        return min(found, key=lambda pace: found[pace])
+
+    best = judge((0, *PACES))
+    best = judge((best // 2, best * 2)) if best else best
+    progress("folds", len(PACES) + 3, len(PACES) + 3)
+    return platform.with_pace(best) if best else platform
 
 
 def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent) -> Front:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dovetail.cost.folds import Fold, channels_of
+from dovetail.fpga.mapping import stream_formats
 from dovetail.ir import (
     RELU,
     Add,
@@ -325,4 +327,14 @@ def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:
         extreme = rng.random(values.shape) < 0.1
         values[extreme] = rng.choice([lo, hi], int(extreme.sum()))
         found[name] = values.astype(scheme.dtype)
+    return found
+
+
+def random_folds(graph: Graph, seed: int) -> dict[str, Fold]:
+    """A random fold for about three of four layers."""
+    rng, formats, found = np.random.default_rng(seed), stream_formats(graph), {}
+    for node in graph.nodes:
+        if isinstance(node.op, Conv | Gemm) and rng.random() < 0.75:
+            has = channels_of(node.op, formats[node.inputs[0]].channels, formats[node.output].channels)
+            found[node.name] = Fold(*(int(rng.integers(1, most + 1)) for most in (has.groups, has.inputs, has.outputs)))
     return found

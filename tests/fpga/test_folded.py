@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.folds import Channels, Fold, Loops, channels_of
+from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.engines.folded import weight_words
-from dovetail.fpga.mapping import stream_formats
-from dovetail.ir import Conv, Gemm, Graph, Window
-from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_graph, random_inputs, same_window
+from dovetail.ir import Graph, Window
+from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window
 from tests.fpga.test_assemble import Job, check_run
 from tests.scales import with_arbitrary_scales
 
@@ -36,16 +35,6 @@ def flat_job(name: str, shape: tuple[int, ...], units: int, fold: Fold) -> Job:
     s = Sketch(np.random.default_rng(5))
     graph = s.graph((s.gemm(s.input(shape, exponent=-6), units),))
     return folded_job(graph, name, {graph.nodes[-1].name: fold}, 1)
-
-
-def random_folds(graph: Graph, seed: int) -> dict[str, Fold]:
-    """A random fold for about three of four layers."""
-    rng, formats, found = np.random.default_rng(seed), stream_formats(graph), {}
-    for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm) and rng.random() < 0.75:
-            has = channels_of(node.op, formats[node.inputs[0]].channels, formats[node.output].channels)
-            found[node.name] = Fold(*(int(rng.integers(1, most + 1)) for most in (has.groups, has.inputs, has.outputs)))
-    return found
 
 
 @pytest.fixture(scope="module")

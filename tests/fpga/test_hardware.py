@@ -30,9 +30,10 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.source import is_verilog
 from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.verilog import fit, print_module
-from tests.fpga.random_graphs import POINTWISE_SEEDS, random_graph
+from tests.fpga.random_graphs import POINTWISE_SEEDS, random_folds, random_graph
 
 X = signal("x", -128, 127)
 U = signal("u", 0, 15)
@@ -110,11 +111,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[st
         graph = random_graph(seed)
         if any(unsupported(graph, node) for node in graph.nodes):
             continue
-        design = build_design(graph, f"r{seed}")
-        folder = tmp_path_factory.mktemp(design.top)
-        for name, text in design.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        found.append((design.top, [str(folder / name) for name in design.files]))
+        designs = [build_design(graph, f"r{seed}")]
+        if folds := random_folds(graph, seed):
+            designs.append(build_design(graph, f"r{seed}_folded", folds=folds))
+        for design in designs:
+            folder = tmp_path_factory.mktemp(design.top)
+            for name, text in design.files.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            found.append((design.top, [str(folder / name) for name in design.files if is_verilog(name)]))
     return found
 
 
