@@ -18,6 +18,7 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.labels import Search
 from dovetail.partition.narrow import rank
 from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.throughput import rank_interval
@@ -106,6 +107,9 @@ def test_the_best_plan_often_runs_branches_at_once() -> None:
         problem = Problem(graph, board, costs)
         if any(arm_devices(b, made.assignment) for b in problem.blocks):
             found += 1
-            assert any(c.beside for c in made.nodes)
+            first = next(c for c in made.nodes if c.beside)
+            assert f"runs at the same time as {first.beside[0]}" in first.why
+            assert any(note.startswith("branches: at 1 of 1 forks they run on several devices at once") for note in made.notes)
+            assert plan_from_json(plan_to_json(made)).nodes == made.nodes
             assert made.latency_s == pytest.approx(evaluate(problem, made.assignment).latency_s, rel=1e-15)
     assert found >= 5
