@@ -20,7 +20,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import at_once_note, explain, shown
-from dovetail.partition.jumps import MOST_COLUMNS, jumps
+from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, jumps
 from dovetail.partition.narrow import Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
@@ -187,9 +187,10 @@ def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
 
 def _branches(problem: Problem) -> str:
     """Over which ways to run branches at once the bound holds, where there are any."""
-    few = sum(len(problem.devices)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
+    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
+    where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
     fewer = f" (at {few} of {len(problem.blocks)} forks only arms on two devices, or one arm apart)" if few else ""
-    return f"; branches at once on any devices{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
+    return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
 
 
 def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
