@@ -253,6 +253,11 @@ def test_waveforms_without_their_libraries_say_what_to_install(tmp_path: Path, m
                                  "liblz4-dev, or simulate without a trace")
 
 
+def test_a_waveform_where_nobody_can_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"wave.fst: cannot be written, no such file or directory; give a path in an existing"):
+        SimulatedBoard(cases()[1].shell, trace=tmp_path / "missing" / "wave.fst")
+
+
 def test_a_stored_shell_is_the_shell(tmp_path: Path) -> None:
     shell = cases()[0].shell
     for name, text in {**shell.files, **shell.documents()}.items():
