@@ -219,13 +219,15 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
         subprocess.run(check, check=True)
 
 
-def test_yosys_reads_every_shell_and_finds_no_problem(tmp_path: Path) -> None:
+def test_yosys_finds_no_problem_in_any_shell_and_no_path_from_pin_to_pin(tmp_path: Path) -> None:
     lines = []
     for case in cases():
         for name, text in case.shell.design.files.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
         files = [name for name in case.shell.design.files if is_verilog(name)]
+        behind = "i:* %co*:-$dff"  # whatever a pin reaches without a register
         lines += [f"read_verilog {' '.join(files)}", f"hierarchy -check -top {case.shell.top}", "proc", "check -assert",
+                  "flatten", "opt_clean", f"select -assert-none {behind} o:* %i", f"select -assert-any {behind} w:*accepted %i",
                   "design -reset"]
     script = tmp_path / "check.ys"
     script.write_text("\n".join(lines) + "\n", encoding="ascii")
@@ -249,6 +251,11 @@ def test_waveforms_without_their_libraries_say_what_to_install(tmp_path: Path, m
         SimulatedBoard(cases()[1].shell, trace=tmp_path / "wave.fst")
     assert str(caught.value) == ("waveforms: the C++ compiler finds no zlib or lz4; install them with apt-get install zlib1g-dev "
                                  "liblz4-dev, or simulate without a trace")
+
+
+def test_a_waveform_where_nobody_can_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"wave.fst: cannot be written, no such file or directory; give a path in an existing"):
+        SimulatedBoard(cases()[1].shell, trace=tmp_path / "missing" / "wave.fst")
 
 
 def test_a_stored_shell_is_the_shell(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from dovetail.errors import MismatchError, ToolError
+from dovetail.files import replace_bytes
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell, all_pins
 from dovetail.fpga.packing import Octets
 from dovetail.fpga.verilate import Target, build_target, bundle_sources
@@ -89,6 +90,8 @@ class ShellModel:
     def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
                  bundle: Sequence[Shell] | None = None) -> None:
         """`bundle` names the shells that share one build, this one among them."""
+        if trace is not None:
+            replace_bytes(trace, b"")  # where nobody may write, say so now: the waveform writer would end the process
         together = list(bundle or [shell])
         folder = build_library(together, trace is not None)
         self.shell, self._library = shell, _load(folder)

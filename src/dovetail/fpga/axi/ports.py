@@ -72,23 +72,8 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     m = Module(name, (f"AXI4-Stream input of {port.channels}x{port.height}x{port.width}, {port.bits} bits per channel.",))
     soft_rst, abandon, clear, testing = controls(m)
     enable = m.input("enable")
-    tvalid, tdata, tlast = m.input("tvalid"), m.input("tdata", bus_bits), m.input("tlast")
     out_ready = m.input("out_ready")
-    room, level = m.net("room"), m.net("fifo_level", FIFO_WORDS.bit_length())
-    inside, draining = signal("in_packet"), signal("draining")
-    tready = m.wire("takes", all_of(negate(soft_rst), any_of(draining, room)))
-    accepted = m.wire("accepted", all_of(tvalid, tready))
-    gone = all_of(soft_rst, abandon)
-    m.drive(inside, select(gone, ZERO, select(accepted, negate(tlast), inside)), reset=0)
-    ended = all_of(accepted, tlast)
-    m.drive(draining, select(soft_rst, all_of(inside, negate(abandon)), all_of(draining, negate(ended))), reset=0)
-    written = m.wire("written", all_of(accepted, negate(draining)))
-    word_in = m.wire("word_in", pack([(tdata, bus_bits), (tlast, 1)]))
-    word_valid, word_ready, word = m.net("word_valid"), m.net("word_ready"), m.net("word", bus_bits + 1)
-    fifo = fifo_module(f"{name}_fifo", bus_bits + 1, FIFO_WORDS, level=True)
-    m.instances.append(Instance(fifo.name, "fifo", (
-        ("in_valid", written), ("in_ready", room), ("in_data", word_in),
-        ("out_valid", word_valid), ("out_ready", word_ready), ("out_data", word), ("level", level)), soft_rst))
+    word_valid, word_ready, word, fifo = _receive(m, bus_bits, (soft_rst, abandon, clear))
     word_data, word_last = m.wire("word_data", bits(word, 0, bus_bits)), m.wire("word_last", bits(word, bus_bits, 1))
     may_start = m.wire("may_start", all_of(enable, negate(testing)))
     parts = {p: m.net(f"frame_{p}") for p in ("valid", "active", "starved", "taken", "done", "early", "late")}
@@ -102,21 +87,46 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     test_valid, test_data = m.net("test_valid"), m.net("test_data", port.data_bits)
     m.instances.append(Instance(test.name, "pattern", (
         ("run", testing), ("out_valid", test_valid), ("out_ready", out_ready), ("out_data", test_data)), soft_rst))
-    m.output("tready", tready)
     m.output("out_valid", select(testing, test_valid, parts["valid"]))
     m.output("out_data", select(testing, test_data, frame_data))
     m.output("active", parts["active"])
-    m.output("waiting", draining)
     output32(m, "frames", event_counter(m, "frame_count", parts["done"], clear))
-    output32(m, "stalls", event_counter(m, "stall_count", all_of(tvalid, negate(tready)), clear))
     output32(m, "starved", event_counter(m, "starved_count", parts["starved"], clear))
     early, late = event_counter(m, "early_count", parts["early"], clear), event_counter(m, "late_count", parts["late"], clear)
     output32(m, "early", early)
     output32(m, "late", late)
     m.output("error", any_of(compare("!=", early, ZERO), compare("!=", late, ZERO)))
     output32(m, "crc_value", checksum(m, word_data, parts["taken"], clear))
-    output32(m, "high_water", high_water(m, level, clear))
     return [m, fifo, frame, test]
+
+
+def _receive(m: Module, bus_bits: int, control: tuple[Signal, Signal, Signal]) -> tuple[Signal, Signal, Signal, Module]:
+    """The bus side of an input; returns the FIFO's valid, ready and word, and its module.
+
+    Whether a packet is under way outlives a soft reset, so that its rest is not taken for a packet of its own.
+    """
+    soft_rst, abandon, clear = control
+    tvalid, tdata, tlast = m.input("tvalid"), m.input("tdata", bus_bits), m.input("tlast")
+    room, level = m.net("room"), m.net("fifo_level", FIFO_WORDS.bit_length())
+    inside, draining = signal("in_packet"), signal("draining")
+    tready = m.wire("takes", all_of(negate(soft_rst), any_of(draining, room)))
+    accepted = m.wire("accepted", all_of(tvalid, tready))
+    gone = all_of(soft_rst, abandon)
+    m.drive(inside, select(gone, ZERO, select(accepted, negate(tlast), inside)), reset=0)
+    ended = all_of(accepted, tlast)
+    m.drive(draining, select(soft_rst, all_of(inside, negate(abandon)), all_of(draining, negate(ended))), reset=0)
+    written = m.wire("written", all_of(accepted, negate(draining)))
+    word_in = m.wire("word_in", pack([(tdata, bus_bits), (tlast, 1)]))
+    word_valid, word_ready, word = m.net("word_valid"), m.net("word_ready"), m.net("word", bus_bits + 1)
+    fifo = fifo_module(f"{m.name}_fifo", bus_bits + 1, FIFO_WORDS, level=True)
+    m.instances.append(Instance(fifo.name, "fifo", (
+        ("in_valid", written), ("in_ready", room), ("in_data", word_in),
+        ("out_valid", word_valid), ("out_ready", word_ready), ("out_data", word), ("level", level)), soft_rst))
+    m.output("tready", tready)
+    m.output("waiting", draining)
+    output32(m, "stalls", event_counter(m, "stall_count", all_of(tvalid, negate(tready)), clear))
+    output32(m, "high_water", high_water(m, level, clear))
+    return word_valid, word_ready, word, fifo
 
 
 def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
