@@ -36,8 +36,9 @@ SPREAD = 4
 BIAS_BITS = 20
 FIFO_WORDS = 4
 """Beats of an output FIFO that rarely has more than one in flight."""
+SMALL_MEMORY_WORDS = {"lut4": 16}
 LUT_MEMORY_WORDS = 32
-"""Words that a distributed memory has at least, however few are used."""
+"""Words that a distributed memory has at least, however few are used; fewer where look-up tables have four inputs."""
 WEIGHT_BITS = 8
 REGISTERED_SUMS = 4
 """Registers as wide as the sum behind it: bias, lift, and two that the adder tree's odd ends and the sum itself take."""
@@ -153,7 +154,8 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
         if always or (depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS):
             blocks += _blocks(depth, width, model)
         elif depth > 1:
-            words = ceil(depth / LUT_MEMORY_WORDS) * LUT_MEMORY_WORDS
+            least = SMALL_MEMORY_WORDS.get(model.logic, LUT_MEMORY_WORDS)
+            words = ceil(depth / least) * least
             small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
                       else cost["logic_per_buffer_bit"] * words * width)
     logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_output_bit"] * content.rounded
