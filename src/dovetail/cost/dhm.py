@@ -154,15 +154,14 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
 def _offered(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float) -> Engine:
     """The engines of shares, or engines that never end for shares no plan should think of.
 
-    Features of a flattened map are values of one pixel each, not channels of every pixel: a device that got some of them would
-    still be sent the whole map.
+    Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
     """
+    engine = engine_of(graph, node, axis, starts, stops, most_bits)
     if axis is Axis.INPUT_CHANNELS and most_bits < np.inf and isinstance(node.op, Gemm):
         _, height, width = stream_shape(graph, node.inputs[0])
-        if height * width > 1:
-            zero = np.zeros(len(starts))
-            return Engine(np.full(len(starts), np.inf), zero, zero, zero + 1, zero, zero, zero, zero, zero)
-    return engine_of(graph, node, axis, starts, stops, most_bits)
+        torn = (starts % (height * width) != 0) | (stops % (height * width) != 0)
+        return replace(engine, steps=np.where(torn, np.inf, engine.steps))
+    return engine
 
 
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:
