@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
+from dovetail.fpga.design import Design
 from dovetail.fpga.engines.folded import weight_words
+from dovetail.fpga.export import export_project
+from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Graph, Window
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window
 from tests.fpga.test_assemble import Job, check_run
@@ -116,3 +119,23 @@ def test_a_fold_of_a_layer_without_weights_is_refused() -> None:
     with pytest.raises(UnsupportedError) as caught:
         build_design(graph, "top", folds={graph.nodes[0].name: Fold(1, 1, 1)})
     assert str(caught.value) == "clip0: a fold for Clip; only Conv and Gemm have multipliers to share"
+
+
+def small_design() -> Design:
+    return layer_job("small", (1, 4, 6, 7), 5, same_window(3), Fold(1, 2, 2))[1]
+
+
+def test_a_family_without_memories_of_constants_is_refused_with_a_proxy_named() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        synthesize(small_design(), "cyclone10gx")
+    assert str(caught.value) == ("synthesis of small: Yosys cannot map memories with contents to cyclone10gx, and folded layers "
+                                 "keep their weights in some; synthesize for cyclonev as a proxy")
+
+
+def test_projects_for_vendors_bring_the_weights() -> None:
+    design = small_design()
+    vivado = export_project(design, "vivado", "xcup", 200e6)
+    quartus = export_project(design, "quartus", "cyclone10gx", 100e6)
+    assert design.files["small_conv0_weights.hex"] == vivado["rtl/small_conv0_weights.hex"]
+    assert "add_files -norecurse rtl/small_conv0_weights.hex" in vivado["build.tcl"]
+    assert "set_global_assignment -name SEARCH_PATH rtl" in quartus["build.tcl"]
