@@ -155,13 +155,17 @@ def _offered(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     """The engines of shares, or engines that never end for shares no plan should think of.
 
     Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
+    Where a single channel has more weights than adder bits fit, none of them is looked at.
     """
+    if axis is not Axis.INPUT_CHANNELS or most_bits == np.inf or not isinstance(node.op, Gemm):
+        return engine_of(graph, node, axis, starts, stops, most_bits)
+    _, height, width = stream_shape(graph, node.inputs[0])
+    if height * width > 1 and height * width * node.op.units > most_bits:
+        zero = np.zeros(len(starts))
+        return Engine(np.full(len(starts), np.inf), zero, zero, zero + 1, zero, zero, zero, zero, zero)
     engine = engine_of(graph, node, axis, starts, stops, most_bits)
-    if axis is Axis.INPUT_CHANNELS and most_bits < np.inf and isinstance(node.op, Gemm):
-        _, height, width = stream_shape(graph, node.inputs[0])
-        torn = (starts % (height * width) != 0) | (stops % (height * width) != 0)
-        return replace(engine, steps=np.where(torn, np.inf, engine.steps))
-    return engine
+    torn = (starts % (height * width) != 0) | (stops % (height * width) != 0)
+    return replace(engine, steps=np.where(torn, np.inf, engine.steps))
 
 
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:
