@@ -15,7 +15,8 @@ import numpy as np
 from onnx import TensorProto, helper
 from scipy.optimize import nnls
 
-from dovetail.cost.dhm import Engine, engine_of, resources_of
+from dovetail.cost.dhm import resources_of
+from dovetail.cost.engines import Engine, engine_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from dovetail.cost import costs_of, why_not
-from dovetail.cost.dhm import engine_of
+from dovetail.cost.engines import engine_of
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import RELU, Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Op, Reshape, Window

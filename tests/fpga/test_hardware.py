@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.fpga.assemble import build_design, unsupported
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
-    Module,
     add,
     all_of,
     any_of,
@@ -30,6 +29,7 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.hardware import Module
 from dovetail.fpga.source import is_verilog
 from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.verilog import fit, print_module

@@ -18,7 +18,8 @@ from math import ceil, log2, prod
 import numpy as np
 
 from dovetail.cost.adders import input_bits
-from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks, window_of
+from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
+from dovetail.cost.engines import window_of
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.power import activity_of, dynamic_power_w

@@ -10,7 +10,8 @@ from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.hardware import ONE, Expr, Instance, Module, Signal, signal
+from dovetail.fpga.expressions import ONE, Expr, Signal, signal
+from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import reason_unsupported, stream_formats
 from dovetail.fpga.network import Network, Taker, make_network
 from dovetail.fpga.timing import Timing, time_network

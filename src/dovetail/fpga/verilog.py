@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     AnyBit,
     Bits,
@@ -17,23 +17,19 @@ from dovetail.fpga.hardware import (
     Entry,
     Expr,
     Logic,
-    Memory,
-    Module,
     Not,
     Overlay,
     Pack,
     Parity,
     Product,
-    Register,
-    Rom,
     Select,
     ShiftLeft,
     ShiftRight,
     Signal,
     Sum,
-    Table,
     bit_width,
 )
+from dovetail.fpga.hardware import Memory, Module, Register, Rom, Table
 
 
 def literal(value: int, width: int) -> str:

@@ -9,12 +9,11 @@ from dovetail.fpga.axi import registers as map_of
 from dovetail.fpga.axi.checksum import ONES
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
     Bits,
     Expr,
-    Module,
     Signal,
     add,
     all_of,
@@ -28,6 +27,7 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.hardware import Module
 from dovetail.fpga.packing import packet_words
 
 RESET_CYCLES = 4

@@ -8,12 +8,11 @@ from __future__ import annotations
 from math import gcd
 
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
     Bits,
     Expr,
-    Module,
     Signal,
     add,
     all_of,
@@ -29,6 +28,7 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.hardware import Module
 from dovetail.fpga.packing import packet_words, pixel_bytes
 
 

@@ -11,12 +11,10 @@ from dovetail.fpga.axi.gearbox import frame_in_module, frame_out_module
 from dovetail.fpga.axi.pattern import pattern_module
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
     Expr,
-    Instance,
-    Module,
     Signal,
     add,
     all_of,
@@ -30,6 +28,7 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.packing import packet_words, pixel_bytes
 
 FIFO_WORDS = 32

@@ -16,7 +16,8 @@ from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, OUTPUT_SOURCES, Fact
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.hardware import Instance, Module, Signal, signal
+from dovetail.fpga.expressions import Signal, signal
+from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
 from dovetail.fpga.tools import content_key
 from dovetail.fpga.verilog import print_module

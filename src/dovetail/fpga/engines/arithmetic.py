@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost.adder_graph import AdderGraph, Term
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     Bits,
     Const,
     Expr,

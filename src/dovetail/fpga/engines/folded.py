@@ -27,7 +27,8 @@ from dovetail.fpga.engines.stream import (
     read_stream,
 )
 from dovetail.fpga.engines.words import WordTaps, word_taps
-from dovetail.fpga.hardware import ZERO, Bits, Expr, Instance, Rom, Signal, bit_width, bits, pack, signal
+from dovetail.fpga.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
+from dovetail.fpga.hardware import Instance, Rom
 from dovetail.ir import Window
 
 ROM_STAGES = 2

@@ -14,18 +14,8 @@ from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.engines.arithmetic import rescaled
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.hardware import (
-    Bits,
-    Module,
-    Signal,
-    add,
-    bit_width,
-    choose,
-    multiply,
-    select,
-    shift_left,
-    signal,
-)
+from dovetail.fpga.expressions import Bits, Signal, add, bit_width, choose, multiply, select, shift_left, signal
+from dovetail.fpga.hardware import Module
 
 Range = tuple[int, int]
 

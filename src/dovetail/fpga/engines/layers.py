@@ -13,20 +13,8 @@ from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.arithmetic import biased, maximum, print_graph, rescaled
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.hardware import (
-    ONE,
-    ZERO,
-    Module,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    compare,
-    const,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.expressions import ONE, ZERO, Signal, add, all_of, any_of, compare, const, select, signal, subtract
+from dovetail.fpga.hardware import Module
 from dovetail.ir import Window
 
 

@@ -6,7 +6,8 @@ from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.engines.layers import Compute, Layer, Rescale, lowered, rescale_output
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.hardware import Entry, Signal, Table, const, multiply
+from dovetail.fpga.expressions import Entry, Signal, const, multiply
+from dovetail.fpga.hardware import Table
 
 ADDERS_PER_PRODUCT = 7
 """Of two bytes, where it is built from adders; only the size of a design is judged by it."""

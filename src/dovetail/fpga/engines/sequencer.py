@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from dovetail.cost.folds import Loops
 from dovetail.cost.streaming import Raster
 from dovetail.fpga.engines.window import consuming, follow_input, follow_outputs
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
     Expr,
-    Module,
     Signal,
     all_of,
     any_of,
@@ -23,6 +22,7 @@ from dovetail.fpga.hardware import (
     subtract,
     successor,
 )
+from dovetail.fpga.hardware import Module
 
 
 @dataclass(frozen=True, slots=True)

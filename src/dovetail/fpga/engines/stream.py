@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
-from dovetail.fpga.hardware import (
+from dovetail.fpga.expressions import (
     ONE,
     ZERO,
     Bits,
     Const,
     Expr,
-    Instance,
-    Memory,
-    Module,
     Signal,
     add,
     all_of,
@@ -32,6 +29,7 @@ from dovetail.fpga.hardware import (
     signal,
     subtract,
 )
+from dovetail.fpga.hardware import Instance, Memory, Module
 
 BLOCK_MEMORY_BITS = 4096
 """Memories at least this large, and deeper than a look-up table, are asked to become block memory."""

@@ -6,23 +6,8 @@ from dataclasses import dataclass
 
 from dovetail.cost.streaming import Raster
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.hardware import (
-    ONE,
-    ZERO,
-    Bits,
-    Expr,
-    Memory,
-    Module,
-    Signal,
-    add,
-    all_of,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.expressions import ONE, ZERO, Bits, Expr, Signal, add, all_of, compare, const, pack, select, signal, subtract
+from dovetail.fpga.hardware import Memory, Module
 
 Taps = dict[tuple[int, int, int], Staged]
 """(channel, kernel row, kernel column) to value."""

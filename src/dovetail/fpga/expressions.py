@@ -1,0 +1,294 @@
+"""Expressions of a minimal typed hardware description: every value carries its exact integer range.
+
+Widths follow from ranges and are therefore minimal and proven, never chosen. A value is signed exactly when
+its range reaches below zero. Expressions are frozen trees; `hardware.Module` collects what they drive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+def bit_width(lo: int, hi: int) -> int:
+    """Bits that hold every integer of [lo, hi]: two's complement if lo < 0, else unsigned; at least 1."""
+    if lo < 0:
+        return max((-lo - 1).bit_length(), max(hi, 0).bit_length()) + 1
+    return max(1, hi.bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A combinational value with the range [lo, hi] it provably stays in."""
+
+    lo: int
+    hi: int
+
+    def __post_init__(self) -> None:
+        assert self.lo <= self.hi, f"empty range {self.lo}..{self.hi}"
+
+    @property
+    def width(self) -> int:
+        return bit_width(self.lo, self.hi)
+
+    @property
+    def signed(self) -> bool:
+        return self.lo < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Signal(Expr):
+    """A named wire, register or port."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    """An integer constant; lo == hi."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Expr):
+    """`left + right`, or `left - right` when `minus`."""
+
+    left: Expr
+    right: Expr
+    minus: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Expr):
+    """`left * right`."""
+
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Expr):
+    """The entry of a module's table that the bits of a signal point to."""
+
+    table: str
+    index: Signal
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftLeft(Expr):
+    """`value * 2**amount`."""
+
+    value: Expr
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftRight(Expr):
+    """`floor(value / 2**amount)`: the upper bits of a signal."""
+
+    value: Signal
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bits(Expr):
+    """Bits [start + count - 1 : start] of a signal, read as an integer of the given range."""
+
+    value: Signal
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Expr):
+    """Values side by side, the first in the lowest bits, each in a field of its own width."""
+
+    fields: tuple[tuple[Expr, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Expr):
+    """One bit: `left operator right`; operator is one of == != < <= > >=."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """`then` where the bit `condition` is set, else `otherwise`."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Expr):
+    """One bit: `&`, `|` or `^` of bits."""
+
+    operator: str
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expr):
+    """One bit inverted."""
+
+    term: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AnyBit(Expr):
+    """One bit: whether any bit of a slice is set."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Parity(Expr):
+    """One bit: whether an odd number of the bits that `mask` chooses is set."""
+
+    value: Signal
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay(Expr):
+    """Bitwise or of two values that are not negative."""
+
+    left: Expr
+    right: Expr
+
+
+def const(value: int) -> Const:
+    return Const(value, value)
+
+
+ONE = const(1)
+ZERO = const(0)
+
+
+def signal(name: str, lo: int = 0, hi: int = 1) -> Signal:
+    return Signal(lo, hi, name)
+
+
+def choose(index: Expr, options: Sequence[Expr]) -> Expr:
+    """options[index], by the bits of the index from the lowest up; the index never points beyond them."""
+    assert isinstance(index, Signal)
+    level, place = list(options), 0
+    while len(level) > 1:
+        bit_of = bits(index, place, 1)
+        pairs = zip(level[1::2], level[::2], strict=False)
+        level = [select(bit_of, odd, even) for odd, even in pairs] + (level[-1:] if len(level) % 2 else [])
+        place += 1
+    return level[0]
+
+
+def add(left: Expr, right: Expr) -> Expr:
+    return Sum(left.lo + right.lo, left.hi + right.hi, left, right, False)
+
+
+def subtract(left: Expr, right: Expr) -> Expr:
+    return Sum(left.lo - right.hi, left.hi - right.lo, left, right, True)
+
+
+def multiply(left: Expr, right: Expr) -> Expr:
+    corners = [a * b for a in (left.lo, left.hi) for b in (right.lo, right.hi)]
+    return Product(min(corners), max(corners), left, right)
+
+
+def shift_left(value: Expr, amount: int) -> Expr:
+    if isinstance(value, Const):
+        return const(value.lo << amount)
+    return ShiftLeft(value.lo << amount, value.hi << amount, value, amount) if amount else value
+
+
+def shift_right(value: Signal, amount: int) -> Expr:
+    """Floor of value / 2**amount; amount >= 0."""
+    if not amount:
+        return value
+    if amount >= value.width:
+        return select(compare("<", value, ZERO), const(-1), ZERO) if value.signed else ZERO
+    return ShiftRight(value.lo >> amount, value.hi >> amount, value, amount)
+
+
+def bits(value: Signal, start: int, count: int, signed: bool = False) -> Expr:
+    """A field of a packed signal as an integer of its own."""
+    lo, hi = (-(1 << (count - 1)), (1 << (count - 1)) - 1) if signed else (0, (1 << count) - 1)
+    return Bits(lo, hi, value, start, count)
+
+
+def pack(fields: Sequence[tuple[Expr, int]]) -> Expr:
+    """Values side by side, first lowest; each (value, field width)."""
+    return Pack(0, (1 << sum(w for _, w in fields)) - 1, tuple(fields))
+
+
+def compare(operator: str, left: Expr, right: Expr) -> Expr:
+    """A comparison, decided at once where the ranges decide it."""
+    known = {"<": (left.hi < right.lo, left.lo >= right.hi), ">=": (left.lo >= right.hi, left.hi < right.lo),
+             ">": (left.lo > right.hi, left.hi <= right.lo), "<=": (left.hi <= right.lo, left.lo > right.hi)}
+    always, never = known.get(operator, (False, False))
+    return ONE if always else ZERO if never else Compare(0, 1, operator, left, right)
+
+
+def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    if condition == ONE or then == otherwise:
+        return then
+    if condition == ZERO:
+        return otherwise
+    return Select(min(then.lo, otherwise.lo), max(then.hi, otherwise.hi), condition, then, otherwise)
+
+
+def all_of(*terms: Expr) -> Expr:
+    """Logical and of bits."""
+    left = tuple(t for t in terms if t != ONE)
+    if ZERO in left:
+        return ZERO
+    return ONE if not left else left[0] if len(left) == 1 else Logic(0, 1, "&", left)
+
+
+def any_of(*terms: Expr) -> Expr:
+    """Logical or of bits."""
+    left = tuple(t for t in terms if t != ZERO)
+    if ONE in left:
+        return ONE
+    return ZERO if not left else left[0] if len(left) == 1 else Logic(0, 1, "|", left)
+
+
+def negate(term: Expr) -> Expr:
+    """Logical not of a bit."""
+    if isinstance(term, Const):
+        return const(1 - term.lo)
+    return term.term if isinstance(term, Not) else Not(0, 1, term)
+
+
+def any_bit(value: Expr) -> Expr:
+    """Whether any bit of a slice is set."""
+    return AnyBit(0, 1, value)
+
+
+def parity(value: Signal, mask: int) -> Expr:
+    """Whether an odd number of the bits that `mask` chooses is set."""
+    assert 0 <= mask < 1 << value.width
+    return Parity(0, 1, value, mask) if mask else ZERO
+
+
+def odd_of(*terms: Expr) -> Expr:
+    """Whether an odd number of bits is set."""
+    left = tuple(t for t in terms if t != ZERO)
+    return ZERO if not left else left[0] if len(left) == 1 else Logic(0, 1, "^", left)
+
+
+def overlay(left: Expr, right: Expr) -> Expr:
+    """Bitwise or; neither value may be negative."""
+    assert min(left.lo, right.lo) >= 0
+    return Overlay(0, (1 << max(left.width, right.width)) - 1, left, right)
+
+
+def successor(value: Signal) -> Expr:
+    """The next value of a counter that runs from 0 to the end of its range and wraps; powers of two wrap by themselves."""
+    beyond = add(value, ONE)
+    if value.hi & (value.hi + 1) == 0 and value.hi:
+        return beyond
+    return select(compare("==", value, const(value.hi)), ZERO, beyond)
