@@ -28,6 +28,10 @@ NEAR = 250
 """Columns of all nodes, besides whole placements and the plan's own, that other plans are made of."""
 FEW = (4, 2, 0)
 """The same per node in large graphs, and in wide ones."""
+WORK = 3000
+"""Nodes traced times nodes of the graph: a plan through one node is traced through all. Of large graphs the dearest are asked."""
+LEAST = 16
+"""Nodes that are asked in any graph."""
 TRIED = 2
 """Columns of a node that are tried under each price."""
 PARTS = (0.0, 0.5, 1.0)
@@ -45,7 +49,10 @@ class RunnerUp:
 
 def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ranking: Ranking,
                deadline: float = inf) -> dict[str, RunnerUp]:
-    """Node to runner-up; nodes that are fixed, or can run in one way only, have none. None at all for graphs too wide."""
+    """Node to runner-up; nodes that are fixed, or can run in one way only, have none, and of large graphs the cheap ones.
+
+    None at all for graphs too wide.
+    """
     kept = _near(problem, assignment, ranking)
     if kept is None:
         return {}
@@ -55,9 +62,11 @@ def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ran
     net = network(problem, tuple(tabulate(problem, c, known) for c in kept), over)
     rivals = _Rivals(problem, net, assignment, judged, deadline)
     found: dict[str, RunnerUp] = {}
+    dearest = sorted(judged.nodes, key=lambda c: -c.latency_s)[:max(LEAST, WORK // len(judged.nodes))]
+    asked = {c.node for c in dearest} - set(problem.fixed)
     for k, own in enumerate(kept):
         name = own.node.name
-        plan = rivals.best(k) if name not in problem.fixed else None
+        plan = rivals.best(k) if name in asked else None
         if plan is not None:
             found[name] = RunnerUp(plan[name], evaluate(problem, plan),
                                    sum(plan[n] != assignment[n] for n in assignment if n != name))
