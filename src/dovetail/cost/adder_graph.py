@@ -101,6 +101,12 @@ def signed_digits(value: int) -> tuple[tuple[int, int], ...]:
     return tuple(digits)
 
 
+def digit_counts(magnitudes: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """How many canonical signed digits each magnitude m has: they stand where 3m and m differ. Its type must hold 3m / 2."""
+    half = magnitudes >> 1
+    return np.asarray(np.bitwise_count((magnitudes + half) ^ half), dtype=np.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One multiple from two others: constant = (left << left_shift) ± (right << right_shift)."""

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.adder_graph import signed_digits
+from dovetail.cost.adder_graph import digit_counts, signed_digits
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Axis, Constant, Graph, Node
 
@@ -166,7 +166,7 @@ class Digits:
         for i in range(0, len(self.weights), step):
             block = self.weights[i:i + step, first:last]
             sizes = _sizes(block, self._peak(i, min(i + step, len(self.weights))))
-            total += _digits(sizes).sum(axis=(0, 2), dtype=np.int64)
+            total += digit_counts(sizes).sum(axis=(0, 2), dtype=np.int64)
             if i + step < len(self.weights) and enough(int(total.sum())):
                 return int(total.sum())
         self._channels[first:last] = total
@@ -216,7 +216,7 @@ def _counted(weights: NDArray[np.generic]) -> Counted:
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
         m = _sizes(block, _peaks(block) if np.issubdtype(block.dtype, np.floating) else None)
-        digits = _digits(m)
+        digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         per_weight += digits.sum(axis=0, dtype=np.uint32)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
@@ -226,12 +226,6 @@ def _counted(weights: NDArray[np.generic]) -> Counted:
         length += int(np.bitwise_count(filled).sum(dtype=np.int64))
         used += int(np.count_nonzero(m))
     return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
-
-
-def _digits(sizes: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
-    """Signed digits of magnitudes: the non-adjacent form of m has its digits where 3m and m differ."""
-    half = sizes >> 1
-    return np.asarray(np.bitwise_count((sizes + half) ^ half), dtype=np.uint8)
 
 
 def _peaks(weights: NDArray[np.generic]) -> NDArray[np.floating]:

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph, Builder, IntMatrix, Term, build, signed_digits, trailing_zeros
+from dovetail.cost.adder_graph import AdderGraph, Builder, IntMatrix, Term, build, digit_counts, trailing_zeros
 from dovetail.cost.digit_forms import ORIGIN, STRIDE, STRIDE_BITS, Row, digit_rows, row_keys
 
 SPAN_BITS = 24
@@ -131,17 +131,16 @@ class Search:
                 heapq.heappush(self.queue, (-now, self.rank(key), key))
 
 
-def pairs_of(matrix: IntMatrix, block: int) -> int:
-    """Pairs of terms in the first blocks of so many columns, on average over the blocks."""
-    digits = np.vectorize(lambda w: len(signed_digits(abs(int(w)))), otypes=[np.int64])(matrix)
-    sums = np.add.reduceat(digits, np.arange(0, matrix.shape[1], block), axis=1)
+def pairs_of(digits: IntMatrix, block: int) -> int:
+    """Pairs of terms in a block of so many columns, on average over the blocks, from the digits of every weight."""
+    sums = np.add.reduceat(digits, np.arange(0, digits.shape[1], block), axis=1)
     return int((sums * (sums - 1) // 2).sum() // sums.shape[1])
 
 
 def column_blocks(matrix: IntMatrix) -> list[range]:
     """Columns in as few equal blocks as keep the pairs of terms below `MAX_PAIRS`."""
-    columns, blocks = matrix.shape[1], 1
-    while blocks < columns and pairs_of(matrix, -(-columns // blocks)) > MAX_PAIRS:
+    digits, columns, blocks = digit_counts(np.abs(matrix)).astype(np.int64), matrix.shape[1], 1
+    while blocks < columns and pairs_of(digits, -(-columns // blocks)) > MAX_PAIRS:
         blocks += 1
     size = -(-columns // blocks)
     return [range(start, min(columns, start + size)) for start in range(0, columns, size)]
@@ -163,7 +162,8 @@ def _searched(matrix: IntMatrix, blocks: list[range]) -> Iterable[tuple[list[tup
     """Every block's result, in order; in several processes where there is much to do."""
     parts = [np.ascontiguousarray(matrix[:, block.start:block.stop]) for block in blocks]
     workers = min(len(parts), os.cpu_count() or 1)
-    if workers < 2 or len(parts) * pairs_of(matrix, len(blocks[0])) < PARALLEL_PAIRS:
+    digits = digit_counts(np.abs(matrix)).astype(np.int64)
+    if workers < 2 or len(parts) * pairs_of(digits, len(blocks[0])) < PARALLEL_PAIRS:
         return map(search_block, parts)
     with ProcessPoolExecutor(workers) as pool:
         return list(pool.map(search_block, parts))
