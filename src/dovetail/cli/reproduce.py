@@ -27,24 +27,19 @@ def add_commands(commands: Commands) -> None:
 
 def _reproduce(options: argparse.Namespace) -> int:
     from dovetail.reproduce import gp_2023, heterogeneity_2021, heterogeneity_figure_1
-    if options.paper == "gp-2023":
-        with progress_bar() as progress:
-            found = gp_2023.reproduce(progress)
-        if options.output:
-            from dovetail.files import replace_folder
-            from dovetail.reproduce.gp_figures import figures
-            with replace_folder(options.output, "tables.txt") as folder:
-                for name, drawing in figures(found).items():
-                    (folder / name).write_text(drawing, encoding="utf-8")
-                (folder / "tables.txt").write_text(gp_2023.text(found) + "\n", encoding="utf-8")
-        emit(options.json, found, lambda: gp_2023.text(found))
-        return 0
-    if options.figure == 1:
-        with progress_bar() as progress:
-            found = heterogeneity_figure_1.reproduce(progress)
-        emit(options.json, found, lambda: heterogeneity_figure_1.text(found))
-        return 0
     with progress_bar() as progress:
-        found = heterogeneity_2021.reproduce(ModelSet(options.models), progress)
-    emit(options.json, found, lambda: heterogeneity_2021.text(found))
+        if options.paper == "gp-2023":
+            found, text = gp_2023.reproduce(progress), gp_2023.text
+        elif options.figure == 1:
+            found, text = heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text
+        else:
+            found, text = heterogeneity_2021.reproduce(ModelSet(options.models), progress), heterogeneity_2021.text
+    if options.paper == "gp-2023" and options.output:
+        from dovetail.files import replace_folder
+        from dovetail.reproduce.gp_figures import figures
+        with replace_folder(options.output, "tables.txt") as folder:
+            for name, drawing in figures(found).items():
+                (folder / name).write_text(drawing, encoding="utf-8")
+            (folder / "tables.txt").write_text(text(found) + "\n", encoding="utf-8")
+    emit(options.json, found, lambda: text(found))
     return 0
