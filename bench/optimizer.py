@@ -114,7 +114,7 @@ def quality() -> dict[str, Any]:
         graph = network(name)
         gaps[name] = {}
         for goal in (Goal.LATENCY, Goal.ENERGY):
-            best = plan(graph, board, goal)
+            best = plan(graph, board, goal, off_grid=True)
             gaps[name][goal.value] = {"exact": best.gap}
             for solver in (s for s in SOLVERS if s != "exact" and not s.startswith("gp-paper-")):
                 value = best.baselines[solver] if solver in best.baselines else plan(graph, board, goal, solver=solver).objective

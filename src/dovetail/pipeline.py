@@ -128,7 +128,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     """
     plan = solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
-                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift, rivals=True)
+                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift, rivals=True, off_grid=True)
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)

@@ -25,6 +25,7 @@ from dovetail.partition.narrow import Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
+from dovetail.partition.refine import refine, refined_note
 from dovetail.partition.runners_up import runners_up
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
@@ -267,13 +268,14 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
-         thrift: float = 0.0, rivals: bool = False) -> Plan:
+         thrift: float = 0.0, rivals: bool = False, off_grid: bool = False) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
+    `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over.
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
@@ -302,6 +304,10 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    if off_grid and solver == "exact":
+        on_grid = best.objective
+        assignment, best = refine(problem, assignment, best)
+        notes = (*notes, *refined_note(on_grid, best.objective))
     before = best.objective
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
