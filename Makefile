@@ -24,10 +24,13 @@ $(VENV)/.ready: pyproject.toml scripts/system-packages
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga]'
 	@touch $@
 
-# What developers need on top: test tools, linters, the ECP5 router.
+# What developers need on top: test tools, linters, the ECP5 router, and PyTorch without a GPU for Triton's interpreter.
+TORCH := torch==2.13.0
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@scripts/system-packages test
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,dev]'
+	@$(BIN)/python -m pip install -q -q --disable-pip-version-check --retries 1 --timeout 20 \
+	  --extra-index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,gpu,dev]'
 	@touch $@
 
 demo: $(VENV)/.ready

@@ -1,0 +1,20 @@
+"""The GPU: kernels written in Triton, and what chooses and runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dovetail.gpu.executor import Compiled
+
+
+def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compiled:
+    """A float ONNX model as fast kernels: `compile("m.onnx").run({"x": frames})`.
+
+    `kind` is float16, float32 or tf32; `images` is the batch the network is made for. Needs the `gpu` extra and a CUDA GPU (or
+    TRITON_INTERPRET=1). UnsupportedError names an operator without a kernel.
+    """
+    from dovetail.gpu.executor import compile_graph  # here, so that planning for GPUs needs no PyTorch
+    from dovetail.ir.onnx_read import read_onnx
+    return compile_graph(read_onnx(model).graph, kind, images)

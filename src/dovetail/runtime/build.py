@@ -14,7 +14,7 @@ from dovetail.cpu import executor as cpu_executor
 from dovetail.errors import BuildError
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.simulate import Simulation
-from dovetail.gpu import emulation as gpu_emulation
+from dovetail.gpu import part as gpu_part
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.numerics.calibration import load_arrays
@@ -61,7 +61,7 @@ class Build:
         if kind is Kind.FPGA:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:
-            return gpu_emulation.EmulatedGpuPart(segment.graph)
+            return gpu_part.load_part(segment.graph)
         return cpu_executor.load_part(segment.graph, self.folder / "cpu", self.partials)
 
     def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:

@@ -1,0 +1,293 @@
+"""One kernel launch each: what it reads and writes, its constants, its grid and its possible tiles, best estimate first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import ceil, inf
+
+import numpy as np
+
+from dovetail.gpu.configs import Config, Gpu, Work, power, seconds
+from dovetail.gpu.layers import Layer, Sum
+from dovetail.ir import Array, Window
+
+Grid = Callable[[Config], tuple[int, int, int]]
+ELEMENT = {"float16": 2, "float32": 4, "tf32": 4, "int8": 1}
+"""Bytes of an activation by arithmetic: float16 with float32 sums, float32, its 19-bit products, 8-bit integers."""
+NOTHING = np.zeros(1, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: channels [offset, offset + channels) of a buffer of images x rows x columns x pitch.
+
+    `planar`: images x channels x rows x columns instead, as inputs arrive.
+    """
+
+    buffer: str
+    images: int
+    height: int
+    width: int
+    channels: int
+    pitch: int
+    offset: int = 0
+    planar: bool = False
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """Of images, rows, columns, channels."""
+        if self.planar:
+            return (self.channels * self.height * self.width, self.width, 1, self.height * self.width)
+        return (self.height * self.width * self.pitch, self.width * self.pitch, self.pitch, 1)
+
+    @property
+    def pixels(self) -> int:
+        return self.images * self.height * self.width
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A launch: operands in the kernel's order are places, constant arrays or numbers."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    operands: tuple[Place | Array | int, ...]
+    constants: Mapping[str, int | float | bool | str]
+    grid: Grid
+    configs: tuple[Config, ...]
+    estimates_s: tuple[float, ...]
+    output: Place
+    key: str = field(default="")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(p.buffer for p in self.operands if isinstance(p, Place) and p is not self.output)
+
+
+def ranked(gpu: Gpu, kind: str, configs: Iterable[Config],
+           work: Callable[[Config], Work]) -> tuple[tuple[Config, ...], tuple[float, ...]]:
+    """Configurations by estimated time."""
+    judged = sorted(((seconds(gpu, kind, work(c)), i, c) for i, c in enumerate(configs)), key=lambda x: x[:2])
+    kept = [(t, c) for t, _, c in judged if t < inf] or [(t, c) for t, _, c in judged[:1]]
+    return tuple(c for _, c in kept), tuple(t for t, _ in kept)
+
+
+def window_constants(window: Window) -> dict[str, int]:
+    return {"KH": window.kernel[0], "KW": window.kernel[1], "SH": window.stride[0], "SW": window.stride[1],
+            "PH": window.pads[0], "PW": window.pads[1]}
+
+
+def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | float | bool]:
+    total = total or Sum()
+    return {"ADD": other is not None, "A_FACTOR": total.factors[0], "O_FACTOR": total.factors[1], "A_ZERO": total.zeros[0],
+            "O_ZERO": total.zeros[1], "A_SHIFT": total.shift, "ALO": total.lo, "AHI": total.hi, "AZERO": total.zero,
+            "OP": other.pitch if other is not None else 1}
+
+
+def conv_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, window: Window, layer: Layer, groups: int = 1,
+              other: Place | None = None, total: Sum | None = None, mean: Place | None = None) -> Call:
+    """Convolution of any kind but depthwise; `other` is added, or all pixels averaged into `mean`."""
+    channels, filters = x.channels // groups, y.channels // groups
+    taps = window.kernel[0] * window.kernel[1]
+    flat = taps > 1 and channels < 16
+    depth = taps * channels if flat else channels
+    element, images, area = ELEMENT[kind], y.images, y.height * y.width
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return images if mean is not None else ceil(y.pixels / c["BP"]), ceil(filters / c["BN"]), groups
+
+    def work(c: Config) -> Work:
+        programs = grid(c)[0] * grid(c)[1] * groups
+        steps = ceil(depth / c["BK"]) * (1 if flat else taps)
+        tile = (c["BP"] + c["BN"]) * c["BK"] * element
+        padded = c["BP"] * c["BN"] * c["BK"] * steps
+        # A load of scattered values costs an instruction each.
+        loads = c["BP"] * c["BK"] * steps * (4.0 if flat or x.planar else 0.5)
+        fresh = x.pixels * x.channels * element + y.pixels * y.channels * element + layer.weights.size * element
+        return Work(programs, tile * steps + c["BP"] * c["BN"] * element, 2.0 * padded, loads + 8.0 * c["BP"] * c["BN"],
+                    1.0 + (steps - 1) * (0.7 + c["BK"] / 200), tile * min(c["num_stages"], steps), c["num_warps"], fresh)
+
+    configs = _conv_tiles(y.pixels if mean is None else area, filters, depth, 1 if flat else taps, mean is not None, kind)
+    best, times = ranked(gpu, kind, configs, work)
+    xb, xh, xw, xc = x.strides
+    out = mean if mean is not None else y
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": channels, "N": filters,
+                 **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
+                 "XC": xc, "YP": out.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero, "PAD": layer.pad,
+                 "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": mean is not None, "FLAT": flat,
+                 "PRECISION": "ieee" if kind == "float32" else "tf32", **sum_constants(total, other)}
+    beside = other if other is not None else NOTHING
+    operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, beside, out, images)
+    return keyed(Call("conv", nodes, operands, constants, grid, best, times, out), kind)
+
+
+def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, kind: str) -> list[Config]:
+    """Tiles worth a look."""
+    least = 32 if kind == "int8" else 16
+    rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
+    columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
+    depths = sorted({min(power(depth, least), b) for b in (32, 64, 128)} | ({power(depth, least)} if depth <= 256 else set()))
+    found: list[Config] = []
+    for bp, bn, bk in product(rows, columns, depths):
+        steps, size = ceil(depth / bk) * steps_of, bp * bn
+        if size > 128 * 256 or bp * bk > 128 * 128:
+            continue
+        for warps in {2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8}:
+            found.append({"BP": bp, "BN": bn, "BK": bk, "num_warps": warps, "num_stages": 2 if steps <= 2 else 4})
+    return found
+
+
+LEAST_DEEP = 128
+"""Input channels from which on several sums side by side are tried."""
+MOST_DEEP = 4096
+"""Pixels up to which they are."""
+
+
+def deep_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, layer: Layer, other: Place | None = None,
+              total: Sum | None = None) -> Call | None:
+    """A pointwise layer of few pixels and many channels; None for others."""
+    depth, element = int(layer.weights.shape[0]), ELEMENT[kind]
+    if depth < LEAST_DEEP or y.pixels > MOST_DEEP or x.planar or x.height * x.width != y.height * y.width:
+        return None
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return ceil(y.pixels / c["BP"]), ceil(y.channels / c["BN"]), 1
+
+    def work(c: Config) -> Work:
+        steps = ceil(depth / c["S"] / c["BK"])
+        tile = (c["BP"] + c["BN"]) * c["BK"] * c["S"] * element
+        fresh = (x.pixels * x.channels + y.pixels * y.channels) * element + layer.weights.size * element
+        return Work(grid(c)[0] * grid(c)[1], tile * steps + c["BP"] * c["BN"] * element, 2.0 * c["BP"] * c["BN"] * depth,
+                    tile * steps / element / 4 + 16.0 * c["S"] * c["BP"] * c["BN"], 2.0 + (steps - 1) * 2.0, 2.0 * tile,
+                    c["num_warps"], fresh)
+
+    tiles = [{"S": s, "BP": bp, "BN": bn, "BK": bk, "num_warps": s * wide, "num_stages": 2}
+             for s in (2, 4, 8) for bp in (16, 32) for bn in (16, 32, 64) for bk in (32, 64, 128) for wide in (1, 2)
+             if bn < 2 * y.channels and s * bk < 2 * depth and (bp == 16 or bp < 2 * y.pixels) and s * wide <= 8]
+    best, times = ranked(gpu, kind, tiles, work)
+    constants = {"K": depth, "N": y.channels, "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
+                 "INTEGER": kind == "int8", "WIDE": layer.wide, "PRECISION": "ieee" if kind == "float32" else "tf32",
+                 **sum_constants(total, other)}
+    beside = other if other is not None else NOTHING
+    operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, beside, y, y.pixels)
+    return keyed(Call("deep", nodes, operands, constants, grid, best, times, y), kind)
+
+
+def depthwise_call(gpu: Gpu, kind: str, node: str, x: Place, y: Place, window: Window, layer: Layer) -> Call:
+    """One filter per channel."""
+    element, (kh, kw) = ELEMENT[kind], window.kernel
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return x.images * ceil(y.width / c["TW"]) * ceil(y.height / c["R"]), ceil(x.channels / c["BC"]), 1
+
+    def work(c: Config) -> Work:
+        programs, rows = grid(c)[0] * grid(c)[1], (c["R"] - 1) * window.stride[0] + window.reach[0]
+        tile = c["TW"] * c["BC"]
+        read = rows * kw * tile
+        fresh = (x.pixels + y.pixels) * x.channels * element
+        once = rows * (c["TW"] * window.stride[1] + kw - 1) * c["BC"] * element
+        return Work(programs, once + c["R"] * tile * element, 0.0, 1.5 * read + c["R"] * tile * (kh * kw + 4), 2.0, 0.0,
+                    c["num_warps"], fresh)
+
+    tiles = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, min(8, tw * bc // each)), "num_stages": 2}
+             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128) for each in (128, 256)
+             if (tw == 4 or tw < 2 * y.width) and (bc == 16 or bc < 2 * x.channels) and (r == 1 or r <= y.height)
+             and 128 <= tw * bc <= 4096]
+    best, times = ranked(gpu, kind, tiles, work)
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
+                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi,
+                 "ZERO": layer.zero, "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide}
+    operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y)
+    return keyed(Call("depthwise", (node,), operands, constants, grid, best, times, y), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Layers of a fused module: a pointwise one in front, a depthwise one in the middle, a pointwise one at the back."""
+
+    front: Layer | None = None
+    middle: Layer | None = None
+    window: Window | None = None
+    back: Layer | None = None
+
+
+MOST_FRONT = 256
+"""Input channels a front may have: all of them are held at once."""
+
+
+def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, module: Module, other: Place | None = None,
+               total: Sum | None = None) -> Call:
+    """A fused module from `x` to `y`."""
+    front, middle, back = module.front, module.middle, module.back
+    window = module.window or Window((1, 1))
+    element, inner = ELEMENT[kind], _inner(x, y, module)
+    taps = window.kernel[0] * window.kernel[1]
+    padded = power(taps, 1) if middle is not None and front is not None else 1
+    depth, width = power(x.channels, 32 if kind == "int8" else 16), power(y.channels if back is not None else 16)
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return ceil(y.pixels / c["BP"]), 1 if back is not None else ceil(inner / c["BE"]), 1
+
+    def work(c: Config) -> Work:
+        blocks = ceil(inner / c["BE"]) if back is not None else 1
+        rows = c["BP"] * padded
+        first = rows * depth * c["BE"] * blocks if front is not None else 0
+        last = c["BP"] * c["BE"] * width * blocks if back is not None else 0
+        read = rows * depth if front is not None else c["BP"] * taps * c["BE"] * blocks
+        held = ((depth if front is not None else 0) + (width if back is not None else 0) + taps) * c["BE"] * blocks
+        plain = rows * c["BE"] * blocks * 6 if front is not None else c["BP"] * taps * c["BE"] * blocks * 2.5
+        shared = (rows * depth + (depth + width) * c["BE"] * 2) * element + (rows * c["BE"] * 4 if padded > 1 else 0)
+        fresh = (x.pixels * x.channels + y.pixels * y.channels) * element
+        fetched = read / (3 if middle is not None else 1) + held
+        return Work(grid(c)[0] * grid(c)[1], fetched * element, 2.0 * (first + last), plain,
+                    2.0 + blocks * (3.0 if padded > 1 else 2.0), shared, c["num_warps"], fresh)
+
+    tiles = [{"BP": bp, "BE": be, "BC": depth, "BN": width, "T": padded, "num_warps": warps, "num_stages": 2}
+             for bp in (8, 16, 32, 64, 128) for be in (16, 32, 64) for warps in (4, 8)
+             if be < 2 * inner and 16 <= bp * padded <= 512 and bp * padded * be <= 1 << 15 and bp * width <= 1 << 14
+             and (back is None or (bp >= 16 and be >= (32 if kind == "int8" else 16)))]
+    best, times = ranked(gpu, kind, tiles, work)
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, "N": y.channels,
+        **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8", "FRONT": front is not None,
+        "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": "ieee" if kind == "float32" else "tf32",
+        "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)), **sum_constants(total, other)}
+    first_stage = front or middle
+    assert first_stage is not None
+    constants |= {"PAD": first_stage.pad, "PADE": middle.pad if middle is not None else 0.0}
+    for suffix, stage in (("1", front), ("D", middle), ("2", back)):
+        constants |= {f"LO{suffix}": stage.lo if stage else 0.0, f"HI{suffix}": stage.hi if stage else 0.0,
+                      f"ZERO{suffix}": stage.zero if stage else 0}
+    arrays: list[Array] = []
+    for stage in (front, middle, back):
+        arrays += [stage.weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
+    operands = (x, *arrays, other if other is not None else NOTHING, y, y.images)
+    return keyed(Call("fused", nodes, operands, constants, grid, best, times, y), kind)
+
+
+def _inner(x: Place, y: Place, module: Module) -> int:
+    """Channels between the stages."""
+    if module.front is not None:
+        return int(module.front.weights.shape[1])
+    return x.channels if module.back is not None else y.channels
+
+
+def moved_call(kernel: str, nodes: tuple[str, ...], operands: tuple[Place | Array | int, ...],
+               constants: Mapping[str, int | float | bool | str], rows: int, channels: int, y: Place, kind: str,
+               by_image: bool = False) -> Call:
+    """A kernel that computes next to nothing: one size of tiles."""
+    block = min(64, power(channels))
+    tile: Config = {"BP": 16 if rows * channels < 1 << 20 else 64, "BC": block, "num_warps": 4, "num_stages": 2}
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return rows if by_image else ceil(rows / c["BP"]), ceil(channels / c["BC"]), 1
+
+    return keyed(Call(kernel, nodes, operands, constants, grid, (tile,), (0.0,), y), kind)
+
+
+def keyed(call: Call, kind: str) -> Call:
+    """The call with a name under which its best tile is remembered: everything that decides its time."""
+    shapes = [(p.images, p.pitch) if isinstance(p, Place) else p.shape if isinstance(p, np.ndarray) else p for p in call.operands]
+    return replace(call, key=f"{call.kernel} {kind} {sorted(call.constants.items())} {shapes}")

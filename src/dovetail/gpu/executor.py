@@ -1,0 +1,178 @@
+"""Compiled networks on a GPU: kernels chosen by timing, buffers shared, everything one CUDA graph.
+
+`compile_graph` runs wherever PyTorch and Triton do; under Triton's interpreter (TRITON_INTERPRET=1) on the CPU, without timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+from dovetail.errors import UsageError
+from dovetail.gpu import kernels, kernels_fused, kernels_moves
+from dovetail.gpu.calls import Call, Place
+from dovetail.gpu.configs import H200, Config, Gpu
+from dovetail.gpu.layers import STORED_OFFSET
+from dovetail.gpu.lower import Item, Lowered, lower
+from dovetail.gpu.tuning import Tuner
+from dovetail.ir import Array, Graph
+
+KERNELS: Mapping[str, Any] = {
+    "conv": kernels.conv, "deep": kernels.deep, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
+    "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add, "chosen": kernels_moves.chosen,
+    "looked_up": kernels_moves.looked_up}
+TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
+PDL_CAPABILITY = (9, 0)
+"""First compute capability with programmatic dependent launches."""
+
+
+@dataclass(slots=True, eq=False)
+class Launcher:
+    """Kernels, constants and buffers of one network on one device."""
+
+    kind: str
+    device: str
+    pdl: bool
+    buffers: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[int, tuple[Array, Any]] = field(default_factory=dict)
+
+    def constant(self, array: Array) -> Any:
+        """A constant array on the device, in the type its kernel multiplies in."""
+        known = self.arrays.get(id(array))
+        if known is None:
+            values = array if array.dtype.kind == "i" else array.astype(np.float32)
+            tensor = torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+            if array.dtype.kind == "f" and array.ndim > 1:
+                tensor = tensor.to(TYPES[self.kind])
+            known = self.arrays[id(array)] = (array, tensor)
+        return known[1]
+
+    def place(self, at: Place) -> Any:
+        """The first element of a place."""
+        if at.buffer not in self.buffers:
+            self.buffers[at.buffer] = torch.zeros(at.pixels * at.pitch, device=self.device, dtype=TYPES[self.kind])
+        return self.buffers[at.buffer][at.offset:]
+
+    def bound(self, call: Call, config: Config) -> Callable[[], None]:
+        """A launch with all its arguments."""
+        kernel, grid = KERNELS[call.kernel], call.grid(config)
+        operands = [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
+                    for o in call.operands]
+        options = dict(config)
+        if self.pdl:
+            options["launch_pdl"] = True
+        if self.device == "cpu":
+            options = {k: v for k, v in options.items() if k not in ("num_warps", "num_stages")}
+
+        def launch() -> None:
+            kernel[grid](*operands, **call.constants, **options, PDL=self.pdl)
+        return launch
+
+
+@dataclass(slots=True, eq=False)
+class Compiled:
+    """A network ready to run; call it with the model's own arrays."""
+
+    graph: Graph
+    lowered: Lowered
+    launcher: Launcher
+    calls: tuple[tuple[Call, Config], ...]
+    times_s: tuple[float, ...]
+    """Of every call, as timed; empty where nothing was timed."""
+    replay: Callable[[], None] = lambda: None
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Results of frames, in batches of the size the network was compiled for."""
+        images = next(iter(self.lowered.inputs.values())).images
+        count = len(next(iter(inputs.values())))
+        found: dict[str, list[Array]] = {}
+        for start in range(0, count, images):
+            for name, place in self.lowered.inputs.items():
+                frames = np.asarray(inputs[name])[start:start + images]
+                filled = np.concatenate([frames, *[frames[-1:]] * (images - len(frames))])  # the last frame fills up a batch
+                self.load(name, filled, place)
+            self.replay()
+            for name, place in self.lowered.outputs.items():
+                found.setdefault(name, []).append(self.stored(name, place)[:count - start])
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    def load(self, name: str, frames: Array, place: Place) -> None:
+        """Put frames (images x channels x rows x columns) where the first kernel reads them."""
+        scheme = self.graph.tensors[name].scheme
+        values = frames if scheme is None else frames.astype(np.int16) - (0 if scheme.signed else STORED_OFFSET)
+        tensor = torch.from_numpy(np.ascontiguousarray(values.reshape(-1)))
+        self.launcher.place(place)[:tensor.numel()].copy_(tensor.to(TYPES[self.lowered.kind]))
+
+    def stored(self, name: str, place: Place) -> Array:
+        """An output as the model has it."""
+        flat = self.launcher.buffers[place.buffer].cpu().float().numpy()
+        maps = flat[:place.pixels * place.pitch].reshape(place.images, place.height, place.width, place.pitch)
+        own = maps[..., place.offset:place.offset + place.channels].transpose(0, 3, 1, 2)
+        tensor = self.graph.tensors[name]
+        shaped = own.reshape(place.images, *tensor.shape[1:])
+        if tensor.scheme is None:
+            return np.array(shaped, dtype=np.float32)  # a copy: the next frames come to the same place
+        values: Array = (shaped + (0 if tensor.scheme.signed else STORED_OFFSET)).astype(tensor.scheme.dtype)
+        return values
+
+
+def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, device: str | None = None, tuner: Tuner | None = None,
+                  gpu: Gpu = H200) -> Compiled:
+    """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`."""
+    if kind not in TYPES:
+        raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
+    interpreted = triton.knobs.runtime.interpret
+    device = device or ("cpu" if interpreted else "cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
+    pdl = device == "cuda" and torch.cuda.get_device_capability() >= PDL_CAPABILITY
+    launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
+    timed = tuner or Tuner(launcher, timing=device == "cuda")
+    timed.prepare(call for run in lowered.runs for call in _all_calls(lowered, run))
+    chosen: list[tuple[Call, Config, float]] = []
+    for run in lowered.runs:
+        chosen += [timed.best(run)] if isinstance(run, Call) else divided(lowered, run, timed)
+    launches = [launcher.bound(call, config) for call, config, _ in chosen]
+    made = Compiled(graph, lowered, launcher, tuple((c, k) for c, k, _ in chosen), tuple(t for *_, t in chosen))
+    made.replay = captured(launches) if device == "cuda" else lambda: _all(launches)
+    return made
+
+
+def _all_calls(lowered: Lowered, run: tuple[Item, ...] | Call) -> Sequence[Call]:
+    return (run,) if isinstance(run, Call) else tuple(call for *_, call in lowered.options(run))
+
+
+def _all(launches: Sequence[Callable[[], None]]) -> None:
+    for launch in launches:
+        launch()
+
+
+def divided(lowered: Lowered, run: tuple[Item, ...], tuner: Tuner) -> list[tuple[Call, Config, float]]:
+    """The cheapest kernels that together compute a run of layers."""
+    best: list[tuple[float, list[tuple[Call, Config, float]]]] = [(0.0, [])]
+    options = list(lowered.options(run))
+    for stop in range(1, len(run) + 1):
+        found = [(best[first][0] + timed[2], best[first][1] + [timed]) for first, last, call in options
+                 if last == stop - 1 and (timed := tuner.best(call))[2] < float("inf")]
+        best.append(min(found, key=lambda f: f[0]))
+    return best[-1][1]
+
+
+def captured(launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """All launches as one CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _all(launches)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _all(launches)
+    replay: Callable[[], None] = graph.replay
+    return replay

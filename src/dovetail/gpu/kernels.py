@@ -1,0 +1,269 @@
+"""Triton kernels: convolution of any kind, depthwise convolution, fused modules, pooling and moves, in floats and integers.
+
+Activations lie as images x rows x columns x channels with a pitch (channels of the buffer they are part of), so that
+concatenations and parts of channels are places, not copies. Weights are (taps x input channels) x output channels.
+
+Integers: an 8-bit value is stored as int8 (unsigned ones less 128); padding reads `PAD`, the stored form of zero, and biases
+have the zero points' share taken off (`gpu/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md, which
+`rounded` turns into the next layer's integers.
+
+`PDL` (programmatic dependent launch) lets the next kernel of a CUDA graph start while this one ends: every kernel loads
+constants, waits for its predecessor before it touches activations, then lets its successor start.
+It must be off wherever a GPU older than Hopper, or Triton's interpreter, runs them.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def begin(PDL: tl.constexpr):
+    """Wait for the kernel before, then let the next one start: sooner, its waiting programs would take this one's room."""
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def rounded(total, multiplier, shift, WIDE: tl.constexpr):
+    """total * multiplier / 2**shift, half to even; `WIDE`: with multipliers (64-bit products), else shifts alone."""
+    if WIDE:
+        left = total.to(tl.int64) * multiplier.to(tl.int64)
+        amount = shift.to(tl.int64)
+    else:
+        left = total << tl.maximum(-shift, 0)
+        amount = shift
+    by = tl.maximum(amount, 0)
+    quotient = left >> by
+    rest = left - (quotient << by)
+    half = ((quotient * 0 + 1) << by) >> 1
+    up = (rest > half) | ((rest == half) & ((quotient & 1) == 1))
+    return (quotient + (up & (by > 0)).to(quotient.dtype)).to(tl.int32)
+
+
+@triton.jit
+def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, WIDE: tl.constexpr):
+    """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for."""
+    offset = tl.load(bias + channel, mask=inside, other=0)[None, :]
+    by = offset
+    factor = offset
+    if INTEGER:
+        by = tl.load(shift + channel, mask=inside, other=0)[None, :]
+        if WIDE:
+            factor = tl.load(multiplier + channel, mask=inside, other=0)[None, :]
+    else:
+        offset = offset.to(tl.float32)
+    return offset, factor, by
+
+
+@triton.jit
+def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr,
+             WIDE: tl.constexpr):
+    """Bias, rounding (integers only) and activation of sums."""
+    acc += offset
+    if INTEGER:
+        acc = rounded(acc, factor, by, WIDE) + ZERO
+        return tl.minimum(tl.maximum(acc, LO), HI)
+    return limited(acc, LO, HI)
+
+
+@triton.jit
+def limited(acc, LO: tl.constexpr, HI: tl.constexpr):
+    if float("-inf") < LO:
+        acc = tl.maximum(acc, LO)
+    if float("inf") > HI:
+        acc = tl.minimum(acc, HI)
+    return acc
+
+
+@triton.jit
+def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO: tl.constexpr, HI: tl.constexpr,
+           ZERO: tl.constexpr, INTEGER: tl.constexpr):
+    """A finished value plus another tensor's, as an addition of its own would be."""
+    if INTEGER:
+        total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
+        total = rounded(total, total, total * 0 + shift, False) + ZERO
+        return tl.minimum(tl.maximum(total, LO), HI)
+    return limited(acc + other.to(tl.float32), LO, HI)
+
+
+@triton.jit
+def conv(x, w, bias, multiplier, shift, other, y, images,
+         H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
+         KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+         DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
+         YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, PAD: tl.constexpr,
+         INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
+         A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
+         AZERO: tl.constexpr, MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+         BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+    """Convolution as a product of matrices: BP pixels x BN channels per program, the third axis is the group.
+
+    `FLAT` reads taps and channels of small inputs as one axis. `ADD` adds another tensor; `MEAN` averages over all pixels of an image, of which the program then has all.
+    """
+    pixels = images * OH * OW
+    group = tl.program_id(2)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    own = n < N
+    if MEAN:
+        place = tl.arange(0, BP)
+        m = tl.program_id(0) * (OH * OW) + place
+        alive = place < OH * OW
+    else:
+        m = tl.program_id(0) * BP + tl.arange(0, BP)
+        alive = m < pixels
+    q = m % (OH * OW)
+    image = (m // (OH * OW)).to(tl.int64)
+    top = (q // OW) * SH - PH
+    left = (q % OW) * SW - PW
+    start = x + group * CI * XC + image * XB
+    w += group * (KH * KW * CI) * N
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    acc = tl.zeros((BP, BN), kind)
+    PLAIN: tl.constexpr = (KH == 1) and (KW == 1) and (PH == 0) and (PW == 0) and ((OH - 1) * SH < H) and ((OW - 1) * SW < W)
+    K: tl.constexpr = CI * KH * KW if FLAT else CI
+    BLOCKS: tl.constexpr = (K + BK - 1) // BK
+    STEPS: tl.constexpr = BLOCKS if FLAT else BLOCKS * KH * KW
+    channel = group * N + n
+    offset, factor, by = constants(channel, own, bias, multiplier, shift, INTEGER, WIDE)
+    keep = alive[:, None] & own[None, :]
+    if (STEPS == 1) and not FLAT:
+        k = tl.arange(0, BK)
+        ww = tl.load(w + k[:, None] * N + n[None, :], mask=(k < K)[:, None] & own[None, :], other=0)
+    begin(PDL)
+    if ADD:
+        beside = tl.load(other + m.to(tl.int64)[:, None] * OP + channel[None, :], mask=keep, other=0)
+    if (STEPS == 1) and not FLAT:
+        inside = alive if PLAIN else alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
+        v = tl.load((start + top * XH + left * XW)[:, None] + (k * XC)[None, :], mask=inside[:, None] & (k < K)[None, :], other=PAD)
+        acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
+    else:
+        for step in range(STEPS):
+            k = (step % BLOCKS) * BK + tl.arange(0, BK)
+            inside = k < K
+            if FLAT:
+                tap = k // CI
+                row = top[:, None] + (tap // KW * DH)[None, :]
+                column = left[:, None] + (tap % KW * DW)[None, :]
+                c = k % CI
+                seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+                at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
+                v = tl.load(at, mask=seen & inside[None, :], other=PAD)
+                weight = w + k[:, None] * N + n[None, :]
+            else:
+                tap = step // BLOCKS
+                row = top + tap // KW * DH
+                column = left + tap % KW * DW
+                at = (start + row * XH + column * XW)[:, None] + (k * XC)[None, :]
+                if PLAIN:
+                    v = tl.load(at, mask=alive[:, None] & inside[None, :], other=PAD)
+                else:
+                    seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+                    v = tl.load(at, mask=seen[:, None] & inside[None, :], other=PAD)
+                weight = w + (tap * CI + k)[:, None] * N + n[None, :]
+            ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
+            acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
+    acc = finished(acc, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+    if MEAN:
+        total = tl.sum(tl.where(alive[:, None], acc, 0.0), 0) / (OH * OW)
+        tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
+    else:
+        if ADD:
+            acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
+        tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], acc.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def deep(x, w, bias, multiplier, shift, other, y, pixels, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
+         OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
+         ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr,
+         A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, PRECISION: tl.constexpr,
+         S: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+    """A pointwise layer of few pixels and many input channels: S sums over a part of the channels each, side by side.
+
+    One sum over all channels is a chain of products of which each waits for the last; on few pixels nothing else is left to do.
+    """
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    PART: tl.constexpr = (K + S * BK - 1) // (S * BK) * BK
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    own = n < N
+    alive = m < pixels
+    keep = alive[:, None] & own[None, :]
+    offset, factor, by = constants(n, own, bias, multiplier, shift, INTEGER, WIDE)
+    at = m.to(tl.int64)[:, None]
+    part = tl.arange(0, S) * PART
+    acc = tl.zeros((S, BP, BN), kind)
+    begin(PDL)
+    if ADD:
+        beside = tl.load(other + at * OP + n[None, :], mask=keep, other=0)
+    for i in range(0, PART, BK):
+        k = part[:, None] + (i + tl.arange(0, BK))[None, :]
+        inside = k < K
+        v = tl.load(x + (m * XP)[None, :, None] + k[:, None, :], mask=alive[None, :, None] & inside[:, None, :], other=0)
+        ww = tl.load(w + (k * N)[:, :, None] + n[None, None, :], mask=inside[:, :, None] & own[None, None, :], other=0)
+        acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
+    total = finished(tl.sum(acc, 0), offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+    if ADD:
+        total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
+    tl.store(y + at * YP + n[None, :], total.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def tapped(d, v, w, channel, inside, tap, C: tl.constexpr):
+    """A depthwise sum plus one tap."""
+    return d + v * tl.load(w + tap * C + channel, mask=inside, other=0).to(v.dtype)[None, :]
+
+
+@triton.jit
+def depthwise(x, w, bias, multiplier, shift, y,
+              H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
+              KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+              DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
+              ZERO: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
+              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """R output rows x TW columns x BC channels per program: every input value read serves all rows it belongs to."""
+    TX: tl.constexpr = (OW + TW - 1) // TW
+    TY: tl.constexpr = (OH + R - 1) // R
+    pid = tl.program_id(0)
+    first = (pid // TX) % TY * R
+    image = (pid // (TX * TY)).to(tl.int64)
+    column = pid % TX * TW + tl.arange(0, TW)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    own = c < C
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    d0 = tl.zeros((TW, BC), kind)
+    d1 = d0
+    d2 = d0
+    d3 = d0
+    offset, factor, by = constants(c, own, bias, multiplier, shift, INTEGER, WIDE)
+    begin(PDL)
+    for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
+        row = column * 0 + first * SH + i - PH
+        for j in tl.static_range(KW):
+            at = column * SW + j * DW - PW
+            seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
+            v = tl.load(x + ((image * H + row) * W + at)[:, None] * XP + c[None, :], mask=seen[:, None] & own[None, :],
+                        other=PAD).to(kind)
+            if (i % DH == 0) and (i // DH < KH):
+                d0 = tapped(d0, v, w, c, own, i // DH * KW + j, C)
+            if (R > 1) and (i >= SH) and ((i - SH) % DH == 0) and ((i - SH) // DH < KH):
+                d1 = tapped(d1, v, w, c, own, (i - SH) // DH * KW + j, C)
+            if (R > 2) and (i >= 2 * SH) and ((i - 2 * SH) % DH == 0) and ((i - 2 * SH) // DH < KH):
+                d2 = tapped(d2, v, w, c, own, (i - 2 * SH) // DH * KW + j, C)
+            if (R > 2) and (i >= 3 * SH) and ((i - 3 * SH) % DH == 0) and ((i - 3 * SH) // DH < KH):
+                d3 = tapped(d3, v, w, c, own, (i - 3 * SH) // DH * KW + j, C)
+    for r in tl.static_range(R):
+        if r == 0:
+            d = d0
+        elif r == 1:
+            d = d1
+        elif r == 2:
+            d = d2
+        else:
+            d = d3
+        d = finished(d, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+        row = column * 0 + first + r
+        keep = ((column < OW) & (row < OH))[:, None] & own[None, :]
+        tl.store(y + ((image * OH + row) * OW + column)[:, None] * YP + c[None, :], d.to(y.dtype.element_ty), mask=keep)

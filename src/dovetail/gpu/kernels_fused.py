@@ -1,0 +1,92 @@
+"""Fused convolutional modules: pointwise, depthwise and pointwise layers in one Triton kernel, without their tensors in between.
+
+One template (conventions as in `gpu/kernels.py`) has three stages, of which a module uses two or all: a pointwise layer in
+front, a depthwise layer in the middle, a pointwise layer at the back, and an addition behind it. DWPW, PWDW and PWPW are the
+modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
+"""
+
+import triton
+import triton.language as tl
+
+from dovetail.gpu.kernels import begin, constants, finished, joined
+
+
+@triton.jit
+def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
+          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+          CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
+          SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
+          LO1: tl.constexpr, HI1: tl.constexpr, ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr,
+          LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, PAD: tl.constexpr, PADE: tl.constexpr,
+          INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
+          A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
+          AZERO: tl.constexpr, FRONT: tl.constexpr, MIDDLE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
+          T: tl.constexpr, BP: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
+    """BP output pixels per program, and all middle channels (`BACK`) or BE of them.
+
+    With a front, its output is made anew at all T >= KH * KW taps of every pixel by one product of matrices: on tensor cores
+    that costs less than sharing it between pixels would.
+    """
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    stored: tl.constexpr = x.dtype.element_ty
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    alive = m < images * OH * OW
+    q = m % (OH * OW)
+    image = (m // (OH * OW)).to(tl.int64)
+    top = q // OW * SH - PH
+    left = q % OW * SW - PW
+    n = tl.arange(0, BN)
+    acc = tl.zeros((BP, BN), kind)
+    if BACK:
+        o2, f2, y2 = constants(n, n < N, b2, m2, s2, INTEGER, WIDE)
+        keep = alive[:, None] & (n < N)[None, :]
+    begin(PDL)
+    if ADD:
+        beside = tl.load(other + m.to(tl.int64)[:, None] * OP + n[None, :], mask=keep, other=0)
+    if FRONT:
+        c = tl.arange(0, BC)
+        if MIDDLE:
+            tap = tl.arange(0, T)
+            row = top[:, None] + (tap // KW)[None, :]
+            column = left[:, None] + (tap % KW)[None, :]
+            inside = (alive[:, None] & (tap < KH * KW)[None, :] & (row >= 0) & (row < H) & (column >= 0) & (column < W))
+            pixel = tl.reshape((image[:, None] * H + row) * W + column, (BP * T,))
+            seen = tl.reshape(inside, (BP * T,))
+        else:
+            pixel = m.to(tl.int64)
+            seen = alive
+        v = tl.load(x + pixel[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=PAD)
+    for block in range(0, (E + BE - 1) // BE if BACK else 1):
+        e = (block if BACK else tl.program_id(1)) * BE + tl.arange(0, BE)
+        own = e < E
+        if FRONT:
+            weight = tl.load(w1 + c[:, None] * E + e[None, :], mask=(c < CI)[:, None] & own[None, :], other=0)
+            a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
+            o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, WIDE)
+            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, INTEGER, WIDE)
+        if MIDDLE:
+            if FRONT:
+                a = tl.where(seen[:, None], a.to(stored).to(kind), PADE)
+                k = tl.load(wd + tap[:, None] * E + e[None, :], mask=(tap < KH * KW)[:, None] & own[None, :], other=0).to(kind)
+                a = tl.sum(tl.reshape(a, (BP, T, BE)) * k[None, :, :], 1)
+            else:
+                a = tl.zeros((BP, BE), kind)
+                for t in tl.static_range(KH * KW):
+                    row = top + t // KW
+                    column = left + t % KW
+                    seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+                    v = tl.load(x + ((image * H + row) * W + column)[:, None] * XP + e[None, :],
+                                mask=seen[:, None] & own[None, :], other=PAD).to(kind)
+                    a += v * tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :]
+            od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
+            a = finished(a, od, fd, yd, LOD, HID, ZEROD, INTEGER, WIDE)
+        if BACK:
+            weight = tl.load(w2 + e[:, None] * N + n[None, :], mask=own[:, None] & (n < N)[None, :], other=0)
+            acc = tl.dot(a.to(stored), weight, acc, input_precision=PRECISION, out_dtype=kind)
+        else:
+            tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
+    if BACK:
+        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, INTEGER, WIDE)
+        if ADD:
+            acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
+        tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], acc.to(y.dtype.element_ty), mask=keep)

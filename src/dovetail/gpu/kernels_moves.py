@@ -1,0 +1,122 @@
+"""Triton kernels that move and join: pooling, addition, concatenation and choice of channels, tables."""
+
+import triton
+import triton.language as tl
+
+from dovetail.gpu.kernels import begin, joined, rounded
+
+
+@triton.jit
+def pool(x, y, images, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
+         KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+         DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LARGEST: tl.constexpr, PADS_COUNT: tl.constexpr,
+         LOWEST: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """Maximum (also of stored integers) or mean (floats) over windows; BP pixels x BC channels per program."""
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    alive = m < images * OH * OW
+    q = m % (OH * OW)
+    image = (m // (OH * OW)).to(tl.int64)
+    top = q // OW * SH - PH
+    left = q % OW * SW - PW
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    own = c < C
+    begin(PDL)
+    best = tl.full((BP, BC), LOWEST, tl.float32)
+    count = tl.zeros((BP,), tl.float32)
+    for t in range(KH * KW):
+        row = top + t // KW * DH
+        column = left + t % KW * DW
+        seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        v = tl.load(x + ((image * H + row) * W + column)[:, None] * XP + c[None, :], mask=seen[:, None] & own[None, :], other=0)
+        if LARGEST:
+            best = tl.where(seen[:, None], tl.maximum(best, v.to(tl.float32)), best)
+        else:
+            best += v.to(tl.float32)
+            count += seen.to(tl.float32)
+    if not LARGEST:
+        best /= KH * KW if PADS_COUNT else tl.maximum(count, 1.0)[:, None]
+    tl.store(y + m.to(tl.int64)[:, None] * YP + c[None, :], best.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
+
+
+@triton.jit
+def mean(x, y, multiplier, shift, PIXELS: tl.constexpr, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
+         ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, X_ZERO: tl.constexpr, INTEGER: tl.constexpr,
+         BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """Mean over all pixels of an image; of integers the exact quotient, rounded half to even once."""
+    image = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    own = c < C
+    begin(PDL)
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    total = tl.zeros((BP, BC), kind)
+    for p in range(0, PIXELS, BP):
+        m = p + tl.arange(0, BP)
+        total += tl.load(x + (image * PIXELS + m)[:, None] * XP + c[None, :], mask=(m < PIXELS)[:, None] & own[None, :],
+                         other=0).to(kind)
+    out = tl.sum(total, 0)
+    if INTEGER:
+        product = (out - PIXELS * X_ZERO).to(tl.int64) * multiplier
+        whole = (tl.zeros((BC,), tl.int64) + PIXELS) << shift
+        # Division rounds towards zero; the quotient below is the floor.
+        quotient = product // whole
+        quotient -= (quotient * whole > product).to(tl.int64)
+        rest = product - quotient * whole
+        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
+        out = tl.minimum(tl.maximum((quotient + up.to(tl.int64)).to(tl.int32) + ZERO, LO), HI)
+    else:
+        out /= PIXELS
+    tl.store(y + image * YP + c, out.to(y.dtype.element_ty), mask=own)
+
+
+@triton.jit
+def add(x, other, y, pixels, C: tl.constexpr, XP: tl.constexpr, OP: tl.constexpr, YP: tl.constexpr, A_FACTOR: tl.constexpr,
+        O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr,
+        AHI: tl.constexpr, AZERO: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """The sum of two tensors."""
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    keep = (m < pixels)[:, None] & (c < C)[None, :]
+    at = m.to(tl.int64)[:, None]
+    begin(PDL)
+    a = tl.load(x + at * XP + c[None, :], mask=keep, other=0).to(kind)
+    b = tl.load(other + at * OP + c[None, :], mask=keep, other=0)
+    out = joined(a, b, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
+    tl.store(y + at * YP + c[None, :], out.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, FACTOR: tl.constexpr,
+           X_ZERO: tl.constexpr, SHIFT: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
+           SAME: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """Channels in another order or number; unless they stay the `SAME`, limited, and brought to the target's integers."""
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    own = c < C
+    keep = (m < pixels)[:, None] & own[None, :]
+    at = m.to(tl.int64)[:, None]
+    source = tl.load(indices + c, mask=own, other=0)
+    begin(PDL)
+    v = tl.load(x + at * XP + source[None, :], mask=keep, other=0)
+    if not SAME:
+        if INTEGER:
+            total = (v.to(tl.int32) - X_ZERO) * FACTOR
+            v = tl.minimum(tl.maximum(rounded(total, total, total * 0 + SHIFT, False) + ZERO, LO), HI)
+        else:
+            v = tl.minimum(tl.maximum(v.to(tl.float32), LO), HI)
+    tl.store(y + at * YP + c[None, :], v.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def looked_up(x, table, y, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, BY_CHANNEL: tl.constexpr,
+              BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """A table of 256 entries per value, or per channel, by stored integers from -128 on."""
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    keep = (m < pixels)[:, None] & (c < C)[None, :]
+    at = m.to(tl.int64)[:, None]
+    begin(PDL)
+    v = tl.load(x + at * XP + c[None, :], mask=keep, other=0).to(tl.int32) + 128
+    if BY_CHANNEL:
+        v += (c * 256)[None, :]
+    tl.store(y + at * YP + c[None, :], tl.load(table + v, mask=keep, other=0), mask=keep)

@@ -1,0 +1,136 @@
+"""What kernels need of a node: weights in their order, rounding constants, bounds; from a float or a quantized graph.
+
+Quantized tensors are stored as int8, unsigned ones less 128 (`STORED_OFFSET`): tensor cores multiply signed bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from dovetail.errors import UnsupportedError
+from dovetail.ir import Add, Array, Clamp, Conv, Gemm, Graph, Node, Scheme
+from dovetail.numerics.fixed import integer_bounds
+from dovetail.numerics.requantize import requantizer
+
+STORED_OFFSET = 128
+LARGEST_SUM = 1 << 31
+"""Sums of products must stay below, or int32 accumulators would wrap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights and what follows them. Integers: `multipliers` and `shifts` per channel, `zero` and bounds in stored form."""
+
+    weights: Array
+    bias: Array
+    multipliers: Array
+    shifts: Array
+    wide: bool
+    lo: float
+    hi: float
+    zero: int
+    pad: float
+    """What padding reads: the stored form of zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Constants of an addition: of integers, factors and zero points of both sides, one shift, and the result's bounds."""
+
+    factors: tuple[int, int] = (1, 1)
+    zeros: tuple[int, int] = (0, 0)
+    shift: int = 0
+    lo: float = -inf
+    hi: float = inf
+    zero: int = 0
+
+
+def offset_of(scheme: Scheme) -> int:
+    """What stored bytes are less than the scheme's integers."""
+    return 0 if scheme.signed else STORED_OFFSET
+
+
+def byte_scheme(graph: Graph, tensor: str) -> Scheme:
+    """The scheme of a tensor that kernels can hold; UnsupportedError otherwise."""
+    scheme = graph.tensors[tensor].scheme
+    if scheme is None or scheme.bits > 8 or scheme.axis is not None:
+        raise UnsupportedError(f"tensor {tensor}: GPU kernels hold integers of up to 8 bits with one scale for the tensor, "
+                               f"it has {scheme}; such parts run in the integer interpreter")
+    return scheme
+
+
+def float_bounds(clamp: Clamp | None) -> tuple[float, float]:
+    return (-inf, inf) if clamp is None else (clamp.lo, clamp.hi)
+
+
+def arranged(graph: Graph, node: Node, height: int, width: int) -> Array:
+    """Weights as (taps x input channels per group) x filters per group, groups one after another; depthwise as taps x channels.
+
+    A Gemm that reads a flattened map is a convolution whose kernel is the map.
+    """
+    weights = graph.constants[node.params[0]].array
+    if isinstance(node.op, Gemm):
+        weights = weights.reshape(len(weights), -1, height, width)
+        groups = 1
+    else:
+        assert isinstance(node.op, Conv)
+        groups = node.op.groups
+        if is_depthwise(graph, node):
+            return np.ascontiguousarray(weights[:, 0].transpose(1, 2, 0).reshape(-1, len(weights)))
+    filters, channels, rows, columns = weights.shape
+    apart = weights.reshape(groups, filters // groups, channels, rows, columns).transpose(0, 3, 4, 2, 1)
+    return np.ascontiguousarray(apart.reshape(groups * rows * columns * channels, filters // groups))
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """One filter per channel."""
+    op = node.op
+    return isinstance(op, Conv) and op.groups > 1 and op.groups == op.filters == graph.shape(node.inputs[0])[1]
+
+
+def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
+    """A convolution or fully connected layer, whose flattened input map is height x width."""
+    op = node.op
+    assert isinstance(op, Conv | Gemm)
+    if op.partial:
+        raise UnsupportedError(f"node {node.name}: one share of an input-channel split; such parts run in the interpreter")
+    weights, bias = arranged(graph, node, height, width), graph.constants[node.params[1]].array
+    if not graph.quantized:
+        lo, hi = float_bounds(op.clamp)
+        return Layer(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), False, lo, hi, 0, 0.0)
+    source, target = byte_scheme(graph, node.inputs[0]), byte_scheme(graph, node.output)
+    how, filters = requantizer(graph, node), graph.shape(node.output)[1]
+    pairs = how.per_channel(filters)
+    zero = how.zeros[0] - offset_of(source)
+    total = graph.constants[node.params[0]].array.astype(np.int64).reshape(filters, -1)
+    bound = np.abs(total).sum(1) * (source.hi - source.lo) + np.abs(bias.astype(np.int64))
+    shifts = np.array([s for _, s in pairs], dtype=np.int32)
+    wide = any(m != 1 for m, _ in pairs) or bool((shifts < 0).any())
+    if bound.max(initial=0) >= LARGEST_SUM or shifts.max(initial=0) > (62 if wide else 31):
+        raise UnsupportedError(f"node {node.name}: its sums may exceed 32 bits; such parts run in the integer interpreter")
+    lo, hi = integer_bounds(op.clamp, target)
+    moved = offset_of(target)
+    multipliers = np.array([m << max(-s, 0) for m, s in pairs], dtype=np.int64)
+    return Layer(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
+                 np.maximum(shifts, 0) if wide else shifts, wide, lo - moved, hi - moved, how.zero - moved, zero)
+
+
+def addition(graph: Graph, node: Node, first: str) -> Sum:
+    """The constants of an addition of two tensors, `first` being the own side."""
+    assert isinstance(node.op, Add)
+    if not graph.quantized:
+        return Sum(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
+    how, target = requantizer(graph, node), byte_scheme(graph, node.output)
+    if any(m != 1 for m in how.multipliers) or len(how.shifts) != 1 or any(len(f) != 1 for f in how.factors) \
+            or not 0 <= how.shifts[0] <= 30 or max(f[0] for f in how.factors) > 1 << 20:
+        raise UnsupportedError(f"node {node.name}: an addition between scales that are no powers of two, or far apart; such "
+                               "parts run in the integer interpreter")
+    order = (0, 1) if node.inputs[0] == first else (1, 0)
+    zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]
+    lo, hi = integer_bounds(node.op.clamp, target)
+    moved = offset_of(target)
+    return Sum((how.factors[order[0]][0], how.factors[order[1]][0]), (zeros[0], zeros[1]), how.shifts[0], lo - moved, hi - moved,
+               how.zero - moved)

@@ -1,0 +1,365 @@
+"""From a graph to kernel calls: where tensors lie, what each layer becomes, and which layers may share a kernel.
+
+Additions and means join the layer before them, concatenations become places, flattening is a convolution over the whole map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from dovetail.errors import UnsupportedError
+from dovetail.gpu.calls import (
+    MOST_FRONT,
+    Call,
+    Module,
+    Place,
+    conv_call,
+    deep_call,
+    depthwise_call,
+    fused_call,
+    moved_call,
+    sum_constants,
+    window_constants,
+)
+from dovetail.gpu.configs import Gpu
+from dovetail.gpu.layers import Layer, Sum, addition, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.ir import (
+    Add,
+    Array,
+    AvgPool,
+    Clip,
+    Concat,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    Lookup,
+    MaxPool,
+    Node,
+    Reshape,
+    Select,
+    Window,
+)
+from dovetail.numerics.fixed import integer_bounds
+from dovetail.numerics.requantize import requantizer
+
+MOST_MEAN = 256
+"""Pixels a program averages at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One layer with what joined it."""
+
+    node: Node
+    x: Place
+    y: Place
+    window: Window
+    layer: Layer
+    groups: int
+    depthwise: bool
+    other: Place | None = None
+    total: Sum | None = None
+    mean: Place | None = None
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def pointwise(self) -> bool:
+        return self.window.kernel == (1, 1) and self.window.stride == (1, 1) and not any(self.window.pads) and self.groups == 1
+
+    @property
+    def output(self) -> Place:
+        return self.mean if self.mean is not None else self.y
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
+    runs: tuple[tuple[Item, ...] | Call, ...]
+    kind: str
+    gpu: Gpu
+
+    def options(self, run: tuple[Item, ...]) -> Iterator[tuple[int, int, Call]]:
+        """(first, last, call) of every part of a run that one kernel can compute."""
+        for first in range(len(run)):
+            for last in range(first, min(first + 3, len(run))):
+                for call in (_call(self.gpu, self.kind, run[first:last + 1]), _deep(self.gpu, self.kind, run[first:last + 1])):
+                    if call is not None:
+                        yield first, last, call
+
+
+def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
+    """Kernel calls of a graph; `kind` is float16, float32, tf32 or int8. UnsupportedError names what has no kernel."""
+    if (kind == "int8") != graph.quantized:
+        needed = "quantized" if kind == "int8" else "float"
+        raise UnsupportedError(f"model {graph.name}: {kind} arithmetic needs a {needed} graph")
+    lowering = _Lowering(graph, kind, gpu, images)
+    for node in graph.nodes:
+        lowering.add(node)
+    return lowering.finished()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, kind: str, gpu: Gpu, images: int) -> None:
+        self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
+        self.places: dict[str, Place] = {t: self._fresh(t, planar=True) for t in graph.inputs}
+        self.parts: dict[str, tuple[str, int, int]] = {}
+        self.work: list[Item | Call] = []
+        self.makers: dict[str, Item] = {}
+        for node in graph.nodes:
+            if isinstance(node.op, Concat) and node.op.axis == 1:
+                self._divide(node)
+
+    def _fresh(self, tensor: str, planar: bool = False) -> Place:
+        shape = self.graph.shape(tensor)
+        if len(shape) not in (2, 4):
+            raise UnsupportedError(f"tensor {tensor}: of rank {len(shape)}; GPU kernels hold images or rows of features")
+        if self.graph.quantized:
+            byte_scheme(self.graph, tensor)
+        height, width = shape[2:] if len(shape) == 4 else (1, 1)
+        return Place(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
+
+    def _divide(self, node: Node) -> None:
+        """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
+        offset, whole = 0, self.graph.shape(node.output)[1]
+        for tensor in node.inputs:
+            same = self.graph.tensors[tensor].scheme == self.graph.tensors[node.output].scheme
+            maker = self.graph.producer(tensor)
+            if tensor not in self.parts and same and maker is not None and not isinstance(maker.op, Reshape) \
+                    and tensor not in self.graph.outputs and node.inputs.count(tensor) == 1:
+                self.parts[tensor] = (node.output, offset, whole)
+            offset += self.graph.shape(tensor)[1]
+
+    def _target(self, tensor: str) -> Place:
+        """Where a tensor is to be made: by itself, or in the concatenation it is part of."""
+        place, offset = self._fresh(tensor), 0
+        while tensor in self.parts:
+            tensor, more, pitch = self.parts[tensor]
+            offset += more
+            place = replace(place, buffer=tensor, pitch=pitch)
+        return replace(place, offset=offset)
+
+    def add(self, node: Node) -> None:
+        makers: dict[type, Callable[[Node], None]] = {
+            Conv: self._layer, Gemm: self._layer, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
+            MaxPool: self._pool, AvgPool: self._pool, Concat: self._join, Select: self._select, Clip: self._clip,
+            Lookup: self._look_up}
+        maker = makers.get(type(node.op))
+        if maker is None:
+            raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
+                                   "interpreter or as an ONNX sub-model")
+        maker(node)
+
+    def _layer(self, node: Node) -> None:
+        op, x = node.op, self.places[node.inputs[0]]
+        y = self._target(node.output)
+        if isinstance(op, Gemm):
+            # A flattened map is read by a kernel as large as the map.
+            window, groups = Window((x.height, x.width)), 1
+        else:
+            assert isinstance(op, Conv)
+            window, groups = op.window, op.groups
+        deep = is_depthwise(self.graph, node)
+        if deep and x.planar:
+            x = self._copied(node.inputs[0], x)
+        item = Item(node, x, y, window, layer(self.graph, node, x.height, x.width), groups, deep, names=[node.name])
+        self.work.append(item)
+        self.makers[node.output], self.places[node.output] = item, y
+
+    def _copied(self, tensor: str, x: Place) -> Place:
+        raise UnsupportedError(f"tensor {tensor}: an input that no convolution reads; such parts run in the integer interpreter")
+
+    def _alone(self, tensor: str) -> bool:
+        return len(self.graph.consumers(tensor)) == 1 and tensor not in self.graph.outputs
+
+    def _sum(self, node: Node) -> None:
+        shapes = self.graph.input_shapes(node)
+        if len(node.inputs) != 2 or shapes[0] != shapes[1] or node.inputs[0] == node.inputs[1]:
+            raise UnsupportedError(f"node {node.name}: an addition of other than two tensors of one shape")
+        y = self._target(node.output)
+        owners = [(self.work.index(m), t, m) for t in node.inputs if (m := self.makers.get(t)) is not None and not m.depthwise
+                  and m.other is None and self._alone(t) and m.output is self.places[t]]
+        if owners:
+            _, own, item = max(owners, key=lambda o: o[0])
+            other = self.places[next(t for t in node.inputs if t != own)]
+            if not other.planar and self._ready(other, item):
+                item.other, item.total, item.y = other, addition(self.graph, node, own), y
+                item.names.append(node.name)
+                self.makers[node.output], self.places[node.output] = item, y
+                return
+        a, b = (self._rows(t) for t in node.inputs)
+        total = sum_constants(addition(self.graph, node, node.inputs[0]), b)
+        total.pop("ADD")
+        constants = {"C": y.channels, "XP": a.pitch, "YP": y.pitch, "INTEGER": self.kind == "int8", **total}
+        self._call("add", node, (a, b, y, y.pixels), constants, y)
+
+    def _ready(self, other: Place, item: Item) -> bool:
+        """Whether a tensor is complete before an item runs."""
+        before = self.work[:self.work.index(item)]
+        made = {p.output.buffer for p in self.work if p not in before}
+        return other.buffer not in made
+
+    def _rows(self, tensor: str) -> Place:
+        place = self.places[tensor]
+        return self._copied(tensor, place) if place.planar else place
+
+    def _mean(self, node: Node) -> None:
+        x, y = self._rows(node.inputs[0]), self._target(node.output)
+        item = self.makers.get(node.inputs[0])
+        if item is not None and self.kind != "int8" and item.pointwise and item.other is None and self._alone(node.inputs[0]) \
+                and x.height * x.width <= MOST_MEAN and item.y is x:
+            item.mean = y
+            item.names.append(node.name)
+            self.places[node.output] = y
+            return
+        constants: dict[str, int | float | bool | str] = {
+            "PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, "ZERO": 0, "LO": -inf, "HI": inf,
+            "X_ZERO": 0, "INTEGER": self.kind == "int8"}
+        multiplier, shift = 1, 0
+        if self.kind == "int8":
+            how = requantizer(self.graph, node)
+            (multiplier, shift), *rest = set(how.per_channel(1))
+            target = byte_scheme(self.graph, node.output)
+            if rest or shift < -16 or shift > 40:
+                raise UnsupportedError(f"node {node.name}: a mean between scales too far apart")
+            multiplier, shift = multiplier << max(-shift, 0), max(shift, 0)
+            lo, hi = integer_bounds(node.op.bounds, target)
+            moved = offset_of(target)
+            constants |= {"ZERO": how.zero - moved, "LO": lo - moved, "HI": hi - moved,
+                          "X_ZERO": how.zeros[0] - offset_of(byte_scheme(self.graph, node.inputs[0]))}
+        self._call("mean", node, (x, y, multiplier, shift), constants, y, rows=x.images, by_image=True)
+
+    def _flat(self, node: Node) -> None:
+        x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)
+        flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
+        if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)) \
+                or (node.output in self.graph.outputs and x.height * x.width > 1):
+            raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers only")
+        self.places[node.output] = x
+
+    def _pool(self, node: Node) -> None:
+        x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op
+        assert isinstance(op, MaxPool | AvgPool)
+        largest = isinstance(op, MaxPool)
+        before, after = (self.graph.tensors[t].scheme for t in (node.inputs[0], node.output))
+        if self.kind == "int8" and (not largest or before != after):
+            raise UnsupportedError(f"node {node.name}: pooling that rounds integers; such parts run in the integer interpreter")
+        constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(op.window),
+                     "DH": op.window.dilation[0], "DW": op.window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
+                     "PADS_COUNT": isinstance(op, AvgPool) and (op.count_pads or not any(op.window.pads)),
+                     "LOWEST": (-128.0 if self.kind == "int8" else -inf) if largest else 0.0}
+        self._call("pool", node, (x, y, x.images), constants, y, rows=y.pixels)
+
+    def _join(self, node: Node) -> None:
+        op = node.op
+        assert isinstance(op, Concat)
+        if op.axis != 1:
+            raise UnsupportedError(f"node {node.name}: GPU kernels concatenate channels only")
+        y, offset = self._target(node.output), 0
+        for index, tensor in enumerate(node.inputs):
+            channels = self.graph.shape(tensor)[1]
+            if self.parts.get(tensor, ("",))[0] != node.output:
+                part = replace(y, channels=channels, offset=y.offset + offset)
+                self._choose(node, index, self._rows(tensor), part, np.arange(channels))
+            offset += channels
+        self.places[node.output] = y
+
+    def _select(self, node: Node) -> None:
+        y = self._target(node.output)
+        assert isinstance(node.op, Select)
+        self._choose(node, 0, self._rows(node.inputs[0]), y, np.array(node.op.indices))
+        self.places[node.output] = y
+
+    def _clip(self, node: Node) -> None:
+        y = self._target(node.output)
+        self._choose(node, 0, self._rows(node.inputs[0]), y, np.arange(y.channels))
+        self.places[node.output] = y
+
+    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        lo, hi = float_bounds(node.op.bounds)
+        constants: dict[str, int | float | bool | str] = {
+            "C": y.channels, "XP": x.pitch, "YP": y.pitch, "FACTOR": 1, "X_ZERO": 0, "SHIFT": 0, "ZERO": 0, "LO": lo, "HI": hi,
+            "SAME": node.op.bounds is None, "INTEGER": self.kind == "int8"}
+        if self.kind == "int8":
+            source, target = (byte_scheme(self.graph, t) for t in (node.inputs[index], node.output))
+            constants["SAME"] = source == target and node.op.bounds is None
+            if not constants["SAME"]:
+                how = requantizer(self.graph, node)
+                if any(m != 1 for m in how.multipliers) or len(how.factors[index]) != 1 or len(how.shifts) != 1 \
+                        or not 0 <= how.shifts[0] <= 30:
+                    raise UnsupportedError(f"node {node.name}: a change of scale that is no power of two")
+                low, high = integer_bounds(node.op.bounds, target)
+                moved = offset_of(target)
+                constants |= {"FACTOR": how.factors[index][0], "X_ZERO": how.zeros[index] - offset_of(source),
+                              "SHIFT": how.shifts[0], "ZERO": how.zero - moved, "LO": low - moved, "HI": high - moved}
+        self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
+
+    def _look_up(self, node: Node) -> None:
+        x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op
+        assert isinstance(op, Lookup)
+        table = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
+        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}
+        self._call("looked_up", node, (x, table.astype(np.int8).reshape(-1), y, x.pixels), constants, y)
+
+    def _call(self, kernel: str, node: Node, operands: tuple[Place | Array | int, ...],
+              constants: Mapping[str, int | float | bool | str], y: Place, rows: int | None = None,
+              by_image: bool = False) -> None:
+        self.work.append(moved_call(kernel, (node.name,), operands, constants, y.pixels if rows is None else rows, y.channels, y,
+                                    self.kind, by_image))
+        self.places[node.output] = y
+
+    def finished(self) -> Lowered:
+        """Runs of layers, each the only reader of the one before."""
+        runs: list[list[Item] | Call] = []
+        for item in self.work:
+            last = runs[-1] if runs else None
+            if isinstance(item, Item) and isinstance(last, list) and self._follows(last[-1], item):
+                last.append(item)
+            else:
+                runs.append([item] if isinstance(item, Item) else item)
+        outputs = {t: self.places[t] for t in self.graph.outputs}
+        return Lowered({t: self.places[t] for t in self.graph.inputs}, outputs,
+                       tuple(tuple(r) if isinstance(r, list) else r for r in runs), self.kind, self.gpu)
+
+    def _follows(self, before: Item, item: Item) -> bool:
+        tensor = item.node.inputs[0]
+        made = self.makers.get(tensor)
+        return made is before and before.mean is None and self._alone(tensor) and item.x is before.y
+
+
+def _call(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
+    """One kernel for a part of a run; None where there is none."""
+    names = tuple(n for item in part for n in item.names)
+    first, last = part[0], part[-1]
+    if len(part) == 1:
+        if first.depthwise:
+            return depthwise_call(gpu, kind, first.node.name, first.x, first.y, first.window, first.layer)
+        return conv_call(gpu, kind, names, first.x, first.y, first.window, first.layer, first.groups, first.other, first.total,
+                         first.mean)
+    shape = "".join("d" if i.depthwise else "p" if i.pointwise else "-" for i in part)
+    if shape not in ("dp", "pd", "pp", "pdp") or any(i.other is not None or i.mean is not None for i in part[:-1]) \
+            or last.mean is not None or first.x.planar or max(i.window.dilation for i in part) > (1, 1):
+        return None
+    by = {"dp": (None, 0, 1), "pd": (0, 1, None), "pp": (0, None, 1), "pdp": (0, 1, 2)}[shape]
+    front, middle, back = (part[i] if i is not None else None for i in by)
+    if (front is not None and first.x.channels > MOST_FRONT) or (back is not None and last.y.channels > MOST_FRONT):
+        return None
+    module = Module(front.layer if front else None, middle.layer if middle else None, middle.window if middle else None,
+                    back.layer if back else None)
+    call = fused_call(gpu, kind, names, first.x, last.y, module, last.other, last.total)
+    return call if call.configs else None
+
+
+def _deep(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
+    """Another kernel for one pointwise layer of few pixels."""
+    item = part[0]
+    if len(part) > 1 or not item.pointwise or item.mean is not None:
+        return None
+    return deep_call(gpu, kind, tuple(item.names), item.x, item.y, item.layer, item.other, item.total)
