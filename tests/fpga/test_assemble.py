@@ -15,6 +15,7 @@ from dovetail.fpga.simulate import Simulation, simulate_many
 from dovetail.ir import (
     Array,
     AvgPool,
+    Clamp,
     Clip,
     Concat,
     Constant,
@@ -122,6 +123,10 @@ def test_rounding_saturation_and_division_are_exact_for_every_value() -> None:
         for shift in (-2, 0, 1, 2, 7, 8, 9):
             graph = single(Clip(), (1, 1, 16, 16), Scheme(8, signed, (0,)), Scheme(8, True, (shift,)))
             jobs.append((graph, build_design(graph, f"clip{shift + 9}{'us'[signed]}"), ramp(graph)))
+        for number, (lo, hi, shift) in enumerate(((-3, 5, 1), (-4, 6, 1), (-5, -1, 3), (1, 2, 3), (0, 7, 4), (-7, 4, 4))):
+            bounds = Clamp(lo * 2.0**shift, hi * 2.0**shift)
+            graph = single(Clip(bounds), (1, 1, 16, 16), Scheme(8, signed, (0,)), Scheme(8, True, (shift,)))
+            jobs.append((graph, build_design(graph, f"bounds{number}{'us'[signed]}"), ramp(graph)))
         for height, width, shift in ((3, 3, 1), (7, 7, 0), (2, 3, 0), (10, 10, -2), (4, 4, 0), (1, 1, 1)):
             graph = single(GlobalAvgPool(), (1, 2, height, width), Scheme(8, signed, (0,)), Scheme(8, signed, (shift,)))
             jobs.append((graph, build_design(graph, f"mean{height}_{width}_{shift + 2}{'us'[signed]}"), ramp(graph)))

@@ -82,7 +82,7 @@ def test_what_ranges_decide_costs_no_logic() -> None:
 def test_a_module_prints_ports_registers_and_range_comments() -> None:
     module = Module("blink", ("Counts to five.",))
     enable = module.input("enable")
-    _, last = module.counter("count", 6, enable)
+    _, last = module.rounds("count", 6, enable)
     module.output("at_end", last)
     assert print_module(module) == """// Counts to five.
 module blink (
@@ -92,12 +92,15 @@ module blink (
   output wire at_end
 );
 reg [2:0] count;  // 0..5
-assign at_end = count == 3'd5;
+reg count_last;
+assign at_end = count_last;
 always @(posedge clk)
   if (rst) begin
     count <= 3'd0;
+    count_last <= 1'd0;
   end else begin
-    if (enable) count <= (count == 3'd5) ? 3'd0 : (count + 3'd1);
+    if (enable) count <= count_last ? 3'd0 : (count + 3'd1);
+    if (enable) count_last <= count == 3'd4;
   end
 endmodule
 """

@@ -36,8 +36,8 @@ from dovetail.ir import (
 )
 from dovetail.numerics.requantize import requantizer
 
-ROUNDING_STAGES = 3
-"""Clock edges from the accumulator to the output FIFO: bias, rounding, saturation."""
+ROUNDING_STAGES = 2
+"""Clock edges from the accumulator to the output FIFO: bias with half a unit, then ties and saturation."""
 TABLE_STAGES = 1
 """Clock edges from a code to its entry, which is stored as it is."""
 TABLE_CODES = 256
@@ -136,7 +136,7 @@ def _multiplied(graph: Graph, node: Node, axis: Axis | None, engine: Engine) -> 
     found = [multiplier_adders(each) for each in constants]
     outputs = engine.output_bits / 8
     return replace(engine, adder_bits=engine.adder_bits + outputs * sum(adders for adders, _ in found) * MULTIPLIED_BITS,
-                   stages=engine.stages + max(depth for _, depth in found) + bool(how.zero))
+                   stages=engine.stages + max(depth for _, depth in found) + 1 + bool(how.zero))
 
 
 def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:

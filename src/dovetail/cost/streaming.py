@@ -24,10 +24,13 @@ Cycles = NDArray[np.int64]
 FIFO_LATENCY_CYCLES = 2
 """From the clock in which a beat is written into a FIFO to the clock in which it can be taken."""
 
-CREDIT_RESERVE = 2
+CREDIT_RESERVE = 5
 """Beats an engine may issue before its registered credit count shows them."""
 
-JOIN_SLACK_CYCLES = 2
+CREDIT_RETURN_CYCLES = 3
+"""From the clock in which a beat leaves an engine's output FIFO to the clock in which a step may use its place."""
+
+JOIN_SLACK_CYCLES = CREDIT_RETURN_CYCLES - 1
 """Clocks a beat may wait in its engine's output FIFO, for the other input of a join, without slowing the engine."""
 
 CREDIT_CYCLES = FIFO_LATENCY_CYCLES + JOIN_SLACK_CYCLES + CREDIT_RESERVE + 1
@@ -38,6 +41,10 @@ CHAIN_SLACK = 4
 
 ISSUE_STAGES = 1
 """Clock edges from a step to the registered pixel."""
+COUNT_STAGES = 1
+"""Further edges where counters follow the step: they, and all that waits for them, see it in a register."""
+OUTPUT_COUNT_STAGES = 2
+"""Clock edges from a step to the counters of outputs, which lie elsewhere than those of lines."""
 LINE_MEMORY_STAGES = 1
 """Further edges for the line memory's output register."""
 WORD_STAGES = 1
@@ -134,9 +141,14 @@ class Raster:
                 or any(self.column_inside(j) != (0, columns) for j in range(self.window.kernel[1])))
 
     @property
+    def counted(self) -> bool:
+        """Whether the engine counts its steps to know which of them end an output, and where that lies."""
+        return self.outputs < self.steps or self.masked
+
+    @property
     def stages(self) -> int:
         """Clock edges from a step to its taps."""
-        return (ISSUE_STAGES + (0 if self.line_in_registers else LINE_MEMORY_STAGES)
+        return (ISSUE_STAGES + (COUNT_STAGES if self.counted else 0) + (0 if self.line_in_registers else LINE_MEMORY_STAGES)
                 + (0 if self.pointwise else WINDOW_STAGES) + (MASK_STAGES if self.masked else 0))
 
     def output_steps(self) -> Cycles:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dovetail.fpga.expressions import ONE, Expr, Signal, compare, const, signal, successor
+from dovetail.fpga.expressions import ONE, ZERO, Expr, Signal, add, compare, const, select, signal, successor
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,18 @@ class Module:
         """A register whose signal was named first because its next value depends on it."""
         self.registers.append(Register(target, value, enable, reset))
 
-    def counter(self, name: str, count: int, step: Expr) -> tuple[Signal, Expr]:
-        """A register that runs 0..count-1 and wraps, one per `step`; also the bit "at the last value"."""
+    def counter(self, name: str, count: int, step: Expr) -> Signal:
+        """A register that runs 0..count-1 and wraps, one per `step`."""
+        if count & (count - 1):
+            return self.rounds(name, count, step)[0]
         value = signal(name, 0, count - 1)
         self.drive(value, successor(value), step, 0)
-        return value, compare("==", value, const(count - 1))
+        return value
+
+    def rounds(self, name: str, count: int, step: Expr) -> tuple[Signal, Signal]:
+        """A counter of at least two values, and the bit "at the last value" as a register of its own, which nothing waits for."""
+        assert count > 1
+        value, last = signal(name, 0, count - 1), signal(f"{name}_last")
+        self.drive(value, select(last, ZERO, add(value, ONE)) if count & (count - 1) else add(value, ONE), step, 0)
+        self.drive(last, compare("==", value, const(count - 2)), step, 0)
+        return value, last

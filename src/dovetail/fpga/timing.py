@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.streaming import CREDIT_RESERVE, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
+from dovetail.cost.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 from dovetail.fpga.engines.stream import Engine
 from dovetail.fpga.network import Network
 from dovetail.ir import Node
@@ -153,5 +153,5 @@ def _credits(engine: Engine, ready: Cycles, taken: Cycles) -> int:
     A step asks whether the FIFO had room three clocks ago, with all that was issued until now.
     """
     after = (ready - engine.stages - FIFO_LATENCY_CYCLES).reshape(-1) + 1
-    left = np.searchsorted(taken.reshape(-1), after - CREDIT_RESERVE - 1, side="right")
+    left = np.searchsorted(taken.reshape(-1), after - CREDIT_RETURN_CYCLES, side="right")
     return int((np.arange(1, len(after) + 1) - left).max()) + CREDIT_RESERVE + 1

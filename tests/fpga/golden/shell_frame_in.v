@@ -18,6 +18,7 @@ module oneword_axi_in0_frame (
   output wire late
 );
 reg [2:0] pixel;  // 0..5
+reg pixel_last;
 reg [6:0] level;  // 0..66
 reg [527:0] held;
 reg filling;
@@ -26,7 +27,7 @@ wire wanted = ~dropping & may_start;
 wire offered = filling | (in_valid & wanted);
 wire valid = level >= 7'd3;
 wire pop = valid & out_ready;
-wire ends = pop & (pixel == 3'd5);
+wire ends = pop & pixel_last;
 wire [6:0] after = ends ? 7'd0 : (pop ? (level - 7'd3) : level);  // 0..66
 wire [527:0] kept = ends ? 528'd0 : (pop ? {24'd0, held[527:24]} : held);
 wire takes = after < 7'd3;
@@ -50,12 +51,14 @@ assign late = ends_late;
 always @(posedge clk)
   if (rst) begin
     pixel <= 3'd0;
+    pixel_last <= 1'd0;
     level <= 7'd0;
     held <= 528'd0;
     filling <= 1'd0;
     dropping <= 1'd0;
   end else begin
-    if (pop) pixel <= (pixel == 3'd5) ? 3'd0 : (pixel + 3'd1);
+    if (pop) pixel <= pixel_last ? 3'd0 : (pixel + 3'd1);
+    if (pop) pixel_last <= pixel == 3'd4;
     level <= push ? (after + 7'd64) : after;
     held <= push ? (kept | lifted_1) : kept;
     filling <= ends_early ? 1'd1 : (push ? 1'd0 : filling);

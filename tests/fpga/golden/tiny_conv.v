@@ -30,7 +30,7 @@ endmodule
 // ---- tiny_node.v
 // Conv node: 2 filters 2x2 pads 1,0,0,0
 // 1x4x12 s8 -> 2x4x11 s8; one pixel of all channels per clock.
-// 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 15 beats.
+// 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 18 beats.
 module tiny_node (
   input wire clk,
   input wire rst,
@@ -41,24 +41,29 @@ module tiny_node (
   output wire out_valid,
   output wire [15:0] out_data
 );
-reg [3:0] out_column;  // 0..10
-reg [1:0] out_row;
-reg until_output;
-reg [7:0] pixel;
 reg step_1;
-reg [3:0] column;  // 0..11
-reg [3:0] column_1;  // 0..11
-reg [3:0] column_2;  // 0..11
 reg step_2;
-reg [7:0] pixel_2;
+reg step_3;
+reg [3:0] out_column;  // 0..10
+reg out_column_last;
+reg row_ends;
+reg [1:0] out_row;
+reg out_row_last;
+reg until_output;
+reg arrived;
+reg [7:0] pixel;
+reg [7:0] pixel_d1;
+reg [7:0] pixel_d2;
+reg [3:0] column;  // 0..11
+reg column_last;
+reg [3:0] column_d1;  // 0..11
+reg [3:0] column_d2;  // 0..11
 reg [7:0] lines_held;
 reg [7:0] row0_column1;
 reg [7:0] row0_column0;
 reg [7:0] row1_column1;
 reg [7:0] row1_column0;
 reg row_inside_0_d1;
-reg row_inside_0_d2;
-reg row_inside_0_d3;
 reg [7:0] x0_0_0;  // -128..127
 reg [7:0] x0_0_1;  // -128..127
 reg [7:0] x0_1_0;  // -128..127
@@ -66,82 +71,95 @@ reg [7:0] x0_1_1;  // -128..127
 reg [9:0] x0_1_0_times_3;  // -384..381
 reg [9:0] node_sum_1;  // -382..383
 reg [10:0] node_sum_2;  // -766..764
-reg [10:0] node_acc_0;  // -761..769
-reg [8:0] node_acc_0_rounded;  // -190..192
+reg [10:0] node_acc_0;  // -759..771
 reg [7:0] node_acc_0_clamped;  // -128..127
-reg [8:0] valid;
+reg [6:0] valid;
 reg left;
+reg issuing;
 reg issued;
-reg [3:0] credit;
+reg [4:0] spare;  // -6..12
 reg may_step;
 reg [7:0] lines_read;
 wire fifo_valid;
 wire [15:0] fifo_data;
 wire step = may_step & in0_valid;
-wire emit = step & (until_output == 1'd0);
+wire emit = step_2 & arrived;
 wire row_inside_0 = out_row >= 2'd1;
 assign in0_ready = may_step;
-wire beat_valid = valid[8];
+wire [8:0] node_acc_0_quotient = node_acc_0[10:2];  // -190..192
+wire beat_valid = valid[6];
 wire [15:0] beat = {8'd1, node_acc_0_clamped};
 assign out_valid = fifo_valid;
 assign out_data = fifo_data;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
 reg [7:0] lines [0:11];
 always @(posedge clk) begin
-  if (step_2) lines[column_2] <= pixel_2;
+  if (step_3) lines[column_d2] <= pixel_d2;
   lines_read <= lines[column];
 end
 always @(posedge clk) begin
   pixel <= in0_data;
-  column_1 <= column;
-  column_2 <= column_1;
-  pixel_2 <= pixel;
+  pixel_d1 <= pixel;
+  pixel_d2 <= pixel_d1;
+  column_d1 <= column;
+  column_d2 <= column_d1;
   lines_held <= lines_read;
   row_inside_0_d1 <= row_inside_0;
-  row_inside_0_d2 <= row_inside_0_d1;
-  row_inside_0_d3 <= row_inside_0_d2;
-  x0_0_0 <= row_inside_0_d3 ? row0_column0 : 8'd0;
-  x0_0_1 <= row_inside_0_d3 ? row0_column1 : 8'd0;
+  x0_0_0 <= row_inside_0_d1 ? row0_column0 : 8'd0;
+  x0_0_1 <= row_inside_0_d1 ? row0_column1 : 8'd0;
   x0_1_0 <= row1_column0;
   x0_1_1 <= row1_column1;
   x0_1_0_times_3 <= {{2{x0_1_0[7]}}, x0_1_0} + {x0_1_0[7], x0_1_0, 1'd0};
   node_sum_1 <= {{2{x0_0_0[7]}}, x0_0_0} - {x0_0_1[7], x0_0_1, 1'd0};
   node_sum_2 <= {x0_1_0_times_3[9], x0_1_0_times_3} + {node_sum_1[9], node_sum_1};
-  node_acc_0 <= node_sum_2 + 11'd5;
-  node_acc_0_rounded <= node_acc_0[10:2] + {8'd0, (node_acc_0[1] & (node_acc_0[2] | (|node_acc_0[0])))};
-  node_acc_0_clamped <= (node_acc_0_rounded[8] & (node_acc_0_rounded[7] != 1'd1)) ? -8'd128 : ((~node_acc_0_rounded[8] & (|node_acc_0_rounded[7])) ? 8'd127 : node_acc_0_rounded[7:0]);
+  node_acc_0 <= node_sum_2 + 11'd7;
+  node_acc_0_clamped <= (node_acc_0_quotient[8] & (node_acc_0_quotient[7] != 1'd1)) ? -8'd128 : ((~node_acc_0_quotient[8] & (|node_acc_0_quotient[7])) ? 8'd127 : {node_acc_0_quotient[7:1], node_acc_0_quotient[0] & (|node_acc_0[1:0])});
 end
-always @(posedge clk) if (step_2) begin
+always @(posedge clk) if (step_3) begin
   row0_column1 <= lines_held;
   row0_column0 <= row0_column1;
-  row1_column1 <= pixel_2;
+  row1_column1 <= pixel_d2;
   row1_column0 <= row1_column1;
 end
 always @(posedge clk)
   if (rst) begin
-    out_column <= 4'd0;
-    out_row <= 2'd0;
-    until_output <= 1'd1;
     step_1 <= 1'd0;
-    column <= 4'd0;
     step_2 <= 1'd0;
-    valid <= 9'd0;
+    step_3 <= 1'd0;
+    out_column <= 4'd0;
+    out_column_last <= 1'd0;
+    row_ends <= 1'd0;
+    out_row <= 2'd0;
+    out_row_last <= 1'd0;
+    until_output <= 1'd1;
+    arrived <= 1'd0;
+    column <= 4'd0;
+    column_last <= 1'd0;
+    valid <= 7'd0;
     left <= 1'd0;
+    issuing <= 1'd0;
     issued <= 1'd0;
-    credit <= 4'd15;
+    spare <= 5'd12;
     may_step <= 1'd1;
   end else begin
-    if (emit) out_column <= (out_column == 4'd10) ? 4'd0 : (out_column + 4'd1);
-    if (emit & (out_column == 4'd10)) out_row <= out_row + 2'd1;
-    if (step) until_output <= (until_output == 1'd0) ? ((out_column == 4'd10) ? 1'd1 : 1'd0) : (until_output - 1'd1);
     step_1 <= step;
-    if (step) column <= (column == 4'd11) ? 4'd0 : (column + 4'd1);
     step_2 <= step_1;
-    valid <= {valid[7:0], emit};
+    step_3 <= step_2;
+    if (emit) out_column <= out_column_last ? 4'd0 : (out_column + 4'd1);
+    if (emit) out_column_last <= out_column == 4'd9;
+    row_ends <= emit & out_column_last;
+    if (row_ends) out_row <= out_row + 2'd1;
+    if (row_ends) out_row_last <= out_row == 2'd2;
+    if (step_2) until_output <= arrived ? (out_column_last ? 1'd1 : 1'd0) : (until_output - 1'd1);
+    if (step_2) arrived <= arrived ? (out_column_last ? 1'd0 : 1'd1) : (until_output == 1'd1);
+    if (step_1) column <= column_last ? 4'd0 : (column + 4'd1);
+    if (step_1) column_last <= column == 4'd10;
+    valid <= {valid[5:0], emit};
     left <= fifo_valid & out_ready;
-    issued <= emit;
-    credit <= (credit + {3'd0, left}) - {3'd0, issued};
-    may_step <= credit > 4'd2;
+    issuing <= emit;
+    issued <= issuing;
+    spare <= (spare + {4'd0, left}) - {4'd0, issued};
+    may_step <= ~spare[4];
   end
 tiny_node_fifo fifo (
   .clk(clk), .rst(rst),
@@ -153,7 +171,7 @@ tiny_node_fifo fifo (
 );
 endmodule
 // ---- tiny_node_fifo.v
-// FIFO of 15 beats of 16 bits.
+// FIFO of 18 beats of 16 bits.
 module tiny_node_fifo (
   input wire clk,
   input wire rst,
@@ -163,31 +181,40 @@ module tiny_node_fifo (
   output wire out_valid,
   output wire [15:0] out_data
 );
-reg [3:0] waiting;
+reg [4:0] waiting;  // 0..18
+reg some;
 reg valid;
-reg [3:0] write_at;  // 0..14
-reg [3:0] read_at;  // 0..14
+reg [4:0] write_at;  // 0..17
+reg write_at_last;
+reg [4:0] read_at;  // 0..17
+reg read_at_last;
 reg [15:0] word;
 wire push = in_valid;
-wire load = (waiting != 4'd0) & (~valid | out_ready);
+wire load = some & (~valid | out_ready);
 assign out_valid = valid;
 assign out_data = word;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
-reg [15:0] beats [0:14];
+reg [15:0] beats [0:17];
 always @(posedge clk) begin
   if (push) beats[write_at] <= in_data;
   if (load) word <= beats[read_at];
 end
 always @(posedge clk)
   if (rst) begin
-    waiting <= 4'd0;
+    waiting <= 5'd0;
+    some <= 1'd0;
     valid <= 1'd0;
-    write_at <= 4'd0;
-    read_at <= 4'd0;
+    write_at <= 5'd0;
+    write_at_last <= 1'd0;
+    read_at <= 5'd0;
+    read_at_last <= 1'd0;
   end else begin
-    waiting <= (waiting + {3'd0, push}) - {3'd0, load};
+    waiting <= (waiting + {4'd0, push}) - {4'd0, load};
+    some <= push | (|waiting[4:1]) | (some & ~load);
     valid <= load | (valid & ~out_ready);
-    if (push) write_at <= (write_at == 4'd14) ? 4'd0 : (write_at + 4'd1);
-    if (load) read_at <= (read_at == 4'd14) ? 4'd0 : (read_at + 4'd1);
+    if (push) write_at <= write_at_last ? 5'd0 : (write_at + 5'd1);
+    if (push) write_at_last <= write_at == 5'd16;
+    if (load) read_at <= read_at_last ? 5'd0 : (read_at + 5'd1);
+    if (load) read_at_last <= read_at == 5'd16;
   end
 endmodule

@@ -43,7 +43,7 @@ def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bit
 
 def counted(m: Module, name: str, count: int, step: Expr) -> tuple[Expr, Expr]:
     """A position of 0..count-1 and whether it is the last; no register where there is only one."""
-    return m.counter(name, count, step) if count > 1 else (ZERO, ONE)
+    return m.rounds(name, count, step) if count > 1 else (ZERO, ONE)
 
 
 def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:

@@ -69,7 +69,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     state, ended = signal("state", 0, WORD), signal("ended")
     valid = m.wire("valid", all_of(run, negate(ended)))
     taken = m.wire("taken", all_of(valid, out_ready))
-    last = m.counter("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
+    last = m.rounds("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
     m.drive(ended, const(1), all_of(taken, last), 0)
     m.drive(state, parities(m, "state", [parity(state, mask) for mask in step_masks()]), taken, seed(number))
     count = random_bits(lo, hi)

@@ -7,6 +7,7 @@ of different stages delays the early ones (`Pipeline.at`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from dovetail.cost.adder_graph import AdderGraph, Term
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import (
+    ONE,
     Bits,
     Const,
     Expr,
@@ -21,17 +23,18 @@ from dovetail.fpga.expressions import (
     add,
     all_of,
     any_bit,
-    any_of,
     bit_width,
     bits,
     compare,
     const,
     negate,
+    pack,
     select,
     shift_left,
     shift_right,
     subtract,
 )
+from dovetail.fpga.hardware import Module
 
 
 def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged], name: str) -> list[Staged]:
@@ -53,16 +56,18 @@ def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged]
     return nodes
 
 
-def biased(pipeline: Pipeline, name: str, term: Term | None, nodes: Sequence[Staged], bias: int) -> tuple[Staged, int]:
-    """±(node << shift) + bias as (value, remaining shift); a shift is kept aside where nothing is added to it."""
+def biased(pipeline: Pipeline, name: str, term: Term | None, nodes: Sequence[Staged], bias: int,
+           half: int = 0) -> tuple[Staged, int]:
+    """±(node << shift) + bias + half as (value, remaining shift): factors of two that all of them share are kept aside."""
     if term is None:
-        return Staged(const(bias), 0), 0
-    node = nodes[term.node]
-    if not bias and not term.negative:
-        return node, term.shift
-    shifted = shift_left(node.value, term.shift)
-    value = subtract(const(bias), shifted) if term.negative else add(shifted, const(bias))
-    return pipeline.register(name, value, node.stage), 0
+        return Staged(const(bias + half), 0), 0
+    node, common = nodes[term.node], bias | half
+    aside = min(term.shift, (common & -common).bit_length() - 1) if common else term.shift
+    if not common and not term.negative:
+        return node, aside
+    shifted, offset = shift_left(node.value, term.shift - aside), const(bias + half >> aside)
+    value = subtract(offset, shifted) if term.negative else add(shifted, offset)
+    return pipeline.register(name, value, node.stage), aside
 
 
 def half_even(value: int, divisor: int) -> int:
@@ -71,47 +76,123 @@ def half_even(value: int, divisor: int) -> int:
     return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))
 
 
-def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: tuple[int, int, int], zero: int,
-             bounds: tuple[int, int]) -> Staged:
-    """clamp(round_half_even(value * multiplier / (divisor * 2**shift)) + zero) as in `numerics.requantize`.
+Ratio = tuple[int, int, int]
+"""(multiplier, divisor, shift): multiplier / (divisor * 2**shift)."""
 
-    `ratio` is (multiplier, divisor, shift); powers of two move from multiplier and divisor into the shift.
-    """
+
+def lowest_terms(ratio: Ratio) -> Ratio:
+    """The same ratio with powers of two in the shift alone."""
     multiplier, odd, shift = ratio
     while odd % 2 == 0:
         odd, shift = odd // 2, shift + 1
     while multiplier % 2 == 0:
         multiplier, shift = multiplier // 2, shift - 1
-    value = staged.value
+    return multiplier, odd, shift
+
+
+def half_of(ratio: Ratio) -> int:
+    """What turns rounding down into rounding half up when it is added to the value; 0 where the ratio is no shift down."""
+    multiplier, odd, shift = lowest_terms(ratio)
+    return 1 << shift - 1 if multiplier == odd == 1 and shift > 0 else 0
+
+
+def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: Ratio, zero: int, bounds: tuple[int, int],
+             raised: bool = False) -> Staged:
+    """clamp(round_half_even(value * multiplier / (divisor * 2**shift)) + zero) as in `numerics.requantize`.
+
+    `ratio` is (multiplier, divisor, shift). A `raised` value has `half_of(ratio)` in it already.
+    """
+    multiplier, odd, shift = lowest_terms(ratio)
+    value, half = staged.value, half_of(ratio) if raised else 0
     if isinstance(value, Const) or value.lo == value.hi:
-        exact = half_even(value.lo * multiplier << max(0, -shift), odd << max(0, shift)) + zero
+        exact = half_even((value.lo - half) * multiplier << max(0, -shift), odd << max(0, shift)) + zero
         return Staged(const(min(max(exact, bounds[0]), bounds[1])), 0)
     if multiplier > 1:
         staged = linear(pipeline, f"{name}_scaled", [multiplier], [staged])
     if shift < 0:
         staged = Staged(pipeline.module.wire(f"{name}_up", shift_left(staged.value, -shift)), staged.stage)
         shift = 0
-    rounded = divided(pipeline, name, staged, odd, shift) if odd > 1 else shifted_down(pipeline, name, staged, shift)
+    if odd > 1:
+        rounded = divided(pipeline, name, staged, odd, shift)
+    elif shift:
+        return shifted_down(pipeline, name, staged, shift, raised, zero, bounds)
+    else:
+        rounded = staged
     if zero:
         rounded = pipeline.register(f"{name}_placed", add(rounded.value, const(zero)), rounded.stage)
     return clamped(pipeline, name, rounded, bounds)
 
 
-def shifted_down(pipeline: Pipeline, name: str, staged: Staged, shift: int) -> Staged:
-    """value / 2**shift, half to even: the upper bits plus one where the lower bits ask for it."""
-    value = staged.value
+def shifted_down(pipeline: Pipeline, name: str, staged: Staged, shift: int, raised: bool, zero: int,
+                 bounds: tuple[int, int]) -> Staged:
+    """clamp(round_half_even(value / 2**shift) + zero)."""
+    half = 1 << shift - 1 if raised else 0
+    lo, hi = (half_even(end - half, 1 << shift) for end in (staged.value.lo, staged.value.hi))
+    ends = [min(max(end + zero, bounds[0]), bounds[1]) for end in (lo, hi)]
+    if ends[0] == ends[1]:
+        return Staged(const(ends[0]), 0)
+    return settled(pipeline, name, rounded_up(pipeline, name, staged, shift, raised, (lo, hi)), zero, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedUp:
+    """A value rounded half up. In a tie its lowest bit is to be cleared: that is rounding half to even, without an adder."""
+
+    quotient: Signal
+    tie: Expr
+    stage: int
+    lo: int
+    hi: int
+    """Range of the value rounded half to even."""
+
+
+def rounded_up(pipeline: Pipeline, name: str, staged: Staged, shift: int, raised: bool,
+               ends: tuple[int, int]) -> RoundedUp:
+    """value / 2**shift, which ends up between `ends`; half is added here, to the bits it reaches, if no bias brought it."""
+    module, value, stage = pipeline.module, staged.value, staged.stage
     assert isinstance(value, Signal)
-    lo, hi = half_even(value.lo, 1 << shift), half_even(value.hi, 1 << shift)
-    if shift == 0:
-        return staged
-    if lo == hi:
-        return Staged(const(lo), 0)
-    if value.width <= shift:  # the rounding reads bit `shift`, so it must exist
-        wide = (-1 << shift if value.signed else 0, 1 << shift)
-        value = pipeline.module.wire(f"{name}_wide", value, wide)
-    sticky = [any_bit(bits(value, 0, shift - 1))] if shift > 1 else []
-    up = all_of(bits(value, shift - 1, 1), any_of(bits(value, shift, 1), *sticky))
-    return pipeline.register(f"{name}_rounded", add(shift_right(value, shift), up), staged.stage, (lo, hi))
+    if raised:
+        tie = negate(any_bit(bits(reaching(module, f"{name}_low", value, shift), 0, shift)))
+    else:
+        exact: Expr = ONE
+        if shift > 1:
+            below_half = bits(reaching(module, f"{name}_low", value, shift - 1), 0, shift - 1)
+            exact = module.register(f"{name}_exact", negate(any_bit(below_half)))
+        value = module.register(f"{name}_raised", add(shift_right(value, shift - 1), ONE))
+        stage, tie = stage + 1, all_of(exact, negate(bits(value, 0, 1)))
+        shift = 1
+    upper = shift_right(value, shift)
+    quotient = module.wire(f"{name}_quotient", upper, (min(ends[0], upper.lo), max(ends[1], upper.hi)))
+    return RoundedUp(quotient, tie, stage, *ends)
+
+
+def reaching(module: Module, name: str, value: Signal, count: int) -> Signal:
+    """A value that has at least `count` bits."""
+    wide = (-(1 << count - 1), (1 << count - 1) - 1) if value.signed else (0, (1 << count) - 1)
+    return value if value.width >= count else module.wire(name, value, wide)
+
+
+def settled(pipeline: Pipeline, name: str, rounded: RoundedUp, zero: int, bounds: tuple[int, int]) -> Staged:
+    """Ties decided, zero added and saturated; in one step where neither an odd lower bound nor a zero stands between."""
+    lo, hi = rounded.lo, rounded.hi
+    if zero:
+        settled_bits = pipeline.module.wire(f"{name}_rounded", evened(rounded, lo, hi), (lo, hi))
+        placed = pipeline.register(f"{name}_placed", add(settled_bits, const(zero)), rounded.stage)
+        return clamped(pipeline, name, placed, bounds)
+    if lo < bounds[0] and bounds[0] % 2:  # a tie would leave the bounds downwards
+        even = pipeline.register(f"{name}_rounded", evened(rounded, lo, hi), rounded.stage, (lo, hi))
+        return clamped(pipeline, name, even, bounds)
+    low, high = max(bounds[0], lo), min(bounds[1], hi)
+    result = saturated(rounded.quotient, bounds, (low, high), evened(rounded, low, high))
+    label = "rounded" if (low, high) == (lo, hi) else "clamped"
+    return pipeline.register(f"{name}_{label}", result, rounded.stage, (low, high))
+
+
+def evened(rounded: RoundedUp, lo: int, hi: int) -> Expr:
+    """The bits of a value of [lo, hi], its lowest cleared in a tie."""
+    quotient, width = rounded.quotient, bit_width(lo, hi)
+    lowest = all_of(bits(quotient, 0, 1), negate(rounded.tie))
+    return pack([(lowest, 1), *([(bits(quotient, 1, width - 1), width - 1)] if width > 1 else [])])
 
 
 def clamped(pipeline: Pipeline, name: str, staged: Staged, bounds: tuple[int, int]) -> Staged:
@@ -125,9 +206,13 @@ def clamped(pipeline: Pipeline, name: str, staged: Staged, bounds: tuple[int, in
         return Staged(const(lo if value.hi <= lo else hi), 0)
     low = max(lo, value.lo)
     high = min(hi, value.hi)
-    inside = Bits(low, high, value, 0, bit_width(low, high))
-    result = select(below(value, lo), const(low), select(above(value, hi), const(high), inside))
+    result = saturated(value, bounds, (low, high), Bits(low, high, value, 0, bit_width(low, high)))
     return pipeline.register(f"{name}_clamped", result, staged.stage, (low, high))
+
+
+def saturated(value: Signal, bounds: tuple[int, int], ends: tuple[int, int], inside: Expr) -> Expr:
+    """`inside` where the value lies within its bounds, else the end it lies beyond."""
+    return select(below(value, bounds[0]), const(ends[0]), select(above(value, bounds[1]), const(ends[1]), inside))
 
 
 def below(value: Signal, lo: int) -> Expr:

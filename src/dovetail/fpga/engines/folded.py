@@ -59,7 +59,7 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     lane = _lane(layer, filters, loops, x)
     results = _lanes(pipeline, loops, slot, taps, x, lane, filters)
     values = packed(pipeline, layer, loops, slot, results, lane.result.value, folded.stages + lane.stages)
-    fifo, stages, depth = finish_stream(module, pipeline, slot.emit, [(v, layer.output.bits) for v in values],
+    fifo, stages, depth = finish_stream(module, pipeline, Staged(slot.emit, 0), [(v, layer.output.bits) for v in values],
                                         folded.output_steps(), folded.steps)
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
     module.header = (*layer.heading, f"{products} multipliers, {loops.clocks} clocks per output pixel: {loops.blocks} blocks of "

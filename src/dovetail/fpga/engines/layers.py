@@ -10,10 +10,10 @@ import numpy as np
 from dovetail.cost.adder_graph import IntMatrix
 from dovetail.cost.streaming import Cycles, Raster
 from dovetail.cost.subexpressions import minimize
-from dovetail.fpga.engines.arithmetic import biased, maximum, print_graph, rescaled
+from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.expressions import ONE, ZERO, Signal, add, all_of, any_of, compare, const, select, signal, subtract
+from dovetail.fpga.expressions import ONE, ZERO, add, all_of, any_of, compare, const, select, signal, subtract
 from dovetail.fpga.hardware import Module
 from dovetail.ir import Window
 
@@ -29,6 +29,11 @@ class Rescale:
     scales: tuple[tuple[int, int], ...] | None
     bounds: tuple[int, int]
     zero: int = 0
+
+    def ratio(self, index: int) -> Ratio:
+        """What output `index` is multiplied by."""
+        multiplier, shift = (1, 0) if self.scales is None else self.scales[index]
+        return multiplier, self.divisor, shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +61,19 @@ def weighted(layer: Layer, matrix: IntMatrix, bias: Sequence[int], rescale: Resc
         values = []
         for index, term in enumerate(graph.outputs):
             name = f"{layer.label}_acc_{index}"
-            value, shift = biased(pipeline, name, term, nodes, int(bias[index]))
-            values.append(rescale_output(pipeline, name, value, shift, rescale, index))
+            half = 0 if term is None else half_of(rescale.ratio(index))  # rounding half up comes with the bias
+            value, left = biased(pipeline, name, term, nodes, int(bias[index]), half)
+            values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
         return values, graph.count
 
     return compute
 
 
-def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, rescale: Rescale, index: int) -> Staged:
-    """Output `index`, whose integer is value << left."""
-    multiplier, shift = (1, 0) if rescale.scales is None else rescale.scales[index]
-    return rescaled(pipeline, name, value, (multiplier, rescale.divisor, shift - left), rescale.zero, rescale.bounds)
+def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, rescale: Rescale, index: int,
+                   raised: bool = False) -> Staged:
+    """Output `index`, whose integer is value << left; a `raised` one has half of its ratio in it."""
+    multiplier, divisor, shift = rescale.ratio(index)
+    return rescaled(pipeline, name, value, (multiplier, divisor, shift - left), rescale.zero, rescale.bounds, raised)
 
 
 def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
@@ -116,7 +123,7 @@ def start(layer: Layer) -> tuple[Module, Pipeline]:
     return module, Pipeline(module)
 
 
-def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Signal, computed: tuple[list[Staged], int],
+def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Staged, computed: tuple[list[Staged], int],
           input_steps: Cycles, output_steps: Cycles, steps: int) -> Engine:
     """End an engine with its output FIFO and say in its heading what it became."""
     values, adders = computed
@@ -144,7 +151,7 @@ def join_engine(layer: Layer, compute: Compute) -> Engine:
             taps[len(taps), 0, 0] = Staged(value, 1)
     beats = layer.output.beats
     order = np.arange(beats)
-    return close(layer, module, pipeline, step, compute(pipeline, taps), order, order, beats)
+    return close(layer, module, pipeline, Staged(step, 0), compute(pipeline, taps), order, order, beats)
 
 
 def lowered(pipeline: Pipeline, name: str, value: Staged, zero: int) -> Staged:
@@ -158,7 +165,7 @@ def global_average_engine(layer: Layer, zero: int, rescale: Rescale) -> Engine:
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     step = module.wire("step", all_of(MAY_STEP, in_valid))
-    number, last = module.counter("step_number", form.beats, step)
+    number, last = module.rounds("step_number", form.beats, step) if form.beats > 1 else (ZERO, ONE)
     emit = module.wire("emit", all_of(step, last))
     first = module.register("first_1", compare("==", number, ZERO) if form.beats > 1 else ONE)
     advance = module.register("step_1", step, reset=0)
@@ -172,7 +179,7 @@ def global_average_engine(layer: Layer, zero: int, rescale: Rescale) -> Engine:
         module.drive(total, select(first, x, add(total, x)), advance)
         centred = lowered(pipeline, name, Staged(total, 2), zero * form.beats)
         values.append(rescale_output(pipeline, name, centred, 0, rescale, channel))
-    return close(layer, module, pipeline, emit, (values, form.channels), np.arange(form.beats),
+    return close(layer, module, pipeline, Staged(emit, 0), (values, form.channels), np.arange(form.beats),
                  np.array([form.beats - 1]), form.beats)
 
 
@@ -197,7 +204,7 @@ def pad_engine(layer: Layer, pads: tuple[int, int, int, int], fill: int) -> Engi
               for c in range(form.channels)]
     index = np.arange(height * width).reshape(height, width)
     consumed = index[top:top + form.height, left:left + form.width].reshape(-1)
-    return close(layer, module, pipeline, step, (values, 0), consumed, index.reshape(-1), height * width)
+    return close(layer, module, pipeline, Staged(step, 0), (values, 0), consumed, index.reshape(-1), height * width)
 
 
 def padded(form: Format, pads: tuple[int, int, int, int], fill: int) -> Format:

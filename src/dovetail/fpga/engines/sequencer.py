@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dovetail.cost.folds import Loops
 from dovetail.cost.streaming import Raster
-from dovetail.fpga.engines.window import consuming, follow_input, follow_outputs
+from dovetail.fpga.engines.window import Place, consuming, follow_input, follow_outputs
 from dovetail.fpga.expressions import (
     ONE,
     ZERO,
@@ -44,13 +44,12 @@ class Slot:
     word: Signal | None
     weight: Signal | None
     result: Signal | None
-    row: Signal | None
-    column: Signal | None
+    place: Place
 
 
 def counted(module: Module, name: str, count: int, step: Expr) -> tuple[Signal | None, Expr]:
     """A counter, or nothing where it has one value; also the bit "at the last value"."""
-    return module.counter(name, count, step) if count > 1 else (None, ONE)
+    return module.rounds(name, count, step) if count > 1 else (None, ONE)
 
 
 def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_valid: Expr) -> Slot:
@@ -59,7 +58,7 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
     slot = module.wire("slot", all_of(may_step, select(all_of(begins, consumes), in_valid, ONE)))
     takes = module.wire("takes", all_of(slot, begins))
     advance = signal("advance")
-    emit, arrived, row, column = follow_outputs(module, raster, advance)
+    emit, arrived, place = follow_outputs(module, raster, advance, 0)
     has_output = module.wire("has_output", arrived)
     moves = module.wire("moves", all_of(slot, has_output) if raster.pointwise else slot)
     works = module.wire("works", all_of(slot, has_output))
@@ -79,7 +78,7 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
     shifts = module.wire("shifts", all_of(moves, _is_zero(pass_at)))
     starts = _is_zero(slice_at)
     return Slot(takes, all_of(may_step, begins, consumes), shifts, works, starts, ends, emit,
-                _word(module, loops, slice_at, last_slice, last_pass, moves, has_output), weight, result, row, column)
+                _word(module, loops, slice_at, last_slice, last_pass, moves, has_output), weight, result, place)
 
 
 def _is_zero(value: Signal | None) -> Expr:

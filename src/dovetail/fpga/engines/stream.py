@@ -19,6 +19,7 @@ from dovetail.fpga.expressions import (
     Signal,
     add,
     all_of,
+    any_bit,
     any_of,
     bit_width,
     bits,
@@ -130,17 +131,20 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     m = Module(name, (f"FIFO of {depth} beats of {width} bits.",))
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     count, waiting = signal("count", 0, depth), signal("waiting", 0, depth)
-    valid = signal("valid")
+    valid, some = signal("valid"), signal("some")
     room: Expr = ONE if reserved else m.wire("room", compare("!=", count, const(depth)))
     push = m.wire("push", all_of(in_valid, room))
-    load = m.wire("load", all_of(compare("!=", waiting, ZERO), any_of(negate(valid), out_ready)))
+    load = m.wire("load", all_of(some, any_of(negate(valid), out_ready)))
     if not reserved:
         m.drive(count, subtract(add(count, push), m.wire("pop", all_of(valid, out_ready))), reset=0)
         m.output("in_ready", room)
     m.drive(waiting, subtract(add(waiting, push), load), reset=0)
+    # Whether any are waiting is known with their number: asking it would delay all that leaves.
+    several = any_bit(bits(waiting, 1, waiting.width - 1)) if waiting.width > 1 else ZERO
+    m.drive(some, any_of(push, several, all_of(some, negate(load))), reset=0)
     m.drive(valid, any_of(load, all_of(valid, negate(out_ready))), reset=0)
-    write_at, _ = m.counter("write_at", depth, push)
-    read_at, _ = m.counter("read_at", depth, load)
+    write_at = m.counter("write_at", depth, push)
+    read_at = m.counter("read_at", depth, load)
     word = signal("word", 0, (1 << width) - 1)
     block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
     m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, block, load))
@@ -178,19 +182,20 @@ MAY_STEP = signal("may_step")
 """Whether the output FIFO has room for one more beat beyond those in flight; defined by `finish_stream`."""
 
 
-def finish_stream(module: Module, pipeline: Pipeline, emit: Signal, values: Sequence[tuple[Staged, int]],
+def finish_stream(module: Module, pipeline: Pipeline, emit: Staged, values: Sequence[tuple[Staged, int]],
                   output_steps: Cycles, steps: int) -> tuple[Module, int, int]:
     """Align all channels, shift the valid bit along, end in the output FIFO, and count its credits.
 
-    `values` are (value, field bits) per channel. Returns the FIFO's module, the number of pipeline stages and
-    the FIFO's depth.
+    `emit` says of steps of its stage, 0 to 2, whether they lead to an output; `values` are (value, field bits) per
+    channel. Returns the FIFO's module, the number of pipeline stages and the FIFO's depth.
     """
-    stages = max([1, *(v.stage for v, _ in values)])
+    stages = max([emit.stage + 1, *(v.stage for v, _ in values)])
     depth = output_fifo_depth(output_steps, steps, stages)
-    flags = signal("valid", 0, (1 << stages) - 1)
-    older = [(bits(flags, 0, stages - 1), stages - 1)] if stages > 1 else []
-    module.drive(flags, pack([(emit, 1), *older]), reset=0)
-    valid = module.wire("beat_valid", bits(flags, stages - 1, 1))
+    count = stages - emit.stage
+    flags = signal("valid", 0, (1 << count) - 1)
+    older = [(bits(flags, 0, count - 1), count - 1)] if count > 1 else []
+    module.drive(flags, pack([(emit.value, 1), *older]), reset=0)
+    valid = module.wire("beat_valid", bits(flags, count - 1, 1))
     beat = module.wire("beat", pack([(pipeline.at(v, stages), field) for v, field in values]))
     fifo = fifo_module(f"{module.name}_fifo", beat.width, depth, reserved=True)
     out_valid, out_data = module.net("fifo_valid"), module.net("fifo_data", beat.width)
@@ -198,12 +203,12 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Signal, values: Sequ
     module.instances.append(Instance(fifo.name, "fifo", (
         ("in_valid", valid), ("in_data", beat),
         ("out_valid", out_valid), ("out_ready", out_ready), ("out_data", out_data))))
-    # Every step of this loop ends in a register, which keeps it off the critical path; the reserve pays for that.
-    credit = signal("credit", 0, depth)
+    # Issue and FIFO may lie far apart: every way between them starts and ends in a register. The reserve pays for that.
+    spare = signal("spare", -CREDIT_RESERVE - 1, depth - CREDIT_RESERVE - 1)  # room beyond the reserve, if not negative
     left = module.register("left", all_of(out_valid, out_ready), reset=0)
-    issued = module.register("issued", emit, reset=0)
-    module.drive(credit, subtract(add(credit, left), issued), reset=depth)
-    module.drive(MAY_STEP, compare(">", credit, const(CREDIT_RESERVE)), reset=1)
+    issued = module.register("issued", module.register("issuing", emit.value, reset=0), reset=0)
+    module.drive(spare, subtract(add(spare, left), issued), reset=spare.hi)
+    module.drive(MAY_STEP, negate(bits(spare, spare.width - 1, 1)), reset=1)
     module.output("out_valid", out_valid)
     module.output("out_data", out_data)
     return fifo, stages, depth

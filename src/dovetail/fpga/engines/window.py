@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from dovetail.cost.streaming import Raster
+from dovetail.cost.streaming import COUNT_STAGES, ISSUE_STAGES, LINE_MEMORY_STAGES, OUTPUT_COUNT_STAGES, Raster
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.expressions import ONE, ZERO, Bits, Expr, Signal, add, all_of, compare, const, pack, select, signal, subtract
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Bits,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+    subtract,
+)
 from dovetail.fpga.hardware import Memory, Module
 
 Taps = dict[tuple[int, int, int], Staged]
@@ -16,23 +34,46 @@ Words = dict[tuple[int, int], Signal]
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """Signals of the step being issued: whether it happens, whether an output ends there, where that output lies."""
+class Place:
+    """Row and column of an output; None where there is only one."""
 
-    step: Signal
-    emit: Signal
+    row: Staged | None = None
+    column: Staged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Whether a step happens, seen at every stage from 0 on; whether an output ends there, and where that output lies.
+
+    `consumes` belongs to the step being issued.
+    """
+
+    steps: tuple[Signal, ...]
+    emit: Staged
     consumes: Expr
-    row: Signal | None
-    column: Signal | None
+    place: Place
 
 
 def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> Control:
-    """Counters of a window engine: one step counter for flushing, one down-counter to the next output."""
+    """Counters of a window engine: one step counter for flushing, one down-counter to the next output.
+
+    A step moves so much in so many places that only the flushing knows it at once; lines and outputs are counted later.
+    """
     consumes = consuming(raster)
     step = module.wire("step", all_of(may_step, select(consumes, in_valid, ONE)))
+    if not raster.counted:
+        return Control((step,), Staged(step, 0), consumes, Place())
     follow_input(module, raster, step)
-    emit, _, row, column = follow_outputs(module, raster, step)
-    return Control(step, emit, consumes, row, column)
+    steps = [step]
+    for age in range(1, 1 + max(OUTPUT_COUNT_STAGES, window_stage(raster))):
+        steps.append(module.register(f"step_{age}", steps[-1], reset=0))
+    emit, _, place = follow_outputs(module, raster, steps[OUTPUT_COUNT_STAGES], OUTPUT_COUNT_STAGES)
+    return Control(tuple(steps), Staged(emit, OUTPUT_COUNT_STAGES), consumes, place)
+
+
+def window_stage(raster: Raster) -> int:
+    """The stage at which pixels of all rows enter the window."""
+    return ISSUE_STAGES + raster.counted * COUNT_STAGES + (not raster.line_in_registers) * LINE_MEMORY_STAGES
 
 
 def consuming(raster: Raster) -> Expr:
@@ -41,53 +82,70 @@ def consuming(raster: Raster) -> Expr:
 
 
 def follow_input(module: Module, raster: Raster, step: Expr) -> None:
-    """Count the steps of a frame where some of them flush."""
+    """Count the steps of a frame where some of them flush; `frame_ends` is the last of them."""
     if not raster.flush:
         return
     number, consumes = signal("step_number", 0, raster.steps - 1), signal("consumes")
-    last = compare("==", number, const(raster.steps - 1))
+    last, input_ends = signal("frame_ends"), signal("input_ends")
     module.drive(number, select(last, ZERO, add(number, ONE)), step, 0)
-    # A register instead of a comparison, because everything the engine does waits for it.
-    ends_input = compare("==", number, const(raster.beats - 1))
-    module.drive(consumes, select(ends_input, ZERO, select(last, ONE, consumes)), step, 1)
+    # Registers instead of comparisons, because everything the engine does waits for them.
+    module.drive(last, compare("==", number, const(raster.steps - 2)), step, 0)
+    module.drive(input_ends, compare("==", number, const(raster.beats - 2)) if raster.beats > 1 else last, step,
+                 int(raster.beats == 1))
+    module.drive(consumes, all_of(negate(input_ends), any_of(last, consumes)), step, 1)
 
 
-def follow_outputs(module: Module, raster: Raster, step: Signal) -> tuple[Signal, Expr, Signal | None, Signal | None]:
-    """Count down to the next output: whether it leaves with this step, whether the step has one, its row and column."""
-    rows, columns = raster.output_size
-    if raster.outputs == raster.steps and not raster.masked:
-        return step, ONE, None, None
-    wait_max = max(raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
-    wait = signal("until_output", 0, wait_max)
-    arrived = compare("==", wait, ZERO) if wait_max else ONE
-    emit = module.wire("emit", all_of(step, arrived))
-    column: Signal | None = None
-    row: Signal | None = None
-    after: Expr = const(raster.steps - 1 - raster.last + raster.first)
+def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> tuple[Signal, Expr, Place]:
+    """Count down to the next output: whether it leaves with this step of `stage`, whether the step has one, and its place."""
+    if not raster.counted:
+        return step, ONE, Place()
+    first, pause = raster.first, raster.steps - 1 - raster.last + raster.first
+    wait_max = max(first, pause, raster.row_jump - 1, raster.window.stride[1] - 1)
+    wait, arrived = signal("until_output", 0, wait_max), signal("arrived")
+    emit = module.wire("emit", all_of(step, arrived) if wait_max else step)
+    place, end_row, end_frame = count_place(module, raster, emit, stage)
+    if not wait_max:
+        return emit, ONE, place
+
+    def after(waits: Callable[[int], int]) -> Expr:
+        along, down = const(waits(raster.window.stride[1] - 1)), const(waits(raster.row_jump - 1))
+        return select(end_row, select(end_frame, const(waits(pause)), down), along)
+
+    module.drive(wait, select(arrived, after(int), subtract(wait, ONE)), step, first)
+    # Whether the wait is over is not asked of the counter, but known with it.
+    module.drive(arrived, select(arrived, after(lambda steps: int(steps == 0)), compare("==", wait, ONE)), step, int(first == 0))
+    return emit, arrived, place
+
+
+def count_place(module: Module, raster: Raster, emit: Signal, stage: int) -> tuple[Place, Expr, Expr]:
+    """Counters of output rows and columns, and whether an output is the last of its row, and its row the last of the frame."""
+    (rows, columns), place = raster.output_size, Place()
     end_row: Expr = ONE
+    end_frame: Expr = ONE
+    row_ends: Expr = emit
     if columns > 1:
-        column, end_row = module.counter("out_column", columns, emit)
+        column, end_row = module.rounds("out_column", columns, emit)
+        place, row_ends = Place(None, Staged(column, stage)), all_of(emit, end_row)
     if rows > 1:
-        row, end_frame = module.counter("out_row", rows, all_of(emit, end_row))
-        after = select(end_frame, after, const(raster.row_jump - 1))
-    after = select(end_row, after, const(raster.window.stride[1] - 1))
-    if wait_max:
-        module.drive(wait, select(arrived, after, subtract(wait, ONE)), step, raster.first)
-    return emit, arrived, row, column
+        # A row may be counted one clock late: it is asked whether it is the last at its last output, long after its first.
+        late = columns > 1 and not raster.pointwise
+        row, end_frame = module.rounds("out_row", rows, module.register("row_ends", row_ends, reset=0) if late else row_ends)
+        place = Place(Staged(row, stage + late), place.column)
+    return place, end_row, end_frame
 
 
 def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format, ctl: Control, data: Signal, fill: int) -> Taps:
     """The taps of every step at stage `raster.stages`; those in the padding read `fill`."""
-    pixel = module.register("pixel", data)
+    newest = pipeline.at(Staged(module.register("pixel", data), ISSUE_STAGES), window_stage(raster))
+    assert isinstance(newest, Signal)
     if raster.pointwise:
-        words = {(0, 0): pixel}
+        words = {(0, 0): newest}
     else:
-        advance = module.register("step_1", ctl.step, reset=0)
-        words = (chain_rows(module, raster, pixel, advance) if raster.line_in_registers
-                 else memory_rows(module, raster, ctl, pixel, advance))
+        words = (chain_rows(pipeline, raster, ctl, newest) if raster.line_in_registers
+                 else memory_rows(pipeline, raster, ctl, newest))
     dilation = raster.window.dilation
     seen = raster.stages - (1 if raster.masked else 0)
-    masks = tap_masks(pipeline, raster, ctl.row, ctl.column, seen)
+    masks = tap_masks(pipeline, raster, ctl.place, seen)
     taps: Taps = {}
     for i in range(raster.window.kernel[0]):
         for j in range(raster.window.kernel[1]):
@@ -103,75 +161,78 @@ def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format
     return taps
 
 
-def chain_rows(module: Module, raster: Raster, pixel: Signal, advance: Signal) -> Words:
+def chain_rows(pipeline: Pipeline, raster: Raster, ctl: Control, newest: Signal) -> Words:
     """Window registers in which short lines are delayed by registers too; (row, column) to pixel word."""
     reach_h, reach_w = raster.window.reach
+    advance = ctl.steps[window_stage(raster)]
     words: Words = {}
-    newest: Signal = pixel
     for row in range(reach_h - 1, -1, -1):
         line = [newest]
         for delay in range(reach_w if row == 0 else max(reach_w, raster.width)):
             name = f"row{row}_column{reach_w - 1 - delay}" if delay < reach_w else f"row{row}_line{delay}"
-            line.append(module.register(name, line[-1], advance))
+            line.append(pipeline.module.register(name, line[-1], advance))
         words.update({(row, reach_w - 1 - delay): line[delay + 1] for delay in range(reach_w)})
         newest = line[raster.width] if row else newest
     return words
 
 
-def memory_rows(module: Module, raster: Raster, ctl: Control, pixel: Signal, advance: Signal) -> Words:
+def memory_rows(pipeline: Pipeline, raster: Raster, ctl: Control, newest: Signal) -> Words:
     """Window registers fed by a memory that holds the previous lines side by side, one word per column."""
-    reach_h, reach_w = raster.window.reach
-    lines, width = reach_h - 1, pixel.width
-    column, _ = line_column(module, raster, ctl)
-    column_1 = module.register("column_1", column)
-    column_2 = module.register("column_2", column_1)
-    advance_2 = module.register("step_2", advance, reset=0)
-    pixel_2 = module.register("pixel_2", pixel)
+    module, (reach_h, reach_w) = pipeline.module, raster.window.reach
+    advance, lines, width = ctl.steps[window_stage(raster)], reach_h - 1, newest.width
+    column = line_column(module, raster, ctl.steps[COUNT_STAGES])
+    write_at = pipeline.at(Staged(column, COUNT_STAGES), window_stage(raster))
     read = signal("lines_read", 0, (1 << lines * width) - 1)
     held = module.register("lines_held", read)
     older = [(Bits(0, (1 << width) - 1, held, row * width, width), width) for row in range(1, lines)]
-    module.memories.append(Memory("lines", lines * width, raster.width, advance_2, column_2, pack([*older, (pixel_2, width)]),
+    module.memories.append(Memory("lines", lines * width, raster.width, advance, write_at, pack([*older, (newest, width)]),
                                   column, read, lines * width * raster.width >= 1024))
     words: Words = {}
     for row in range(reach_h):
-        value: Expr = pixel_2 if row == lines else Bits(0, (1 << width) - 1, held, row * width, width)
+        value: Expr = newest if row == lines else Bits(0, (1 << width) - 1, held, row * width, width)
         for place in range(reach_w - 1, -1, -1):
-            words[row, place] = module.register(f"row{row}_column{place}", value, advance_2)
+            words[row, place] = module.register(f"row{row}_column{place}", value, advance)
             value = words[row, place]
     return words
 
 
-def line_column(module: Module, raster: Raster, ctl: Control) -> tuple[Signal, Expr]:
-    """The column of the step, which restarts with every frame."""
+def line_column(module: Module, raster: Raster, step: Signal) -> Signal:
+    """The column of the step, which is one clock old; it restarts with every frame."""
     if raster.steps % raster.width == 0:
-        return module.counter("column", raster.width, ctl.step)
-    column, number = signal("column", 0, raster.width - 1), signal("step_number", 0, raster.steps - 1)
-    ends = compare("==", column, const(raster.width - 1))
-    frame = compare("==", number, const(raster.steps - 1))
-    module.drive(column, select(frame, ZERO, select(ends, ZERO, add(column, ONE))), ctl.step, 0)
-    return column, ends
+        return module.counter("column", raster.width, step)
+    column, ends = signal("column", 0, raster.width - 1), signal("column_last")
+    frame = module.register("frame_ends_1", signal("frame_ends"))
+    module.drive(column, select(any_of(frame, ends), ZERO, add(column, ONE)), step, 0)
+    module.drive(ends, all_of(compare("==", column, const(raster.width - 2)), negate(frame)), step, 0)
+    return column
 
 
-def tap_masks(pipeline: Pipeline, raster: Raster, row: Signal | None, column: Signal | None,
-              stage: int) -> dict[tuple[int, int], Expr]:
+def tap_masks(pipeline: Pipeline, raster: Raster, place: Place, stage: int) -> dict[tuple[int, int], Expr]:
     """For kernel positions that can lie in the padding: the bit "inside", at `stage`."""
     rows, columns = raster.output_size
-    row_bits = [inside_bit(pipeline, f"row_inside_{i}", row, raster.row_inside(i), rows, stage)
-                for i in range(raster.window.kernel[0])]
-    column_bits = [inside_bit(pipeline, f"column_inside_{j}", column, raster.column_inside(j), columns, stage)
-                   for j in range(raster.window.kernel[1])]
-    return {(i, j): all_of(above, beside) for i, above in enumerate(row_bits) for j, beside in enumerate(column_bits)}
+    above = [inside_bit(pipeline, f"row_inside_{i}", place.row, raster.row_inside(i), rows)
+             for i in range(raster.window.kernel[0])]
+    beside = [inside_bit(pipeline, f"column_inside_{j}", place.column, raster.column_inside(j), columns)
+              for j in range(raster.window.kernel[1])]
+    return {(i, j): both_inside(pipeline, f"inside_{i}_{j}", row, column, stage)
+            for i, row in enumerate(above) for j, column in enumerate(beside)}
 
 
-def inside_bit(pipeline: Pipeline, name: str, index: Signal | None, inside: tuple[int, int], count: int, stage: int) -> Expr:
-    """Whether an output's index of 0..count-1 lies in the interval, as seen at `stage`."""
+def inside_bit(pipeline: Pipeline, name: str, index: Staged | None, inside: tuple[int, int], count: int) -> Staged:
+    """Whether an output's index of 0..count-1 lies in the interval."""
     start, stop = inside
     if inside == (0, count):
-        return ONE
+        return Staged(ONE, 0)
     if start == stop:
-        return ZERO
+        return Staged(ZERO, 0)
     assert index is not None
-    terms = [compare(">=", index, const(start))] if start else []
-    terms += [compare("<", index, const(stop))] if stop < count else []
-    now = pipeline.module.wire(name, all_of(*terms))
-    return pipeline.at(Staged(now, 0), stage)
+    terms = [compare(">=", index.value, const(start))] if start else []
+    terms += [compare("<", index.value, const(stop))] if stop < count else []
+    return Staged(pipeline.module.wire(name, all_of(*terms)), index.stage)
+
+
+def both_inside(pipeline: Pipeline, name: str, row: Staged, column: Staged, stage: int) -> Expr:
+    """Whether row and column are inside, at `stage`: in a register of its own where there is time, since it masks many taps."""
+    if isinstance(row.value, Const) or isinstance(column.value, Const) or max(row.stage, column.stage) >= stage:
+        return all_of(pipeline.at(row, stage), pipeline.at(column, stage))
+    return pipeline.register(name, all_of(pipeline.at(row, stage - 1), pipeline.at(column, stage - 1)), stage - 1).value

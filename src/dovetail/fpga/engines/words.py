@@ -21,7 +21,7 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
     word = pixel_word(pipeline, loops, form, slot, data)
     rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
     seen = folded.stages - (1 if raster.masked else 0)
-    masks, width = tap_masks(pipeline, raster, slot.row, slot.column, seen), bit_width(form.lo, form.hi)
+    masks, width = tap_masks(pipeline, raster, slot.place, seen), bit_width(form.lo, form.hi)
     taps: WordTaps = {}
     for i in range(raster.window.kernel[0]):
         for j in range(raster.window.kernel[1]):
@@ -100,7 +100,7 @@ def line_words(pipeline: Pipeline, folded: FoldedRaster, slot: Slot, word: Signa
         for delay in range(1, lines * length + 1):
             chain.append(module.register(f"line{delay}", chain[-1], shifts))
         return [chain[(lines - row) * length] for row in range(lines + 1)]
-    at, _ = module.counter("line_at", length, slot.shifts)
+    at = module.counter("line_at", length, slot.shifts)
     read = signal("lines_read", 0, (1 << lines * width) - 1)
     held = module.register("lines_held", read)
     rows: list[Expr] = [Bits(0, (1 << width) - 1, held, row * width, width) for row in range(lines)]
