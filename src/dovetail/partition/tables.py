@@ -5,9 +5,10 @@ This restates `evaluate`'s rules for one node over whole arrays; tests hold the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,27 @@ from dovetail.ir import Node
 from dovetail.partition.arrivals import Fetch
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.plan import Assignment, Goal, Split
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.timing import Ask, timed
 from dovetail.partition.work import follows
+
+
+class Later:
+    """An array worked out when it is first asked for: energies, which plans for latency alone never look at."""
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[], Floats]) -> None:
+        self._make, self._found = make, list[Floats]()
+
+    def array(self) -> Floats:
+        if not self._found:
+            self._found.append(self._make())
+        return self._found[0]
+
+    def take(self, index: Any) -> Later:
+        """Some of it, worked out no sooner."""
+        return Later(lambda: self.array()[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +51,11 @@ class Table:
     inputs: tuple[str, ...]
     first: Ints
     latency_s: Floats
-    energy_j: Floats
+    energy: Later
+
+    @property
+    def energy_j(self) -> Floats:
+        return self.energy.array()
 
     @property
     def node(self) -> Node:
@@ -81,8 +104,15 @@ def tabulate_all(problem: Problem, choices: Sequence[Options], known: Mapping[st
                  charged: Sequence[Sequence[str]] | None = None) -> list[Table]:
     """`tabulate` for many nodes, together."""
     asks = [_ask(problem, own, known, None if charged is None else charged[k]) for k, own in enumerate(choices)]
-    return [Table(ask.own, ask.fetch.inputs, np.searchsorted(ask.own.place_of, np.arange(len(ask.own.places))), *times)
-            for ask, times in zip(asks, timed(problem, asks), strict=True)]
+    return [_table(problem, ask, *times) for ask, times in zip(asks, timed(problem, asks), strict=True)]
+
+
+def _table(problem: Problem, ask: Ask, latency: Floats, joules: Floats) -> Table:
+    """Times with the way home, and energies with what columns spend wherever inputs lie."""
+    own, idle = ask.own, problem.idle_power_w
+    energy = Later(lambda: joules + own.energy_j.sum(axis=1) + own.reduce_j + idle * latency + own.home_j)
+    home = latency + own.home_s if own.node.output in problem.graph.outputs else latency
+    return Table(own, ask.fetch.inputs, np.searchsorted(own.place_of, np.arange(len(own.places))), home, energy)
 
 
 def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None) -> Ask:
@@ -91,7 +121,8 @@ def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Seq
     paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
     stream = known[inputs[0]].stream_s if len(inputs) == 1 and follows(problem, own.node) else np.zeros(0)
     fetch = Fetch(own.node, own.pattern, own.columns, known, inputs, paying, stream if stream.any() else None)
-    return Ask(own, fetch, prod(fetch.shape), len(inputs) < len(every))
+    return Ask(own, fetch, prod(fetch.shape), len(inputs) < len(every),
+               float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES))
 
 
 def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> Table:
@@ -103,7 +134,7 @@ def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> 
     grid = [np.searchsorted(before.places, now.places) for before, now in known]
     index = (*np.ix_(*grid, columns),) if grid else (columns,)
     first = np.searchsorted(own.place_of, np.arange(len(own.places)))
-    return Table(own, table.inputs, first, table.latency_s[index], table.energy_j[index])
+    return Table(own, table.inputs, first, table.latency_s[index], table.energy.take(index))
 
 
 def criteria(problem: Problem) -> tuple[bool, bool]:
@@ -122,8 +153,9 @@ def prune(problem: Problem, table: Table) -> Table:
     crowded = np.flatnonzero(last - table.first > 1).tolist()
     if not crowded:
         return table
-    costs = zip((table.latency_s, table.energy_j), criteria(problem), strict=True)
-    counted = [a.reshape(-1, len(table.options)) for a, matters in costs if matters]
+    time_matters, energy_matters = criteria(problem)
+    costs = [*([table.latency_s] if time_matters else []), *([table.energy_j] if energy_matters else [])]
+    counted = [a.reshape(-1, len(table.options)) for a in costs]
     beaten: list[int] = []
     for place in crowded:
         group = slice(int(table.first[place]), int(last[place]))
@@ -134,7 +166,7 @@ def prune(problem: Problem, table: Table) -> Table:
     keep = np.delete(np.arange(len(table.options)), beaten)
     own = table.options.keep(keep)
     return replace(table, options=own, first=np.searchsorted(own.place_of, np.arange(len(table.first))),
-                   latency_s=table.latency_s[..., keep], energy_j=table.energy_j[..., keep])
+                   latency_s=table.latency_s[..., keep], energy=table.energy.take((..., keep)))
 
 
 def _unbeaten(profile: Floats) -> list[int]:

@@ -17,11 +17,11 @@ from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals,
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.overlaps import wide
 from dovetail.partition.plan import Mode
-from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.problem import Problem
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Times = tuple[Floats, Floats]
-"""Latency and energy of the cells of a node, one axis per input with places, then columns."""
+"""Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Ask:
     fetch: Fetch
     count: int
     relaxed: bool
+    partial_bytes: float
+    """Size of a partial sum of the whole output."""
 
 
 CELLS = 1 << 14
@@ -39,10 +41,17 @@ CELLS = 1 << 14
 
 
 def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
-    """The times of all cells of many nodes, in their order; alike ones are worked out together."""
+    """The times of all cells of many nodes, in their order; of alike ones with the same prices, the same arrays."""
     families: dict[tuple[object, ...], list[Ask]] = {}
+    first: dict[tuple[object, ...], Ask] = {}
+    of: list[Ask] = []
     for number, ask in enumerate(asks):
-        families.setdefault(_family(problem, ask.fetch, number), []).append(ask)
+        family = _family(problem, ask.fetch, number)
+        priced = (*family, *_prices(ask)) if len(family) > 1 else family
+        if priced not in first:
+            first[priced] = ask
+            families.setdefault(family, []).append(ask)
+        of.append(first[priced])
     found: dict[int, Times] = {}
     some: list[list[Ask]] = []
     for alike in families.values():
@@ -51,7 +60,7 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
             some = []
         some.append(alike)
     found |= _timed(problem, some) if some else {}
-    return [found[id(ask)] for ask in asks]
+    return [found[id(ask)] for ask in of]
 
 
 def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
@@ -68,20 +77,10 @@ def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Tim
         direct = not asks and not found and all(len(alike) == 1 for alike in families)
         cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
         latency, joules = _Timing(problem, some, come, cell, column).run()
-        found |= _finished(problem, some, latency, joules, column)
+        edges = np.cumsum([0, *(ask.count for ask in some)]).tolist()
+        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape), joules[a:b].reshape(ask.fetch.shape))
+                  for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
     return found
-
-
-def _finished(problem: Problem, asks: Sequence[Ask], latency: Floats, joules: Floats, column: Ints) -> dict[int, Times]:
-    """Times and energies with what columns cost wherever inputs lie."""
-    own = [ask.own for ask in asks]
-    energy = joules + joined([o.energy_j.sum(axis=1) for o in own])[column] + joined([o.reduce_j for o in own])[column] \
-        + problem.idle_power_w * latency
-    if any(o.node.output in problem.graph.outputs for o in own):
-        latency, energy = latency + joined([o.home_s for o in own])[column], energy + joined([o.home_j for o in own])[column]
-    edges = np.cumsum([0, *(ask.count for ask in asks)]).tolist()
-    return {id(ask): (latency[a:b].reshape(ask.fetch.shape), energy[a:b].reshape(ask.fetch.shape))
-            for ask, a, b in zip(asks, edges[:-1], edges[1:], strict=True)}
 
 
 def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
@@ -115,6 +114,14 @@ def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
     return (id(fetch.pattern), *(id(fetch.known[t].pattern) for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
             *(at[t] for t in fetch.paying), at[fetch.inputs[0]], *(tensors[t].element_bytes for t in fetch.node.inputs),
             *(problem.graph.producer(t) is None for t in fetch.node.inputs))
+
+
+def _prices(ask: Ask) -> tuple[object, ...]:
+    """All that tells the times of alike nodes apart."""
+    own, held = ask.own, ask.fetch.known[ask.fetch.inputs[0]]
+    return (ask.relaxed, held.places.tobytes(), b"" if ask.fetch.stream_s is None else ask.fetch.stream_s.tobytes(),
+            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(),
+            ask.partial_bytes)
 
 
 def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], at: int) -> int:
@@ -202,8 +209,7 @@ class _Timing:
         column = self.column[chosen]
         parts = {d: part for d in self.done if len(part := np.flatnonzero(self.has[d][column]))}
         ended = {d: self._done(d, chosen[part]) for d, part in parts.items()}
-        sizes = np.repeat([float(self.problem.graph.tensors[ask.own.node.output].size * PARTIAL_BYTES) for ask in self.asks],
-                          [len(ask.own) for ask in self.asks])[column]
+        sizes = np.repeat([ask.partial_bytes for ask in self.asks], [len(ask.own) for ask in self.asks])[column]
         end, sent_s, sent_j = self._summed(reducer, chosen, parts, ended, sizes)
         spent = joined([ask.own.reduce_s for ask in self.asks])[column]
         self.latency[chosen] = end + spent
