@@ -93,7 +93,7 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
     """`fetched` for all sources and targets of few devices at once: (sources, targets, inputs' places..., columns)."""
     count = len(problem.devices)
     shape = (*(len(known[t].places) for t in inputs), len(columns))
-    total = np.zeros((count, count, *shape))
+    total: Floats | None = None
     produced = all(problem.graph.producer(t) is not None for t in node.inputs)
     flows = {d: np.full(shape, produced) for d in range(count) if problem.streams(problem.devices[d])}
     for slot, tensor, counted in _slots(node, pattern, paying):
@@ -106,7 +106,10 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
                 own &= _same(places[:, d], wanted[:, d], cut).reshape(*axes, len(columns))
         if counted:
             factor = _factor(held.pattern, cut) * float(problem.graph.tensors[tensor].element_bytes)
-            total += _all_shared(places, wanted, cut, factor).reshape(count, count, *axes, len(columns))
+            sizes = _all_shared(places, wanted, cut, factor).reshape(count, count, *axes, len(columns))
+            total = sizes if total is None else total + sizes
+    if total is None or total.shape[2:] != shape:
+        total = np.zeros((count, count, *shape)) + (0.0 if total is None else total)
     for d in range(count):
         if d in flows:
             total[d, d] *= ~flows[d]

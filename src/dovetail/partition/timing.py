@@ -45,6 +45,8 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
     families: dict[tuple[object, ...], list[Ask]] = {}
     first: dict[tuple[object, ...], Ask] = {}
     of: list[Ask] = []
+    if len(asks) == 1:
+        return [_one(problem, asks[0])]
     for number, ask in enumerate(asks):
         family = _family(problem, ask.fetch, number)
         priced = (*family, *_prices(ask)) if len(family) > 1 else family
@@ -61,6 +63,16 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
         some.append(alike)
     found |= _timed(problem, some) if some else {}
     return [found[id(ask)] for ask in of]
+
+
+def _one(problem: Problem, ask: Ask) -> Times:
+    """The times of one node; remembered where its one input has one place, which plans made node by node meet again."""
+    if len(ask.fetch.inputs) != 1 or ask.count > len(ask.own):
+        return _timed(problem, [[ask]])[id(ask)]
+    key = (*_family(problem, ask.fetch, 0), *_prices(ask))
+    if key not in problem.timed:
+        problem.timed[key] = _timed(problem, [[ask]])[id(ask)]
+    return problem.timed[key]
 
 
 def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
@@ -107,8 +119,8 @@ def _arrived(problem: Problem, families: Sequence[Sequence[Ask]]) -> tuple[Arriv
 
 
 def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
-    """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or but one place."""
-    if len(fetch.inputs) != 1 or len(fetch.known[fetch.inputs[0]].places) == 1:
+    """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or none."""
+    if len(fetch.inputs) != 1:
         return (number,)
     at, tensors = {t: i for i, t in enumerate(dict.fromkeys(fetch.node.inputs))}, problem.graph.tensors
     return (id(fetch.pattern), *(id(fetch.known[t].pattern) for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
