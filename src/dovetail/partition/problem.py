@@ -73,15 +73,12 @@ class Problem:
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
     streaming: frozenset[str] = field(init=False, repr=False, compare=False)
     """Devices that pass pixels on as they come and keep no tensor."""
-    idle_power_w: float = field(init=False, repr=False, compare=False)
-    """Every device of the platform is powered for as long as a frame takes."""
     budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
     """(device, resource, limit) of every limited resource."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
-        object.__setattr__(self, "idle_power_w", sum(d.idle_power_w for d in self.platform.devices))
         object.__setattr__(self, "budgets", tuple(
             (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
         if self.forks is None:
@@ -104,6 +101,11 @@ class Problem:
     def packet_bytes(self) -> int:
         """What must have arrived before a streaming device starts, and what leaves after its last pixel."""
         return PACKET_BYTES
+
+    @property
+    def idle_power_w(self) -> float:
+        """Every device of the platform is powered for as long as a frame takes."""
+        return sum(d.idle_power_w for d in self.platform.devices)
 
     def streams(self, device: str) -> bool:
         """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""
