@@ -174,11 +174,13 @@ def options(problem: Problem, node: Node) -> Options:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
     if node.name not in problem.choices:
         ask_all(problem)
-        raw = [_raw(problem, n, _pattern(problem, n)) for n in problem.graph.nodes]
-        families: dict[int, list[_Raw]] = {}
-        for own in raw:
-            families.setdefault(id(own.pattern), []).append(own)
-        for alike in families.values():
+        nodes: dict[int, list[tuple[Node, Pattern]]] = {}
+        for n in problem.graph.nodes:
+            pattern = _pattern(problem, n)
+            nodes.setdefault(id(pattern), []).append((n, pattern))
+        for members in nodes.values():
+            groups = _grouped(members[0][1])
+            alike = [_raw(problem, n, pattern, groups) for n, pattern in members]
             # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
             pattern = alike[0].pattern.keep(np.flatnonzero(np.logical_or.reduce([own.legal for own in alike])))
             for own in alike:
@@ -288,36 +290,50 @@ class _Raw:
     arrays: tuple[Floats, ...]
 
 
-def _raw(problem: Problem, node: Node, pattern: Pattern) -> _Raw:
+def _raw(problem: Problem, node: Node, pattern: Pattern, groups: _Groups) -> _Raw:
     count, at = len(pattern.has), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = np.zeros((3, count, len(problem.devices)))
     used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
-    for d, device in enumerate(problem.devices):
-        columns = np.flatnonzero(pattern.has[:, d])
-        if not len(columns):
-            continue
-        quote = problem.quotes.get((node.name, device))
+    for d, columns, shares in groups.pieces:
+        quote = problem.quotes.get((node.name, problem.devices[d]))
         if quote is None:
             legal[columns] = False
             continue
-        costs, shares = quote[1], pattern.share[columns, d]
+        costs = quote[1]
         alone[columns, d], fused[columns, d] = costs.alone_s[shares], costs.fused_s[shares]
         energy[columns, d] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
-            if (device, resource) in at:
-                used[columns, at[device, resource]] += amounts[shares]
-    sums = _sums(problem, node, pattern, used, legal)
+            if (problem.devices[d], resource) in at:
+                used[columns, at[problem.devices[d], resource]] += amounts[shares]
+    sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
     return _Raw(node, pattern, legal, (alone, fused, energy, *sums, used))
 
 
-def _sums(problem: Problem, node: Node, pattern: Pattern, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Columns of a pattern: by device, with the numbers of their shares there; by reducer and number of partial sums."""
+
+    pieces: tuple[tuple[int, Ints, Ints], ...]
+    sums: tuple[tuple[int, int, Ints], ...]
+
+
+def _grouped(pattern: Pattern) -> _Groups:
+    on = [(d, np.flatnonzero(pattern.has[:, d])) for d in range(pattern.has.shape[1])]
+    parts, reduced = pattern.has.sum(axis=1), np.flatnonzero(pattern.reducer >= 0)
+    kinds = np.unique(pattern.reducer[reduced] * (pattern.has.shape[1] + 1) + parts[reduced]).tolist()
+    sums = [divmod(kind, pattern.has.shape[1] + 1) for kind in kinds]
+    return _Groups(tuple((d, columns, pattern.share[columns, d]) for d, columns in on if len(columns)),
+                   tuple((r, n, np.flatnonzero((pattern.reducer == r) & (parts == n))) for r, n in sums))
+
+
+def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
     """Time and energy of the sums that end input-channel splits; what they take is added to `used`."""
-    seconds, joules = np.zeros(len(pattern.has)), np.zeros(len(pattern.has))
-    at, parts = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}, pattern.has.sum(axis=1)
-    for reducer, count in {(int(r), int(n)) for r, n in zip(pattern.reducer, parts, strict=True) if r >= 0}:
-        chosen, device = np.flatnonzero((pattern.reducer == reducer) & (parts == count)), problem.devices[reducer]
+    seconds, joules = np.zeros(len(legal)), np.zeros(len(legal))
+    at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)} if groups.sums else {}
+    for reducer, count, chosen in groups.sums:
+        device = problem.devices[reducer]
         cost = price_reduce(problem, node, count, device)
         if cost is None:
             legal[chosen] = False

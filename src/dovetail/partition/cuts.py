@@ -10,7 +10,7 @@ bound of the linear relaxation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -126,17 +126,24 @@ class Network:
 
     def costs(self, weights: tuple[float, float]) -> list[Floats]:
         """Weighted latency and energy of every table and jump."""
+        if weights == (1.0, 0.0):
+            return [own.latency_s for own in self.owners]
         return [weights[0] * own.latency_s + weights[1] * own.energy_j for own in self.owners]
 
     def walk(self, path: tuple[int, ...]) -> list[tuple[Step, int, dict[str, int]]]:
-        """The steps of a path, the column each takes, and where the tensors alive before it are."""
+        """The steps of a path, the column each takes, and where the tensors it reads are."""
         at: dict[str, int] = {}
         found = []
         for k, column in enumerate(path):
             if column != COVERED:
-                step = max((s for s in self.steps(k) if s.first_column <= column), key=lambda s: s.first_column)
-                found.append((step, column - step.first_column, at))
-                at = {**at, **{t: int(places[column - step.first_column]) for t, places in step.own.leaves.items()}}
+                step, *others = self.leaving[k]
+                for other in others:  # in order of their first columns
+                    step = other if other.first_column <= column else step
+                own = column - step.first_column
+                before = {t: at[t] for t in step.own.inputs}
+                found.append((step, own, before))
+                for t, places in step.own.leaves.items():
+                    at[t] = int(places[own])
         return found
 
     def assignment(self, path: tuple[int, ...]) -> Assignment:
@@ -183,13 +190,14 @@ def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
     if stage.live == table.inputs and stage.after == (table.node.output,):
         found = (least + rest).min(axis=-1)
         return found
-    positions = [stage.live.index(t) for t in table.inputs]
-    if positions != sorted(positions):
-        least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
-    sizes = dict(zip(table.inputs, cost.shape, strict=False))
-    least = least.reshape(*(sizes.get(t, 1) for t in stage.live), -1)
+    if table.inputs:
+        positions = [stage.live.index(t) for t in table.inputs]
+        if positions != sorted(positions):
+            least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+        sizes = dict(zip(table.inputs, cost.shape, strict=False))
+        least = least.reshape(*[sizes.get(t, 1) for t in stage.live], -1)
     after = dict(zip(stage.after, rest.shape, strict=True))
-    rest = rest.reshape(*(after.get(t, 1) for t in stage.live), after.get(table.node.output, 1))
+    rest = rest.reshape(*[after.get(t, 1) for t in stage.live], after.get(table.node.output, 1))
     found = (least + rest).min(axis=-1)
     return found
 
@@ -221,24 +229,35 @@ def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 
     """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
     at, path = dict(state or {}), list[int]()
     while start + len(path) < len(net.tables):
-        steps = net.steps(start + len(path))
-        values = [np.broadcast_to(costs[s.index][tuple(at[t] for t in s.own.inputs)]
-                                  + to_go[s.stop][onward(s, net.stages[s.stop - 1].after, at)], len(s.own)) for s in steps]
-        best = min(range(len(steps)), key=lambda i: float(values[i].min()))
-        step, column = steps[best], int(values[best].argmin())
-        at |= {t: int(places[column]) for t, places in step.own.leaves.items()}
-        path += [step.first_column + column, *[COVERED] * (step.stop - step.start - 1)]
+        chosen, least, column = None, np.inf, 0
+        for step in net.steps(start + len(path)):
+            values = costs[step.index][tuple([at[t] for t in step.own.inputs])] + to_go[step.stop][
+                onward(step, net.stages[step.stop - 1].after, at)]
+            best = int(values.argmin())
+            if chosen is None or values[best] < least:
+                chosen, least, column = step, float(values[best]), best
+        assert chosen is not None, "every cut has a step"
+        for t, places in chosen.own.leaves.items():
+            at[t] = int(places[column])
+        path += [chosen.first_column + column, *[COVERED] * (chosen.stop - chosen.start - 1)]
     return tuple(path)
 
 
 def total(net: Network, path: tuple[int, ...], arrays: list[Floats]) -> float:
     """Sum of the entries of tables and jumps along a plan."""
-    value = 0.0
+    return totals(net, path, [arrays])[0]
+
+
+def totals(net: Network, path: tuple[int, ...], several: Sequence[list[Floats]]) -> list[float]:
+    """The same for several arrays of each table and jump."""
+    values = [0.0] * len(several)
     for step, column, at in net.walk(path):
-        array = arrays[step.index]
-        wide = array.ndim > 1 or not step.own.inputs
-        value += float(array[(*(at[t] for t in step.own.inputs), column)] if wide else array[column])
-    return value
+        inputs = step.own.inputs
+        entry = (*[at[t] for t in inputs], column)
+        for i, arrays in enumerate(several):
+            array = arrays[step.index]
+            values[i] += float(array[entry] if array.ndim > 1 or not inputs else array[column])
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +283,8 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
         costs = priced_costs(base, amounts, prices)
         to_go = completions(net, costs)
         met = follow(net, costs, to_go)
-        spent, used = total(net, met, base), np.array([total(net, met, a) for a in amounts])
+        spent, *taken = totals(net, met, [base, *amounts])
+        used = np.array(taken)
         if (used <= 1).all() and spent < value:
             path, value = met, spent
         bound = float(to_go[0]) - float(prices.sum()) * (1 + ROUNDOFF * len(net.tables))

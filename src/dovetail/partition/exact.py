@@ -41,6 +41,8 @@ STEP_GAP = 1e-4
 """Relative gap at which a program of steps may stop."""
 BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
+BLURRED = 0.5
+"""Part of a tolerance that a search may lose by comparing labels in steps, and part by which plans must be better."""
 MAX_LINES = 40
 """Weighted solves spent on one energy-delay product."""
 
@@ -93,7 +95,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
         return _Weighted(path, value, min(bound, best), prices)
     active = frozenset(name for name, p in prices.items() if p > 0)
     while max_labels > 0 and best - bound > max(PROVEN, tolerance) * abs(bound):
-        found = _closed(net, weights, priced, active, best * (1 - tolerance), deadline, max_labels, tolerance)
+        found = _closed(net, weights, priced, active, best * (1 - BLURRED * tolerance), deadline, max_labels, tolerance)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
         if not missed:
@@ -108,13 +110,14 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
             max_labels: int, tolerance: float) -> Found:
     """Labels where one limit binds; where several do, first all of them mixed into one, then labels or steps for the rest."""
     if len(active) < 2:
-        return _search(net, weights, priced, active, best, deadline, max_labels)
+        return _search(net, weights, priced, active, best, deadline, max_labels, tolerance)
     narrow, bound = max_labels <= FEW_LABELS, priced.bound
     mixture, alone = _mixture(net, priced, active)
     if not narrow:
         # A relaxation no weaker than prices alone, with few labels: equal FPGAs share one budget in it.
         together = replace(net, limits=(mixture,))
-        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, _part(deadline), max_labels)
+        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, _part(deadline), max_labels,
+                        tolerance)
         if mixed.complete and (mixed.path is None or not _missed(net, mixed.path)):
             return mixed
         bound = max(bound, mixed.bound)
@@ -123,15 +126,15 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
     loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(every) - 1)])
     first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, _part(deadline),
                             max_labels, by_first=True), bound=bound, complete=False)
-    if narrow or min(best, first.value) - bound <= max(tolerance, STEP_GAP) * abs(bound):
+    if narrow or min(best, first.value) - bound <= max(BLURRED * tolerance, STEP_GAP) * abs(bound):
         return first
     best = min(best, first.value)
-    if tolerance == 0:
-        found = _search(net, weights, priced, active, best, deadline, max_labels)
-        first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
-        if first.complete:
-            return first
-    stepped = solve_steps(net, weights, priced, best, deadline - time.thread_time(), max(tolerance, STEP_GAP))
+    # Below a cut-off so close to the bound labels are few, and quicker than a program of steps.
+    found = _search(net, weights, priced, active, best, deadline if tolerance == 0 else _part(deadline), max_labels, tolerance)
+    first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
+    if first.complete:
+        return first
+    stepped = solve_steps(net, weights, priced, best, deadline - time.thread_time(), max(BLURRED * tolerance, STEP_GAP))
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
@@ -152,7 +155,7 @@ def _mixture(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Limi
 
 
 def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
-            max_labels: int, by_first: bool = False) -> Found:
+            max_labels: int, tolerance: float = 0.0, by_first: bool = False) -> Found:
     """Labels with rising cut-offs, keeping count only of active limits: a relaxation until its plan meets the others too."""
     chosen = [i for i, x in enumerate(net.limits) if x.name in active]
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
@@ -162,6 +165,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
     if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
+    blur = BLURRED * tolerance if tolerance > 0 else BLUR
     search.fan_out()
     # From below, the least cut-off at which there is a plan keeps the fewest labels.
     widening = FIRST_WIDENING if found.complete else LEAST_WIDENING / WIDER
@@ -171,7 +175,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
         widening = inf if widening > WIDEST else widening if found.complete else widening * WIDER ** len(active)
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
         sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow or (found.complete and found.most <= SHARP_LABELS)
-        found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else BLUR * abs(priced.bound) / len(net.tables))
+        found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else blur * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
             break

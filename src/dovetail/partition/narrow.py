@@ -83,9 +83,10 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
     """Marginals under the best prices on all limits that can bind, and these prices."""
     every = [(f"{d} {r}", [own.resources[:, i] / limit for own in tree.owners]) for i, (d, r, limit) in enumerate(problem.budgets)
              if problem.shared_budget and limit > 0]
-    every += [(name, [a / limit for a in spent]) for name, spent, limit in
-              (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
-              if limit is not None]
+    if problem.max_latency_s is not None:
+        every.append(("latency", [a / problem.max_latency_s for a in tree.latencies]))
+    if problem.max_energy_j is not None:  # energies are worked out when they are first asked for
+        every.append(("energy", [a / problem.max_energy_j for a in tree.energies]))
     binding = {name: a for name, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1}
     amounts = list(binding.values())
 

@@ -55,11 +55,7 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
     streams = problem.streams(problem.devices[target])
     produced = flowing and all(problem.graph.producer(t) is not None for t in node.inputs)
     flows = np.full((*(1 for _ in inputs), len(columns)), produced)
-    seen: list[tuple[str, Ints]] = []
-    for slot, tensor in enumerate(node.inputs):
-        reads = pattern.reads[slot]
-        if tensor not in paying:
-            continue
+    for slot, tensor, counted in _slots(node, pattern, paying):
         held = known[tensor]
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
         every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
@@ -68,9 +64,8 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         grid: Any = (slice(None), at) if one else ... if every else (held.places[:, None], at)
         if streams and tensor in inputs:
             flows = flows & both.same[target][grid].reshape(*axes, len(columns))
-        if any(t == tensor and (r is reads or np.array_equal(r, reads)) for t, r in seen):
+        if not counted:
             continue
-        seen.append((tensor, reads))
         width = float(problem.graph.tensors[tensor].element_bytes)
         for (s, d), elements in both.elements.items():
             if d == target:
@@ -82,12 +77,79 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
     return {s: total[s] for s in sorted(total) if total[s].any()}
 
 
+def _slots(node: Node, pattern: Pattern, paying: Sequence[str]) -> list[tuple[int, str, bool]]:
+    """The inputs that are fetched, by position, and whether they count: what is read twice in the same place comes once."""
+    found: list[tuple[int, str, bool]] = []
+    for slot, tensor in enumerate(node.inputs):
+        if tensor in paying:
+            again = any(t == tensor and (pattern.reads[i] is pattern.reads[slot] or np.array_equal(
+                pattern.reads[i], pattern.reads[slot])) for i, t, counted in found if counted)
+            found.append((slot, tensor, not again))
+    return found
+
+
+def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
+                paying: Sequence[str]) -> Floats:
+    """`fetched` for all sources and targets of few devices at once: (sources, targets, inputs' places..., columns)."""
+    count = len(problem.devices)
+    shape = (*(len(known[t].places) for t in inputs), len(columns))
+    total: Floats | None = None
+    produced = all(problem.graph.producer(t) is not None for t in node.inputs)
+    flows = {d: np.full(shape, produced) for d in range(count) if problem.streams(problem.devices[d])}
+    for slot, tensor, counted in _slots(node, pattern, paying):
+        held = known[tensor]
+        axes = [len(held.places) if t == tensor else 1 for t in inputs]
+        places, wanted = held.pattern.held[held.places], pattern.reads[slot][columns]
+        cut = _cut(held.pattern, pattern, slot)
+        if tensor in inputs:
+            for d, own in flows.items():
+                own &= _same(places[:, d], wanted[:, d], cut).reshape(*axes, len(columns))
+        if counted:
+            factor = _factor(held.pattern, cut) * float(problem.graph.tensors[tensor].element_bytes)
+            sizes = _all_shared(places, wanted, cut, factor).reshape(count, count, *axes, len(columns))
+            total = sizes if total is None else total + sizes
+    if total is None or total.shape[2:] != shape:
+        total = np.zeros((count, count, *shape)) + (0.0 if total is None else total)
+    for d in range(count):
+        if d in flows:
+            total[d, d] *= ~flows[d]
+        else:
+            total[d, d] = 0.0
+    return total
+
+
+def _all_shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Floats:
+    """`_shared` from every device (first axis) to every other (second)."""
+    common: Floats | None = None
+    for i in cut:
+        low, high = held[:, :, i, 0].T[:, None, :, None], held[:, :, i, 1].T[:, None, :, None]
+        first, last = reads[:, :, i, 0].T[None, :, None, :], reads[:, :, i, 1].T[None, :, None, :]
+        both = np.minimum(high, last)
+        both -= np.maximum(low, first)
+        np.maximum(both, 0, out=both)
+        common = both * factor if common is None else np.multiply(common, both, out=common)
+    if common is None:
+        there = (held[:, :, 0, 1] > 0).T[:, None, :, None] & (reads[:, :, 0, 1] > 0).T[None, :, None, :]
+        return np.where(there, factor, 0.0)
+    return common
+
+
+def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
+    """Dimensions along which regions made or read are not whole."""
+    return np.flatnonzero(made.cut | own.reads_cut[slot]).tolist()
+
+
+def _factor(made: Pattern, cut: Sequence[int]) -> float:
+    """Elements of a tensor per unit of all its cut dimensions."""
+    return float(prod(size for i, size in enumerate(made.shape) if i not in cut))
+
+
 def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
     key = (id(made), id(own), slot)
     if key not in problem.common:
         elements, same = {}, {}
-        cut = [i for i, (a, b) in enumerate(zip(made.cut, own.reads_cut[slot], strict=True)) if a or b]
-        factor = float(prod(size for i, size in enumerate(made.shape) if i not in cut))
+        cut = _cut(made, own, slot)
+        factor = _factor(made, cut)
         sources = np.flatnonzero(made.held[:, :, 0, 1].any(axis=0)).tolist()
         for d in np.flatnonzero(own.has.any(axis=0)).tolist():
             streams = problem.streams(problem.devices[d])
@@ -106,8 +168,8 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
 def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> Common:
     """The same for one place and one target."""
     place, wanted = held.pattern.held[held.places[0]], own.reads[slot][on(problem, own.has, d), d]
-    cut = [i for i, (a, b) in enumerate(zip(held.pattern.cut, own.reads_cut[slot], strict=True)) if a or b]
-    factor = float(prod(size for i, size in enumerate(held.pattern.shape) if i not in cut))
+    cut = _cut(held.pattern, own, slot)
+    factor = _factor(held.pattern, cut)
     streams = problem.streams(problem.devices[d])
     elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in np.flatnonzero(place[:, 0, 1]).tolist()
                 if s != d or streams}

@@ -21,6 +21,10 @@ from dovetail.platform.device import Platform
 
 CLOSE = 9.9e-4
 """Relative gap a point is proven to, where the time allows."""
+TRIES = 2
+"""Searches for one point."""
+PROVEN = 1e-3
+"""Relative gap at which a point counts as proven."""
 POINT_LIMIT_S = 2.0
 """Computing time one point may take."""
 
@@ -83,13 +87,25 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
 
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
     """The best plan for the problem's goal and its bound."""
-    answer, _ = exact(problem, known, time.thread_time() + seconds, CLOSE)
-    judged = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
-    legal = [*judged, *((a, e) for a, e in known if e.feasible)]
+    deadline = time.thread_time() + seconds
+    legal = [(a, e) for a, e in known if e.feasible]
+    least = 0.0
+    for _ in range(TRIES):
+        before = _goal(problem, legal)
+        answer, _ = exact(problem, legal, deadline, CLOSE)
+        legal += [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+        goal, least = _goal(problem, legal), max(least, answer.lower_bound)
+        # A plan found late was searched for coarsely; below it, little is left to look at.
+        if goal - least <= PROVEN * goal or goal >= before or time.thread_time() > deadline:
+            break
     if not legal:
         raise InfeasibleError(f"model {problem.graph.name}: no plan within the budgets of {problem.platform.name} found; "
                               "see `dovetail plan` for the limit that is missed")
-    return min(legal, key=lambda p: problem.score(p[1].latency_s, p[1].energy_j)), answer.lower_bound * (1 - ROUNDING)
+    return min(legal, key=lambda p: problem.score(p[1].latency_s, p[1].energy_j)), least * (1 - ROUNDING)
+
+
+def _goal(problem: Problem, plans: Known) -> float:
+    return min((problem.score(e.latency_s, e.energy_j) for _, e in plans), default=inf)
 
 
 def _within(problem: Problem, limit: float, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:

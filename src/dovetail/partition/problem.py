@@ -18,7 +18,6 @@ from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Spl
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
-    from dovetail.partition.arrivals import Arrivals
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
@@ -51,6 +50,7 @@ class Problem:
     fixed: Assignment = field(default_factory=dict)
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
+    sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
     order: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
@@ -64,7 +64,6 @@ class Problem:
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
     timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
-    arrived: dict[tuple[object, ...], Arrivals] = field(default_factory=dict, repr=False, compare=False)
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
@@ -74,10 +73,14 @@ class Problem:
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
     streaming: frozenset[str] = field(init=False, repr=False, compare=False)
     """Devices that pass pixels on as they come and keep no tensor."""
+    budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
+    """(device, resource, limit) of every limited resource."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
+        object.__setattr__(self, "budgets", tuple(
+            (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
         if self.forks is None:
             found = blocks(self.graph)
             ordered = contiguous(self.graph, found)
@@ -103,11 +106,6 @@ class Problem:
     def idle_power_w(self) -> float:
         """Every device of the platform is powered for as long as a frame takes."""
         return sum(d.idle_power_w for d in self.platform.devices)
-
-    @property
-    def budgets(self) -> tuple[tuple[str, str, float], ...]:
-        """(device, resource, limit) of every limited resource."""
-        return tuple((d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items())
 
     def streams(self, device: str) -> bool:
         """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""
@@ -214,13 +212,13 @@ def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> Piec
 
 
 def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> PieceCost | None:
-    """Cost of adding `parts` partial sums on a device, None where it cannot."""
-    key = (node.name, None, f"{device}+{parts}")
-    if key not in problem.pieces:
-        found = problem.costs.reduce_costs(problem.graph, node, parts, problem.platform.device(device))
-        problem.pieces[key] = None if found is None else {(0, parts): _entry(found, 0)}
-    known = problem.pieces[key]
-    return None if known is None else known[0, parts]
+    """Cost of adding `parts` partial sums on a device, None where it cannot; alike nodes cost alike where devices go by shape."""
+    own = problem.platform.device(device)
+    key = (sort_of(problem, node) if problem.costs.by_shape(own) else node.name, device, parts)
+    if key not in problem.sums:
+        found = problem.costs.reduce_costs(problem.graph, node, parts, own)
+        problem.sums[key] = None if found is None else _entry(found, 0)
+    return problem.sums[key]
 
 
 def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, stop: int) -> tuple[tuple[Region, ...], Region]:

@@ -22,7 +22,7 @@ from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables import tabulate_all
 
 NEAR = 250
 """Columns of all nodes, besides whole placements and the plan's own, that other plans are made of."""
@@ -59,7 +59,7 @@ def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ran
     known = inputs_held(problem) | {c.node.output: c.held for c in kept}
     # How long frames are apart does not depend on who runs beside whom.
     over = jumps(problem, kept, known) if problem.goal is not Goal.THROUGHPUT else ()
-    net = network(problem, tuple(tabulate(problem, c, known) for c in kept), over)
+    net = network(problem, tuple(tabulate_all(problem, kept, known)), over)
     rivals = _Rivals(problem, net, assignment, judged, deadline)
     found: dict[str, RunnerUp] = {}
     dearest = sorted(judged.nodes, key=lambda c: -c.latency_s)[:max(LEAST, WORK // len(judged.nodes))]

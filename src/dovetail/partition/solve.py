@@ -28,7 +28,7 @@ from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
 from dovetail.partition.runners_up import runners_up
 from dovetail.partition.separate import strike_dear
-from dovetail.partition.tables import narrowed, prune, tabulate, variable_inputs
+from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
@@ -169,9 +169,10 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     before = {t.node.output: t.options.held for t in tree.tables}
-    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs])
-              if full.inputs == variable_inputs(problem, own.node) else tabulate(problem, own, known)
-              for full, own in zip(tree.tables, choices, strict=True))
+    whole = [full.inputs == variable_inputs(problem, own.node) for full, own in zip(tree.tables, choices, strict=True)]
+    others = iter(tabulate_all(problem, [own for own, known_whole in zip(choices, whole, strict=True) if not known_whole], known))
+    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if known_whole else next(others)
+              for full, own, known_whole in zip(tree.tables, choices, whole, strict=True))
     return network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known))
 
 
@@ -268,7 +269,7 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
-         thrift: float = 0.0, rivals: bool = False, off_grid: bool = False) -> Plan:
+         thrift: float = 0.0, rivals: bool = False, off_grid: bool = False, explained: bool = True) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
@@ -276,7 +277,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
     `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over.
-    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself.
+    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself;
+    if not `explained`, nodes carry no sentences, for those who ask for the plan and its proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
     """
     if not 0 <= thrift < 1:
@@ -315,8 +317,10 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
         left_out = "given up by thrift to save area" if saved.note else left_out
-    others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
-    sentences = explain(problem, assignment, best, left_out, others)
+    sentences: dict[str, str] = {}
+    if explained:
+        others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
+        sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
@@ -358,6 +362,6 @@ def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignmen
     return Plan(
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
-        nodes=tuple(replace(costs[n.name], why=sentences[n.name]) for n in graph.nodes), objective=best.objective,
+        nodes=tuple(replace(costs[n.name], why=sentences.get(n.name, "")) for n in graph.nodes), objective=best.objective,
         lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
         busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines, notes=notes)

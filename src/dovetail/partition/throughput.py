@@ -26,7 +26,7 @@ from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables import tabulate_all
 from dovetail.partition.tree import Tree, cheapest, marginals
 
 CORE = 12
@@ -102,7 +102,7 @@ class _Search:
 
     def __init__(self, problem: Problem, choices: list[Options], ceiling: float) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
-        self.net = network(problem, tuple(tabulate(problem, c, known) for c in choices))
+        self.net = network(problem, tuple(tabulate_all(problem, choices, known)))
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
         self.best = ceiling

@@ -17,7 +17,7 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.columns import Held, Options, inputs_held, options
 from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables import Table, tabulate, variable_inputs
+from dovetail.partition.tables import Table, tabulate_all, variable_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,12 @@ def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
     known: dict[str, Held] = inputs_held(problem)
     every = known | {c.node.output: c.held for c in choices}
     found = jumps(problem, choices, every, fork_only=True)
-    tables: list[Table] = []
-    parent: list[int | None] = []
+    paid: list[str | None] = []
     for k, own in enumerate(choices):
         around = [block[0] for block in found if block[0].start <= k < block[0].stop]
-        main = _charged(problem, own, around[-1] if around else None, index)
-        tables.append(tabulate(problem, own, every, () if main is None else (main,)))
-        parent.append(None if main is None else index[main])
+        paid.append(_charged(problem, own, around[-1] if around else None, index))
+    tables = tabulate_all(problem, choices, every, [() if main is None else (main,) for main in paid])
+    parent = [None if main is None else index[main] for main in paid]
     branches: list[Branch] = []
     for block in found:
         first = len(tables) + sum(len(b.jumps) for b in branches)

@@ -1,0 +1,258 @@
+"""How long nodes take in every cell (a column, from one place of each input): arrivals and prices together.
+
+This restates the evaluator's rules for single nodes over the cells of many; tests hold the two together to the last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, Fetch, arrivals
+from dovetail.partition.columns import Held, Options
+from dovetail.partition.overlaps import wide
+from dovetail.partition.plan import Mode
+from dovetail.partition.problem import Problem
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Times = tuple[Floats, Floats]
+"""Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The cells of one node. If `relaxed`, a piece that fetches nothing takes its shorter time."""
+
+    own: Options
+    fetch: Fetch
+    count: int
+    relaxed: bool
+    partial_bytes: float
+    """Size of a partial sum of the whole output."""
+
+
+CELLS = 1 << 14
+"""Cells worked out together: enough to be worth a call, few enough for a cache."""
+
+
+def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
+    """The times of all cells of many nodes, in their order; of alike ones with the same prices, the same arrays."""
+    families: dict[tuple[object, ...], list[Ask]] = {}
+    first: dict[tuple[object, ...], Ask] = {}
+    of: list[Ask] = []
+    if len(asks) == 1:
+        return [_one(problem, asks[0])]
+    for number, ask in enumerate(asks):
+        family = _family(problem, ask.fetch, number)
+        priced = (*family, *_prices(ask)) if len(family) > 1 else family
+        if priced not in first:
+            first[priced] = ask
+            families.setdefault(family, []).append(ask)
+        of.append(first[priced])
+    found: dict[int, Times] = {}
+    some: list[list[Ask]] = []
+    for alike in families.values():
+        if some and sum(ask.count for each in some for ask in each) + sum(ask.count for ask in alike) > CELLS:
+            found |= _timed(problem, some)
+            some = []
+        some.append(alike)
+    found |= _timed(problem, some) if some else {}
+    return [found[id(ask)] for ask in of]
+
+
+def _one(problem: Problem, ask: Ask) -> Times:
+    """The times of one node; remembered where its one input has one place, which plans made node by node meet again."""
+    if len(ask.fetch.inputs) != 1 or ask.count > len(ask.own):
+        return _timed(problem, [[ask]])[id(ask)]
+    key = (*_family(problem, ask.fetch, 0), *_prices(ask))
+    if key not in problem.timed:
+        problem.timed[key] = _timed(problem, [[ask]])[id(ask)]
+    return problem.timed[key]
+
+
+def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
+    """The times of some families: arrivals at once, the rest in parts where there is much of it."""
+    come, cells = _arrived(problem, families)
+    asks, found = [ask for alike in families for ask in alike], dict[int, Times]()
+    while asks:
+        ends = np.cumsum([ask.count for ask in asks])
+        part = max(1, int(np.searchsorted(ends, CELLS, side="right")))
+        some, asks = asks[:part], asks[part:]
+        starts = np.cumsum([0, *(len(ask.own) for ask in some[:-1])]).tolist()
+        column = joined([np.tile(np.arange(first, first + len(ask.own)), ask.count // len(ask.own))
+                         for first, ask in zip(starts, some, strict=True)])
+        direct = not asks and not found and all(len(alike) == 1 for alike in families)
+        cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
+        latency, joules = _Timing(problem, some, come, cell, column).run()
+        edges = np.cumsum([0, *(ask.count for ask in some)]).tolist()
+        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape), joules[a:b].reshape(ask.fetch.shape))
+                  for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
+    return found
+
+
+def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
+    """One array of many; a single one as it is."""
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+
+def _arrived(problem: Problem, families: Sequence[Sequence[Ask]]) -> tuple[Arrivals, dict[int, Ints]]:
+    """Arrivals, and which of their cells are those of each node.
+
+    Alike nodes that read from alike producers share theirs, apart from places that leave a streaming device while they are made.
+    """
+    fetches: list[Fetch] = []
+    cells: dict[int, Ints] = {}
+    at = 0
+    for alike in families:
+        if len(alike) == 1:
+            fetches.append(alike[0].fetch)
+            cells[id(alike[0])] = np.arange(at, at + alike[0].count)
+            at += alike[0].count
+        else:
+            at = _share(alike, fetches, cells, at)
+    return arrivals(problem, fetches), cells
+
+
+def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
+    """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or none."""
+    if len(fetch.inputs) != 1:
+        return (number,)
+    at, tensors = {t: i for i, t in enumerate(dict.fromkeys(fetch.node.inputs))}, problem.graph.tensors
+    return (id(fetch.pattern), *(id(fetch.known[t].pattern) for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
+            *(at[t] for t in fetch.paying), at[fetch.inputs[0]], *(tensors[t].element_bytes for t in fetch.node.inputs),
+            *(problem.graph.producer(t) is None for t in fetch.node.inputs))
+
+
+def _prices(ask: Ask) -> tuple[object, ...]:
+    """All that tells the times of alike nodes apart."""
+    own, held = ask.own, ask.fetch.known[ask.fetch.inputs[0]]
+    return (ask.relaxed, held.places.tobytes(), b"" if ask.fetch.stream_s is None else ask.fetch.stream_s.tobytes(),
+            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(),
+            ask.partial_bytes)
+
+
+def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], at: int) -> int:
+    """Add what alike nodes fetch from places that lie still, and from those that do not; where cells of the next begin."""
+    first, held = alike[0].fetch, [ask.fetch.known[ask.fetch.inputs[0]] for ask in alike]
+    places, columns = np.unique(np.concatenate([h.places for h in held])), np.unique(
+        np.concatenate([ask.own.columns for ask in alike]))
+    early = [np.flatnonzero(h.stream_s > 0) if ask.fetch.stream_s is not None else h.places[:0]
+             for h, ask in zip(held, alike, strict=True)]
+    leaving = Held(held[0].pattern, np.concatenate([h.places[e] for h, e in zip(held, early, strict=True)]),
+                   np.concatenate([h.stream_s[e] for h, e in zip(held, early, strict=True)]))
+    lying = Held(held[0].pattern, places, np.zeros(len(places)))
+    others = {t: first.known[t] for t in first.paying}
+    fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: lying}, stream_s=None))
+    if len(leaving.places):
+        fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: leaving}, stream_s=leaving.stream_s))
+    row = len(places)
+    for ask, own, soon in zip(alike, held, early, strict=True):
+        rows = np.searchsorted(places, own.places)
+        rows[soon] = row + np.arange(len(soon))
+        row += len(soon)
+        cells[id(ask)] = at + rows[:, None] * len(columns) + np.searchsorted(columns, ask.own.columns)
+    return at + row * len(columns)
+
+
+class _Timing:
+    """Prices of the columns of several nodes (devices x columns) and arrivals at their cells (None: these, in order)."""
+
+    def __init__(self, problem: Problem, asks: Sequence[Ask], come: Arrivals, cell: Ints | None, column: Ints) -> None:
+        self.problem, self.asks, self.come, self.cell, self.column = problem, asks, come, cell, column
+        own, graph = [ask.own for ask in asks], problem.graph
+        self.has = np.ascontiguousarray(joined([o.pattern.has[o.columns] for o in own]).T)
+        self.alone = np.ascontiguousarray(joined([o.alone_s for o in own]).T)
+        self.fused = np.ascontiguousarray(joined([o.fused_s for o in own]).T)
+        self.quick = np.minimum(self.alone, self.fused)
+        relaxed, fed, self.flows = (np.repeat(flags, [len(o) for o in own]) for flags in (
+            [ask.relaxed for ask in asks], [any(graph.producer(t) is None for t in o.node.inputs) for o in own],
+            [len(set(o.node.inputs)) == 1 for o in own]))
+        self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))
+        self.concurrent = problem.mode is Mode.CONCURRENT
+        self.latency = np.zeros(len(column))
+        self.joules, self.added = (a.copy() if cell is None else a[cell] for a in (come.joules, come.added_s))
+        self.spans: dict[int, Ints | None] = {}
+        self.done: dict[int, Floats] = {}
+
+    def run(self) -> tuple[Floats, Floats]:
+        """Latency without the way home, and the energy of transfers alone."""
+        for d in np.flatnonzero(self.has.any(axis=1)).tolist():
+            self._compute(d)
+        reducer = joined([ask.own.reducer for ask in self.asks])
+        for r in range(len(self.problem.devices)) if (reducer >= 0).any() else ():
+            if (reducer == r).any():
+                self._reduce(r, np.flatnonzero((reducer == r)[self.column]))
+        return (self.latency if self.concurrent else self.added), self.joules
+
+    def _compute(self, d: int) -> None:
+        """Pieces on one device."""
+        span = self.spans[d] = None if wide(self.problem) else np.flatnonzero(self.has[d][self.column])
+        column = self.column if span is None else self.column[span]
+        at = self.cell if self.cell is None or span is None else self.cell[span]
+
+        def piece(what: int) -> Floats:
+            return self.come.pieces[d][what] if at is None else self.come.at(d, what, at)
+
+        arrived, busy, alone = piece(ARRIVED), piece(BUSY) > 0, self.alone[d][column]
+        compute = np.where(busy, alone, self.behind[d][column])
+        done = arrived + compute
+        if self.concurrent and self.problem.streams(self.problem.devices[d]):
+            flowing = busy & (piece(RETURNS) == 0) & self.flows[column]
+            done = np.where(flowing, np.maximum(piece(FIRST) + alone, arrived + self.quick[d][column]), done)
+        self.done[d] = done
+        if span is None:
+            np.maximum(self.latency, done, out=self.latency)
+        else:
+            self.latency[span] = np.maximum(self.latency[span], done)
+        if not self.concurrent:
+            self.added[slice(None) if span is None else span] += compute
+
+    def _done(self, d: int, cells: Ints) -> Floats:
+        span = self.spans[d]
+        return self.done[d][cells if span is None else np.searchsorted(span, cells)]
+
+    def _reduce(self, reducer: int, chosen: Ints) -> None:
+        """Partial sums of the cells that end on one device: sent there, and added."""
+        column = self.column[chosen]
+        parts = {d: part for d in self.done if len(part := np.flatnonzero(self.has[d][column]))}
+        ended = {d: self._done(d, chosen[part]) for d, part in parts.items()}
+        sizes = np.repeat([ask.partial_bytes for ask in self.asks], [len(ask.own) for ask in self.asks])[column]
+        end, sent_s, sent_j = self._summed(reducer, chosen, parts, ended, sizes)
+        spent = joined([ask.own.reduce_s for ask in self.asks])[column]
+        self.latency[chosen] = end + spent
+        self.joules[chosen] += sent_j
+        if not self.concurrent:
+            self.added[chosen] += sent_s + spent
+
+    def _summed(self, reducer: int, chosen: Ints, parts: Mapping[int, Ints], ended: Mapping[int, Floats],
+                sizes: Floats) -> tuple[Floats, Floats, Floats]:
+        """When all partial sums are at the reducer, and the seconds and joules it took to send them.
+
+        `parts` are the chosen cells with a piece on each device, `ended` when that is done.
+        """
+        problem, cells, lanes = self.problem, chosen if self.cell is None else self.cell[chosen], dict[str, Floats]()
+        latest, sent_s, sent_j = np.zeros((3, len(chosen)))
+        if reducer in parts:
+            latest[parts[reducer]] = ended[reducer]
+        for d, part in parts.items():
+            if d == reducer:
+                continue
+            source, target, stop = problem.devices[d], problem.devices[reducer], ended[d]
+            seconds, spent = problem.transfer(source, target, sizes[part])
+            names = problem.lanes(source, target)
+            for lane in names:
+                if lane not in lanes:
+                    lanes[lane] = self.come.lanes[lane][cells] if lane in self.come.lanes else np.zeros(len(chosen))
+                stop = np.maximum(stop, lanes[lane][part])
+            stop = stop + seconds
+            for lane in names:
+                lanes[lane][part] = stop
+            latest[part] = np.maximum(latest[part], stop)
+            sent_s[part] += seconds
+            sent_j[part] += spent
+        return latest, sent_s, sent_j
