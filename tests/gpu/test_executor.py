@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import UnsupportedError
+from dovetail.gpu import lower as lowering
 from dovetail.gpu.calls import Call
 from dovetail.gpu.configs import H200
 from dovetail.gpu.executor import Compiled, compile_graph
@@ -152,7 +153,8 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @pytest.mark.parametrize("name", ["inverted", "inverted stride 2", "inverted 5x5", "deep", "grouped"])
-def test_every_kernel_and_tile_that_may_be_chosen_computes_the_same(name: str, kind: str) -> None:
+def test_every_kernel_and_tile_computes_the_same(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "HOPELESS", float("inf"))
     made, inputs, _ = compiled(name, kind)
     made.run(inputs)
     launcher, kernels = made.launcher, set()

@@ -230,6 +230,9 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
     def grid(c: Config) -> tuple[int, int, int]:
         return ceil(y.pixels / c["BP"]), 1 if back is not None else ceil(inner / c["BE"]), 1
 
+    # Dependent steps per block of middle channels, as measured: layouts change between the stages.
+    wait = 18.0 if padded > 1 else 12.0 if middle is not None else 4.0
+
     def work(c: Config) -> Work:
         blocks = ceil(inner / c["BE"]) if back is not None else 1
         rows = c["BP"] * padded
@@ -242,7 +245,7 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
         fresh = (x.pixels * x.channels + y.pixels * y.channels) * element
         fetched = read / (3 if middle is not None else 1) + held
         return Work(grid(c)[0] * grid(c)[1], fetched * element, 2.0 * (first + last), plain,
-                    2.0 + blocks * (3.0 if padded > 1 else 2.0), shared, c["num_warps"], fresh)
+                    2.0 + blocks * wait, shared, c["num_warps"], fresh)
 
     tiles = [{"BP": bp, "BE": be, "BC": depth, "BN": width, "T": padded, "num_warps": warps, "num_stages": 2}
              for bp in (8, 16, 32, 64, 128) for be in (16, 32, 64) for warps in (4, 8)

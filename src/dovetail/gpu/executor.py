@@ -14,18 +14,14 @@ import torch
 import triton
 
 from dovetail.errors import UsageError
-from dovetail.gpu import kernels, kernels_fused, kernels_moves
 from dovetail.gpu.calls import Call, Place
 from dovetail.gpu.configs import H200, Config, Gpu
 from dovetail.gpu.layers import STORED_OFFSET
 from dovetail.gpu.lower import Item, Lowered, lower
+from dovetail.gpu.precompile import KERNELS, Job
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Array, Graph
 
-KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "deep": kernels.deep, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
-    "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add, "chosen": kernels_moves.chosen,
-    "looked_up": kernels_moves.looked_up}
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
@@ -57,6 +53,17 @@ class Launcher:
         if at.buffer not in self.buffers:
             self.buffers[at.buffer] = torch.zeros(at.pixels * at.pitch, device=self.device, dtype=TYPES[self.kind])
         return self.buffers[at.buffer][at.offset:]
+
+    def described(self, call: Call, config: Config) -> Job:
+        """What compiling a launch needs to know."""
+        kinds: list[str | int] = []
+        for operand in call.operands:
+            if isinstance(operand, int):
+                kinds.append(operand)
+            else:
+                array = self.place(operand) if isinstance(operand, Place) else self.constant(operand)
+                kinds.append(str(array.dtype).removeprefix("torch."))
+        return Job(call.kernel, tuple(kinds), dict(call.constants), dict(config), self.pdl)
 
     def bound(self, call: Call, config: Config) -> Callable[[], None]:
         """A launch with all its arguments."""

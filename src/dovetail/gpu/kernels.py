@@ -63,9 +63,10 @@ def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
     """Bias, rounding (integers only) and activation of sums."""
     acc += offset
     if INTEGER:
-        acc = rounded(acc, factor, by, WIDE) + ZERO
-        return tl.minimum(tl.maximum(acc, LO), HI)
-    return limited(acc, LO, HI)
+        done = tl.minimum(tl.maximum(rounded(acc, factor, by, WIDE) + ZERO, LO), HI)
+    else:
+        done = limited(acc, LO, HI)
+    return done
 
 
 @triton.jit
@@ -84,8 +85,10 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
     if INTEGER:
         total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
         total = rounded(total, total, total * 0 + shift, False) + ZERO
-        return tl.minimum(tl.maximum(total, LO), HI)
-    return limited(acc + other.to(tl.float32), LO, HI)
+        done = tl.minimum(tl.maximum(total, LO), HI)
+    else:
+        done = limited(acc + other.to(tl.float32), LO, HI)
+    return done
 
 
 @triton.jit

@@ -47,6 +47,8 @@ from dovetail.ir import (
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer
 
+HOPELESS = 1.5
+"""How much dearer than its layers apart a fused module may look and still be timed."""
 MOST_MEAN = 256
 """Pixels a program averages at most."""
 
@@ -87,11 +89,15 @@ class Lowered:
     gpu: Gpu
 
     def options(self, run: tuple[Item, ...]) -> Iterator[tuple[int, int, Call]]:
-        """(first, last, call) of every part of a run that one kernel can compute."""
+        """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless."""
+        alone = [_call(self.gpu, self.kind, (item,)) for item in run]
         for first in range(len(run)):
             for last in range(first, min(first + 3, len(run))):
-                for call in (_call(self.gpu, self.kind, run[first:last + 1]), _deep(self.gpu, self.kind, run[first:last + 1])):
-                    if call is not None:
+                part = run[first:last + 1]
+                apart = sum(c.estimates_s[0] for c in alone[first:last + 1] if c is not None)
+                one = alone[first] if first == last else _call(self.gpu, self.kind, part)
+                for call in (one, _deep(self.gpu, self.kind, part)):
+                    if call is not None and call.estimates_s[0] <= HOPELESS * apart:
                         yield first, last, call
 
 

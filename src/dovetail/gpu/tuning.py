@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -16,11 +14,12 @@ import triton
 from dovetail.files import replace_text
 from dovetail.gpu.calls import Call
 from dovetail.gpu.configs import Config
+from dovetail.gpu.precompile import precompile
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
-CANDIDATES = 10
+CANDIDATES = 6
 """Tiles timed per kernel."""
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
 
@@ -45,10 +44,8 @@ class Tuner:
         fresh = {c.key: c for c in calls if c.key not in self.known}
         if not self.timing or not fresh:
             return
-        jobs = [(call, config) for call in fresh.values() for config in call.configs[:self.candidates]]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda job: self._tried(self.launcher.bound(*job)), jobs))
-        torch.cuda.synchronize()
+        precompile([self.launcher.described(call, config) for call in fresh.values()
+                    for config in call.configs[:self.candidates]])
 
     @staticmethod
     def _tried(launch: Callable[[], None]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ToolError, UnsupportedError
-from dovetail.ir import Add, AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape
+from dovetail.ir import Add, AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Select
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import Layer, graph_of
 from dovetail.measure.records import Timing
@@ -155,49 +155,54 @@ class Program:
     def run(self) -> list[Any]:
         values = dict(self._inputs)
         for node in self._graph.nodes:
-            values[node.output] = self._apply(node, [values[t] for t in node.inputs], [self._weights[c] for c in node.params])
+            weights = [self._weights[c] for c in node.params]
+            values[node.output] = apply_node(self._torch, node, [values[t] for t in node.inputs], weights)
         return [values[name] for name in self._graph.outputs]
 
     def _tensor(self, array: Any) -> Any:
         tensor = self._torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(self._device)
         return tensor.contiguous(memory_format=self._torch.channels_last) if tensor.dim() == 4 else tensor
 
-    def _apply(self, node: Node, inputs: list[Any], weights: list[Any]) -> Any:
-        torch, functional = self._torch, self._torch.nn.functional
-        match node.op:
-            case Conv(_, window, groups, _, _):
-                x, pads = _padded(functional, inputs[0], window.pads, 0.0)
-                result = functional.conv2d(x, *weights, stride=window.stride, padding=pads, dilation=window.dilation,
-                                           groups=groups)
-            case Gemm():
-                result = functional.linear(inputs[0], *weights)
-            case MaxPool(window):
-                x, pads = _padded(functional, inputs[0], window.pads, -np.inf)
-                result = functional.max_pool2d(x, window.kernel, window.stride, pads, window.dilation)
-            case AvgPool(window, count_pads):
-                x, pads = _padded(functional, inputs[0], window.pads, 0.0)
-                result = functional.avg_pool2d(x, window.kernel, window.stride, pads, count_include_pad=count_pads)
-            case GlobalAvgPool():
-                result = functional.adaptive_avg_pool2d(inputs[0], 1)
-            case Add():
-                result = inputs[0] + inputs[1]
-                for x in inputs[2:]:
-                    result = result + x
-            case Clip():
-                result = inputs[0].clone() if node.op.bounds is None else inputs[0]
-            case Concat(axis):
-                result = torch.cat(inputs, axis)
-            case Reshape(shape):
-                result = inputs[0].reshape(shape)
-            case _:
-                raise UnsupportedError(f"node {node.name}: {node.op.kind} is not measured on a GPU; known are convolution, Gemm, "
-                                       "pooling, Add, Clip, Concat and Reshape")
-        bounds = node.op.bounds
-        if bounds is None:
-            return result
-        if isinstance(node.op, Clip):  # the operator is its activation, and its input may be wanted elsewhere
-            return result.clamp(bounds.lo, bounds.hi if isfinite(bounds.hi) else None)
-        return result.relu_() if not isfinite(bounds.hi) and bounds.lo == 0.0 else result.clamp_(bounds.lo, bounds.hi)
+
+def apply_node(torch: Any, node: Node, inputs: list[Any], weights: list[Any]) -> Any:
+    """One node as PyTorch calls, on any number of frames; activations are applied in place."""
+    functional = torch.nn.functional
+    match node.op:
+        case Conv(_, window, groups, _, _):
+            x, pads = _padded(functional, inputs[0], window.pads, 0.0)
+            result = functional.conv2d(x, *weights, stride=window.stride, padding=pads, dilation=window.dilation,
+                                       groups=groups)
+        case Gemm():
+            result = functional.linear(inputs[0], *weights)
+        case MaxPool(window):
+            x, pads = _padded(functional, inputs[0], window.pads, -np.inf)
+            result = functional.max_pool2d(x, window.kernel, window.stride, pads, window.dilation)
+        case AvgPool(window, count_pads):
+            x, pads = _padded(functional, inputs[0], window.pads, 0.0)
+            result = functional.avg_pool2d(x, window.kernel, window.stride, pads, count_include_pad=count_pads)
+        case GlobalAvgPool():
+            result = functional.adaptive_avg_pool2d(inputs[0], 1)
+        case Add():
+            result = inputs[0] + inputs[1]
+            for x in inputs[2:]:
+                result = result + x
+        case Clip():
+            result = inputs[0].clone() if node.op.bounds is None else inputs[0]
+        case Concat(axis):
+            result = torch.cat(inputs, axis)
+        case Reshape(shape):
+            result = inputs[0].reshape(inputs[0].shape[0], *shape[1:])
+        case Select(indices):
+            result = inputs[0][:, list(indices)]
+        case _:
+            raise UnsupportedError(f"node {node.name}: {node.op.kind} is not measured on a GPU; known are convolution, Gemm, "
+                                   "pooling, Add, Clip, Concat, Select and Reshape")
+    bounds = node.op.bounds
+    if bounds is None:
+        return result
+    if isinstance(node.op, Clip):  # the operator is its activation, and its input may be wanted elsewhere
+        return result.clamp(bounds.lo, bounds.hi if isfinite(bounds.hi) else None)
+    return result.relu_() if not isfinite(bounds.hi) and bounds.lo == 0.0 else result.clamp_(bounds.lo, bounds.hi)
 
 
 def _padded(functional: Any, x: Any, pads: tuple[int, int, int, int], value: float) -> tuple[Any, tuple[int, int]]:

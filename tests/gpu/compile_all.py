@@ -1,0 +1,56 @@
+"""Compile every kind of kernel for a GPU that is not here; run as a module by test_compile.py, outside the interpreter."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.compiler import compile as compile_kernel
+
+from dovetail.gpu.calls import Call, Place
+from dovetail.gpu.configs import H200
+from dovetail.gpu.lower import lower
+from dovetail.gpu.precompile import KERNELS
+from tests.gpu.test_executor import GRAPHS
+from tests.strategies import quantized
+
+TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
+NETWORKS = ("inverted", "deep", "fire", "classifier")
+
+
+def compiled(call: Call, kind: str, capability: int) -> None:
+    kernel, config = KERNELS[call.kernel], dict(call.configs[0])
+    options = {name: config.pop(name) for name in ("num_warps", "num_stages")}
+    signature, constants = {}, {}
+    for name, operand in zip(kernel.arg_names, call.operands, strict=False):
+        if isinstance(operand, Place):
+            signature[name] = TYPES[kind]
+        elif isinstance(operand, np.ndarray):
+            weights = operand.ndim > 1 and operand.dtype.kind == "f"
+            signature[name] = TYPES[kind] if weights else TYPES["float32" if operand.dtype.kind == "f" else str(operand.dtype)]
+        else:
+            signature[name] = "i32"
+    for name, value in {**call.constants, **config, "PDL": capability >= 90}.items():
+        signature[name], constants[(kernel.arg_names.index(name),)] = "constexpr", value
+    compile_kernel(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def main(capability: int) -> None:
+    done = set()
+    for name in NETWORKS:
+        for kind in ("float16", "float32", "int8"):
+            graph = GRAPHS[name]()
+            lowered = lower(quantized(graph) if kind == "int8" else graph, kind, H200)
+            for run in lowered.runs:
+                for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
+                    what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), call.constants.get("ADD"))
+                    if what not in done:
+                        compiled(call, kind, capability)
+                        done.add(what)
+    print(len(done), "kernels compiled")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""GPU parts of a build: trusted only after they agree with the reference, emulated with the reason otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dovetail.gpu
+from dovetail.gpu.executor import compile_graph
+from dovetail.gpu.part import first_difference, load_part
+from dovetail.ir import Array
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics.reference import run_float, run_integer
+from tests.gpu.test_executor import classifier, inverted, tiny
+from tests.strategies import quantized
+
+
+class Wrong:
+    """A network with one value off by one."""
+
+    def __init__(self) -> None:
+        self.graph = quantized(inverted())
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        found = {n: v.copy() for n, v in run_integer(self.graph, inputs).items()}
+        (value,) = found.values()
+        value[0, 1, 2, 3] ^= 1
+        return found
+
+
+def test_kernels_that_differ_from_the_reference_are_named_by_index() -> None:
+    found = first_difference(Wrong().graph, Wrong())
+    assert found is not None
+    assert "[0, 1, 2, 3]: kernels give" in found
+
+
+def test_kernels_that_agree_are_trusted() -> None:
+    graph = quantized(classifier())
+    assert first_difference(graph, compile_graph(graph, "int8")) is None
+
+
+def test_without_a_gpu_a_part_is_emulated_with_the_same_integers() -> None:
+    graph = quantized(inverted())
+    part, rng = load_part(graph), np.random.default_rng(0)
+    inputs = {"x": rng.integers(0, 50, graph.shape("x")).astype(graph.tensors["x"].dtype)}
+    assert part.backend == "emulated"
+    wanted = run_integer(graph, inputs)
+    assert all(np.array_equal(part.run(inputs)[n], wanted[n]) for n in wanted)
+
+
+def test_a_model_file_becomes_kernels(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(to_onnx(tiny()))
+    made = dovetail.gpu.compile(tmp_path / "m.onnx", "float32")
+    inputs = {"x": np.ones((1, 1, 1, 1), dtype=np.float32)}
+    wanted = run_float(made.graph, inputs)
+    assert made.run(inputs)[made.graph.outputs[0]] == pytest.approx(wanted[made.graph.outputs[0]], rel=1e-5)
