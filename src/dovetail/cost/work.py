@@ -199,7 +199,7 @@ def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
 
 
 def _one(value: float) -> Floats:
-    return np.full(1, float(value))
+    return np.array((float(value),))
 
 
 CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Mul, Clip, Function, Lookup, Concat, Reduce, Select, Transpose, Upsample)

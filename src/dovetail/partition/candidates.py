@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -67,7 +68,7 @@ def divide(axis: Axis, cuts: Sequence[int], extent: int, devices: Sequence[str],
     return Split(axis, tuple(Piece(d, a, b) for d, a, b in zip(devices, edges[:-1], edges[1:], strict=True)), reducer)
 
 
-def _fractions(problem: Problem, node: Node) -> Sequence[float]:
+def _fractions(problem: Problem, node: Node) -> tuple[float, ...]:
     if len(problem.devices) > FEW_DEVICES:
         return SPARSE
     return FRACTIONS if node.params else COARSE
@@ -112,7 +113,7 @@ def candidates(problem: Problem, node: Node) -> Candidates:
     axes = node.op.axes(shapes)
     for number, axis in enumerate(axes, 1):
         extent = node.op.extent(axis, shapes)
-        pairs, triples = (_edges(cuts, extent) for cuts in (_pairs(problem, node, extent), _triples(node, extent)))
+        pairs, triples = _pairs(_fractions(problem, node), extent), _triples(bool(node.params), extent)
         blocks += [(number, g, *found) for g in groups if len((found := pairs if len(g) == 2 else triples)[1])]
     repeats = [len(g) if number > 0 and axes[number - 1] is Axis.INPUT_CHANNELS else 1 for number, g, _, _ in blocks]
     total = sum(len(ranks) * r for (*_, ranks), r in zip(blocks, repeats, strict=True))
@@ -147,13 +148,16 @@ def _edges(cuts: list[tuple[tuple[int, ...], int]], extent: int) -> tuple[Ints, 
     return edges, np.array([rank for _, rank in cuts], dtype=np.int64)
 
 
-def _pairs(problem: Problem, node: Node, extent: int) -> list[tuple[tuple[int, ...], int]]:
-    return [((c,), _rank(extent, c)) for c in cut_positions(extent, _fractions(problem, node))]
+@lru_cache(maxsize=1024)
+def _pairs(fractions: tuple[float, ...], extent: int) -> tuple[Ints, Ints]:
+    """Cuts among two devices, as `_edges`."""
+    return _edges([((c,), _rank(extent, c)) for c in cut_positions(extent, fractions)], extent)
 
 
-def _triples(node: Node, extent: int) -> list[tuple[tuple[int, ...], int]]:
+@lru_cache(maxsize=1024)
+def _triples(weights: bool, extent: int) -> tuple[Ints, Ints]:
     """Cuts among three devices; operators without weights, which gain little from a third, are cut evenly."""
     even = even_cuts(extent, 3)
-    if extent < 3 or not node.params:
-        return [(even, 1)] if extent >= 3 else []
-    return [(cuts, int(cuts == even)) for cuts in sorted({*combinations(cut_positions(extent, MIDDLE), 2), even})]
+    if extent < 3 or not weights:
+        return _edges([(even, 1)] if extent >= 3 else [], extent)
+    return _edges([(cuts, int(cuts == even)) for cuts in sorted({*combinations(cut_positions(extent, MIDDLE), 2), even})], extent)

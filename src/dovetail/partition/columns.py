@@ -240,17 +240,26 @@ def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Patte
     whole_on_one = own.axis == 0
     streams = np.array([problem.streams(d) for d in problem.devices])
     flows = whole_on_one & (has & streams).any(axis=1) if problem.mode is Mode.CONCURRENT else np.zeros(len(has), dtype=np.bool_)
-    numbers: dict[bytes, int] = {}
-    rows = np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1)
-    place = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], dtype=np.int64)
+    place, starts = numbered(np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1))
     order = np.argsort(place, kind="stable")
-    starts = order[np.searchsorted(place[order], np.arange(len(numbers)))]
     found = Pattern(problem.devices, own.take(order), menu.share[chosen][order], flows[starts], place[order], held[starts],
                     tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)),
                     shape, _cut(held, shape), tuple(_cut(r, s) for r, s in zip(reads, shapes, strict=True)))
     if fixed is not None:
         found.made[0] = fixed
     return found
+
+
+def numbered(rows: Ints) -> tuple[Ints, Ints]:
+    """Which of the different rows each is, counted as they first appear, and where each appears first."""
+    every = rows.tobytes()
+    width = max(1, len(every) // max(1, len(rows)))
+    numbers: dict[bytes, int] = {}
+    number = np.array([numbers.setdefault(every[i:i + width], len(numbers)) for i in range(0, len(every), width)],
+                      dtype=np.int64)
+    first = np.zeros(len(numbers), dtype=np.int64)
+    first[number[::-1]] = np.arange(len(rows) - 1, -1, -1)
+    return number, first
 
 
 def _cut(regions: Ints, shape: tuple[int, ...]) -> Flags:

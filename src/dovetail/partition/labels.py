@@ -10,7 +10,7 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,8 +161,9 @@ class Search:
             if not len(labels.cost):
                 break
             other = labels.cost + to_go[cut][tuple(labels.state.T)] + labels.used @ prices - prices.sum() * (1 + SLACK)
-            labels = replace(labels, bound=np.maximum(labels.bound, other))
-            over = labels.bound > cutoff + SLACK * abs(cutoff)
+            bound = np.maximum(labels.bound, other)
+            labels = _Labels(labels.state, labels.cost, labels.used, bound, labels.parent, labels.origin, labels.column)
+            over = bound > cutoff + SLACK * abs(cutoff)
             labels = labels.take(~over) if over.any() else labels
         return labels
 
@@ -174,18 +175,25 @@ class Search:
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
         labels, key = labels.take(order), key[order]
-        starts = np.r_[True, key[1:] != key[:-1]]
+        starts = _leads(key[1:] != key[:-1])
         if labels.used.shape[1] == 0:
             return labels.take(starts)
         if labels.used.shape[1] == 1 or self.by_first:
             # Lowering each state by more than any use lets one running minimum serve all states.
             used = labels.used[:, 0] - (labels.used.max() + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
-            return labels.take(np.r_[True, used[1:] < least[:-1]])
+            return labels.take(_leads(used[1:] < least[:-1]))
         keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])
         for i in np.flatnonzero(np.diff(edges) > 1).tolist():
             keep[edges[i]:edges[i + 1]] = _front(labels.used[edges[i]:edges[i + 1]])
         return labels.take(keep)
+
+
+def _leads(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Flags of all but the first, which leads in any case."""
+    found = np.ones(len(flags) + 1, dtype=np.bool_)
+    found[1:] = flags
+    return found
 
 
 def _fan(priced: Priced) -> list[Floats]:

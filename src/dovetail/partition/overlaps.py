@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.candidates import FEW_DEVICES
-from dovetail.partition.columns import Held, Pattern
+from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.problem import Problem
 
 
@@ -59,9 +59,11 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         held = known[tensor]
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
         every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
-        one = len(held.places) == 1 and (id(held.pattern), id(pattern), slot) not in problem.common
-        both = _from_one(problem, held, pattern, slot, target) if one else _common(problem, held.pattern, pattern, slot)
-        grid: Any = (slice(None), at) if one else ... if every else (held.places[:, None], at)
+        alone = len(columns) == 1 and wide(problem)
+        one = not alone and len(held.places) == 1 and (id(held.pattern), id(pattern), slot) not in problem.common
+        both = _to_one(problem, held, pattern, slot, int(columns[0]), target) if alone else _from_one(
+            problem, held, pattern, slot, target) if one else _common(problem, held.pattern, pattern, slot)
+        grid: Any = (slice(None), at) if one else ... if every or alone else (held.places[:, None], at)
         if streams and tensor in inputs:
             flows = flows & both.same[target][grid].reshape(*axes, len(columns))
         if not counted:
@@ -176,6 +178,16 @@ def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> 
     return Common(elements, {d: _same(place[d:d + 1], wanted, cut)} if streams else {})
 
 
+def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, d: int) -> Common:
+    """The same for one column and one target."""
+    places, wanted = held.pattern.held[held.places], own.reads[slot][column:column + 1]
+    cut = _cut(held.pattern, own, slot)
+    found = _all_shared(places, wanted[:, d:d + 1], cut, _factor(held.pattern, cut))[:, 0]
+    streams = problem.streams(problem.devices[d])
+    return Common({(s, d): sizes for s, sizes in enumerate(found) if s != d or streams},
+                  {d: _same(places[:, d], wanted[:, d], cut)} if streams else {})
+
+
 def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:
     """The distinct regions that columns read on a device, and which of them each reads."""
     key = (id(own), slot, d)
@@ -194,10 +206,7 @@ def _held(problem: Problem, made: Pattern, s: int) -> tuple[Ints, Ints]:
 
 def _distinct(regions: Ints) -> tuple[Ints, Ints]:
     """Regions without repeats, and which of them each is: many columns read the same."""
-    numbers: dict[bytes, int] = {}
-    number = np.array([numbers.setdefault(r.tobytes(), len(numbers)) for r in regions], dtype=np.int64)
-    first = np.zeros(len(numbers), dtype=np.int64)
-    first[number[::-1]] = np.arange(len(regions) - 1, -1, -1)
+    number, first = numbered(regions)
     return regions[first], number
 
 

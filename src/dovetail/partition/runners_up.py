@@ -144,6 +144,16 @@ class _Trace:
     def __init__(self, net: Network, costs: list[Floats]) -> None:
         self.net, self.costs, self.to_go = net, costs, completions(net, costs)
         self.steps = [step for k in range(len(net.tables)) for step in net.steps(k)]
+        self.over: list[list[tuple[Step, Jump]]] = [[] for _ in net.tables]
+        """The jumps that take each node along."""
+        self.ending: list[list[Step]] = [[] for _ in range(len(net.tables) + 1)]
+        """The steps that end at each cut."""
+        for step in self.steps:
+            self.ending[step.stop].append(step)
+            if isinstance(step.own, Jump):
+                for k in range(step.start, step.stop):
+                    self.over[k].append((step, step.own))
+        self.known: dict[int, Floats] = {}
         self.reached = [np.full(found.shape, inf) for found in self.to_go]
         self.reached[0] = np.zeros(())
         self.onto: dict[int, Floats] = {}
@@ -171,7 +181,12 @@ class _Trace:
             np.minimum(target, least.min(axis=-1), out=target)
 
     def _through(self, step: Step) -> Floats:
-        """Cost of the cheapest plan through every state before a step and every column of it."""
+        """Cost of the cheapest plan through every state before a step and every column of it; nodes of a jump share it."""
+        if step.index not in self.known:
+            self.known[step.index] = self._new_through(step)
+        return self.known[step.index]
+
+    def _new_through(self, step: Step) -> Floats:
         live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
         made, rest = [t for t in after if t in step.own.leaves], self.to_go[step.stop]
         rest = np.moveaxis(rest, [after.index(t) for t in made], range(len(made)))
@@ -182,11 +197,12 @@ class _Trace:
     def _ways(self, k: int) -> list[tuple[Step, Ints]]:
         """The steps that run node k, and which of its columns each of theirs uses."""
         found = [(step, np.arange(len(step.own))) for step in self.net.steps(k)[:1]]
-        for step in self.steps:
-            if isinstance(step.own, Jump) and step.start <= k < step.stop:
-                wholes = whole_columns(self.net.tables[k].options)
-                group = next(i for i, nodes in enumerate(step.own.groups) if self.net.tables[k].node in nodes)
-                found.append((step, np.array([wholes[d] for d in step.own.devices[:, group].tolist()], dtype=np.int64)))
+        wholes = whole_columns(self.net.tables[k].options) if self.over[k] else {}
+        for step, jump in self.over[k]:
+            group, member = 0, k - jump.start
+            while member >= len(jump.groups[group]):
+                member, group = member - len(jump.groups[group]), group + 1
+            found.append((step, np.array([wholes[d] for d in jump.devices[:, group].tolist()], dtype=np.int64)))
         return found
 
     def marginal(self, k: int) -> Floats:
@@ -212,7 +228,7 @@ class _Trace:
         path: tuple[int, ...] = ()
         while cut:
             ways = []
-            for step in (s for s in self.steps if s.stop == cut):
+            for step in self.ending[cut]:
                 live = self.net.stages[step.start].live
                 onto = self.onto[step.index][tuple(at[t] if t in at else slice(None) for t in live)]
                 fits = np.logical_and.reduce([np.ones(len(step.own), dtype=np.bool_), *(

@@ -22,29 +22,27 @@ CLOSE = 1e-4
 """What the price search may leave."""
 
 
-def least_costs(problem: Problem, own: Options, beside: bool = False) -> tuple[Floats, Floats]:
-    """Seconds and joules that each column adds at least, wherever the inputs lie; no seconds if others may run meanwhile."""
+def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
+    """Seconds that each column takes at least, wherever the inputs lie, without the way home, and joules without idling."""
     quick = np.minimum(own.alone_s, own.fused_s)
     joules = own.energy_j.sum(axis=1) + own.reduce_j
-    if (own.reducer >= 0).any():
+    reducers = own.reducer
+    if (reducers >= 0).any():
         has, size = own.pattern.has[own.columns], np.array([float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES)])
-        for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
-            for d in np.flatnonzero(has[own.reducer == reducer].any(axis=0)).tolist():
-                if d != reducer:
-                    sent = np.flatnonzero((own.reducer == reducer) & has[:, d])
+        for reducer in set(reducers[reducers >= 0].tolist()):
+            here = reducers == reducer
+            for d in range(len(problem.devices)):
+                if d != reducer and len(sent := np.flatnonzero(here & has[:, d])):
                     (seconds,), (spent,) = problem.transfer(problem.devices[d], problem.devices[reducer], size)
                     quick[sent, d] += seconds
                     joules[sent] += spent
     concurrent = problem.mode is Mode.CONCURRENT
-    seconds = (quick.max(axis=1) if concurrent else quick.sum(axis=1)) + own.reduce_s
-    if beside:
-        seconds = np.zeros(len(own))
-    return seconds + own.home_s, joules + problem.idle_power_w * seconds + own.home_j
+    return (quick.max(axis=1) if concurrent else quick.sum(axis=1)) + own.reduce_s, joules
 
 
-def _beside(problem: Problem, choices: list[Options]) -> set[str]:
+def _beside(problem: Problem, choices: list[Options], seconds: list[Floats]) -> set[str]:
     """Nodes that may run while others do: a block takes at least as long as its longest arm, all else in it may be hidden."""
-    least = {c.node.name: float(least_costs(problem, c)[0].min()) for c in choices} if problem.blocks else {}
+    least = {c.node.name: float((s + c.home_s).min()) for c, s in zip(choices, seconds, strict=True)} if problem.blocks else {}
     found: set[str] = set()
     for block in problem.blocks:
         longest = max(range(len(block.arms)), key=lambda a: sum(least[n.name] for n in block.arms[a]))
@@ -56,9 +54,12 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
     """The columns that a plan better than one of the given latency and energy may use."""
     sizes = [len(c) for c in choices]
     starts = np.cumsum([0, *sizes[:-1]])
-    beside = _beside(problem, choices)
-    found = [least_costs(problem, c, c.node.name in beside) for c in choices]
-    seconds, joules = np.concatenate([s for s, _ in found]), np.concatenate([j for _, j in found])
+    found = [least_costs(problem, c) for c in choices]
+    beside = _beside(problem, choices, [s for s, _ in found])
+    hidden = np.repeat([c.node.name in beside for c in choices], sizes)
+    seconds, joules = np.where(hidden, 0.0, np.concatenate([s for s, _ in found])), np.concatenate([j for _, j in found])
+    joules = joules + problem.idle_power_w * seconds + np.concatenate([c.home_j for c in choices])
+    seconds = seconds + np.concatenate([c.home_s for c in choices])
     limits = [(np.concatenate([c.resources[:, i] for c in choices]) / limit)
               for i, (_, _, limit) in enumerate(problem.budgets) if problem.shared_budget and limit > 0]
     limits += [a / limit for a, limit in ((seconds, problem.max_latency_s), (joules, problem.max_energy_j)) if limit is not None]
