@@ -45,10 +45,12 @@ GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
 FEW_LABELS = 1_000
 """Labels kept per node then."""
-WIDENINGS = (2e-3, 1e-2, 5e-2, inf)
+WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
-LIFTING = 0.4
-"""Part of the time left that the search leaves to others."""
+LEAST_S = 1.5
+"""Seconds of computing below which it is not worth looking at boards one by one."""
+FIRST, LIFTING = 0.4, 0.4
+"""Parts of the time that a first plan may take, and that the search leaves to lifting."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
 CURVES = 2
@@ -234,26 +236,25 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     tree = relaxed_tree(relaxed, choices)
     ranking = rank(relaxed, tree, best, deadline)
     hunt.bound = min(ranking.bound, hunt.goal)
-    core = thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
+    many, whole_s = len(pool.boards) > len(pool.stand_ins), max(0.0, deadline - time.thread_time())
+    core = None if many and hunt.plans else thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
     if core is not None:
-        _first_plan(hunt, build(relaxed, tree, core), ranking, deadline)
-    # Plans must still be lifted, or the boards be looked at one by one, when the search ends.
-    deadline -= LIFTING * max(0.0, deadline - time.thread_time())
+        _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)
+    # Where they are many, plans must still be lifted when the search ends.
+    ending = deadline - (LIFTING if many else 0.0) * whole_s
     for _ in range(ROUNDS):
-        done = _round(hunt, tree, ranking, choices, deadline, max(tolerance, MET), build)
-        if done or hunt.close(max(tolerance, MET)) or time.thread_time() > deadline:
+        done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
+        if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
-    close = hunt.goal - hunt.bound <= CLOSE * hunt.goal or crowded(problem)
+    close = many or hunt.close(CLOSE) or deadline - time.thread_time() < LEAST_S
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
 
 
 def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
-    """A good plan from labels that keep the budgets of every board, where the stand-ins are the boards; else by lifting."""
+    """A plan from labels that keep the budgets of every board, where the stand-ins are the boards; else by lifting."""
     weights = hunt.weights
     priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
     pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
-    if hunt.pool.boards != hunt.pool.stand_ins and hunt.plans:
-        return  # what the rounds find is lifted just as well
     if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
         path = priced.path
         if path is None:
