@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.ir import Axis, Node
-from dovetail.partition.columns import options
+from dovetail.partition.columns import fits, options
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate, reevaluate
 from dovetail.partition.packing import FULL, Sizes, as_sizes, pack
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -289,29 +289,33 @@ def _extended(problem: Problem, pool: Pool, plan: _Begun, node: Node, split: Spl
 
 
 def settle(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
-    """The plan after nodes moved between boards, or to one of their neighbours' devices, one by one, while that helped."""
-    chosen, graph = dict(assignment), problem.graph
+    """The plan after nodes moved between boards, one by one, while that helped; what two boards share may move to one."""
+    chosen = dict(assignment)
     for _ in range(PASSES):
         before = judged
-        for node in graph.nodes:
-            split = chosen[node.name]
-            mine = [d for d in split.devices if d in pool.boards]
-            if len(mine) != 1:
-                continue
-            around = [p for t in node.inputs if (p := graph.producer(t)) is not None] + list(graph.consumers(node.output))
-            near = dict.fromkeys(d for n in around for d in chosen[n.name].devices if d in pool.boards)
-            idle = [b for b in pool.boards if not any(judged.resources.get(b, {}).values())][:1]
-            light = sorted(pool.boards, key=lambda b: max(judged.resources.get(b, {}).values(), default=0.0))[:1]
-            for board in dict.fromkeys([*near, *idle, *light]):
-                if board == chosen[node.name].devices[0] or board in split.devices:
+        for node in problem.graph.nodes:
+            for moved in _elsewhere(problem, pool, chosen, judged, node):
+                if moved == chosen[node.name] or not fits(problem, node, moved):
                     continue
-                moved = _renamed(split, mine[0], board)
                 found = reevaluate(problem, chosen, judged, node.name, moved)
                 if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
-                    judged, chosen[node.name], split, mine = found, moved, moved, [board]
+                    judged, chosen[node.name] = found, moved
         if judged is before:
             break
     return chosen, judged
+
+
+def _elsewhere(problem: Problem, pool: Pool, chosen: Assignment, judged: Evaluation, node: Node) -> list[Split]:
+    """A node's split with one of its boards exchanged for one of its neighbours', an idle one or the lightest."""
+    graph, split = problem.graph, chosen[node.name]
+    mine = [d for d in split.devices if d in pool.boards]
+    around = [p for t in node.inputs if (p := graph.producer(t)) is not None] + list(graph.consumers(node.output))
+    near = [d for n in around for d in chosen[n.name].devices if d in pool.boards] if mine else []
+    loads = {b: max(judged.resources.get(b, {}).values(), default=0.0) for b in pool.boards}
+    light = sorted(pool.boards, key=lambda b: loads[b])[:2]
+    boards = list(dict.fromkeys([*near, *light]))
+    found = [_renamed(split, old, new) for old in mine for new in boards if new not in split.devices]
+    return found + ([whole_on(b) for b in boards] if len(mine) == len(split.pieces) > 1 else [])
 
 
 def _renamed(split: Split, old: str, new: str) -> Split:
