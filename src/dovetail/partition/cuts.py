@@ -18,6 +18,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.jumps import Jump
 from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.pool import Share
 from dovetail.partition.problem import Problem
 from dovetail.partition.programs import largest_minimum
 from dovetail.partition.tables import Table
@@ -59,15 +60,19 @@ def stages(problem: Problem) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One additive limit of a plan, all amounts relative to it: a budget (its index), latency / energy, or a mixture.
+    """One additive limit of a plan, all amounts relative to it: a budget, latency / energy, or a mixture.
 
-    A mixture of limits (`parts` with weights that add up to one) holds wherever each of them does.
+    A mixture of limits (`parts` with weights that add up to one) holds wherever each of them does. Amounts may also be `given`,
+    one array per table and jump of a network.
     """
 
     name: str
-    budget: int | None
+    budget: Share | None
     limit: float
     parts: tuple[tuple[Limit, float], ...] = ()
+    given: tuple[Floats, ...] | None = field(default=None, compare=False)
+    carry: tuple[Floats, ...] | None = field(default=None, compare=False)
+    """Where a limit holds for every stretch of a plan: what part of the sum so far each entry takes on, all of it or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,10 @@ class Network:
         if limit.parts:
             found = [[weight * own for own in self.amounts(part)] for part, weight in limit.parts]
             return [np.asarray(sum(own), dtype=np.float64) for own in zip(*found, strict=True)]
+        if limit.given is not None:
+            return list(limit.given)
         if limit.budget is not None:
-            return [own.resources[:, limit.budget] / limit.limit for own in self.owners]
+            return [limit.budget.taken(own.resources) for own in self.owners]
         return [(own.latency_s if limit.name == "latency" else own.energy_j) / limit.limit for own in self.owners]
 
     def costs(self, weights: tuple[float, float]) -> list[Floats]:
@@ -155,7 +162,7 @@ class Network:
 
 def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump, ...], ...] = ()) -> Network:
     """Join tables, the jumps of every block and limits; a limit no choice of columns can reach is left out."""
-    limits = [Limit(f"{d} {r}", i, value) for i, (d, r, value) in enumerate(problem.budgets) if problem.shared_budget]
+    limits = [Limit(share.name, share, share.limit * share.count) for share in problem.shares]
     limits += [Limit("latency", None, problem.max_latency_s)] if problem.max_latency_s is not None else []
     limits += [Limit("energy", None, problem.max_energy_j)] if problem.max_energy_j is not None else []
     # A budget of zero binds column by column: the tables have already dropped what needs any of it.

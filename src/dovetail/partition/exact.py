@@ -112,7 +112,7 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
     if len(active) < 2:
         return _search(net, weights, priced, active, best, deadline, max_labels, tolerance)
     narrow, bound = max_labels <= FEW_LABELS, priced.bound
-    mixture, alone = _mixture(net, priced, active)
+    mixture, alone = mixture_of(net, priced, active)
     if not narrow:
         # A relaxation no weaker than prices alone, with few labels: equal FPGAs share one budget in it.
         together = replace(net, limits=(mixture,))
@@ -146,7 +146,7 @@ def _part(deadline: float) -> float:
     return now + MIXED_SHARE * max(0.0, deadline - now)
 
 
-def _mixture(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Limit, Priced]:
+def mixture_of(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Limit, Priced]:
     """All active limits mixed in proportion to their prices, and the same prices on the mixture."""
     chosen = [(x, float(p)) for x, p in zip(net.limits, priced.prices, strict=True) if x.name in active and p > 0]
     price = sum(p for _, p in chosen)

@@ -74,15 +74,20 @@ def _joined(parts: list[_Labels]) -> _Labels:
 class Search:
     """Labels over one network with given weights and prices; `run` may be repeated with rising cut-offs."""
 
-    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced, by_first: bool = False) -> None:
-        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing."""
-        self.net, self.priced, self.by_first = net, priced, by_first
+    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced, by_first: bool = False,
+                 grain: int = 0) -> None:
+        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing.
+
+        With a `grain`, that is so only among labels that take the same of all other limits, in steps of one part in so many.
+        """
+        self.net, self.priced, self.by_first, self.grain = net, priced, by_first, grain
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
         self.fans: list[tuple[Floats, list[Floats]]] = []
         # Budget amounts depend on the column only; completions want them over inputs too.
+        # What a stretch still takes may be nothing: it can end here.
         self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
-                      for a in self.amounts]
+                      if x.carry is None else None for x, a in zip(net.limits, self.amounts, strict=True)]
 
     def fan_out(self) -> None:
         """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
@@ -143,8 +148,11 @@ class Search:
         fits, used = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff), []
         for j, amounts in enumerate(self.amounts):
             own = amounts[step.index] if amounts[step.index].ndim == 1 else amounts[step.index][entry]
-            now = labels.used[rows, j, None] + np.broadcast_to(own, shape)
-            fits &= now + self.least[j][step.stop][ahead] <= 1 + SLACK
+            before, least, carry = labels.used[rows, j, None], self.least[j], self.net.limits[j].carry
+            if carry is not None:
+                before = before * carry[step.index][entry]
+            now = before + np.broadcast_to(own, shape)
+            fits &= (now if least is None else now + least[step.stop][ahead]) <= 1 + SLACK
             bound = bound + self.priced.prices[j] * now
             used.append(now)
         row, column = np.nonzero(fits & (bound <= cutoff + SLACK * abs(cutoff)))
@@ -172,6 +180,8 @@ class Search:
             return labels
         sizes = self.priced.to_go[cut].shape
         key = np.ravel_multi_index(tuple(labels.state.T), sizes) if sizes else np.zeros(len(labels.cost), dtype=np.int64)
+        for used in labels.used.T[1:] if self.grain else ():
+            key = np.unique(key * (self.grain + 2) + np.floor(used * self.grain).astype(np.int64), return_inverse=True)[1]
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
         labels, key = labels.take(order), key[order]
@@ -179,8 +189,8 @@ class Search:
         if labels.used.shape[1] == 0:
             return labels.take(starts)
         if labels.used.shape[1] == 1 or self.by_first:
-            # Lowering each state by more than any use lets one running minimum serve all states.
-            used = labels.used[:, 0] - (labels.used.max() + 1) * np.cumsum(starts)
+            # Lowering each state by more than uses differ lets one running minimum serve all states.
+            used = labels.used[:, 0] - (np.ptp(labels.used[:, 0]) + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
             return labels.take(_leads(used[1:] < least[:-1]))
         keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])

@@ -81,8 +81,7 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
 def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float,
                       deadline: float) -> tuple[list[Floats], Mapping[str, float]]:
     """Marginals under the best prices on all limits that can bind, and these prices."""
-    every = [(f"{d} {r}", [own.resources[:, i] / limit for own in tree.owners]) for i, (d, r, limit) in enumerate(problem.budgets)
-             if problem.shared_budget and limit > 0]
+    every = [(share.name, [share.taken(own.resources) for own in tree.owners]) for share in problem.shares if share.limit > 0]
     if problem.max_latency_s is not None:
         every.append(("latency", [a / problem.max_latency_s for a in tree.latencies]))
     if problem.max_energy_j is not None:  # energies are worked out when they are first asked for

@@ -15,6 +15,7 @@ from dovetail.ir import Axis, Graph, Node, Region, whole
 from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
+from dovetail.partition.pool import Pool, Share
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Problem:
     max_latency_s: float | None = None
     max_energy_j: float | None = None
     fixed: Assignment = field(default_factory=dict)
+    pool: Pool | None = None
+    """The FPGAs that those of the platform stand for, with the budgets of all of them together."""
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
@@ -67,6 +70,7 @@ class Problem:
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
+    pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
@@ -105,7 +109,22 @@ class Problem:
     @property
     def idle_power_w(self) -> float:
         """Every device of the platform is powered for as long as a frame takes."""
-        return sum(d.idle_power_w for d in self.platform.devices)
+        return self.pool.idle_power_w if self.pool is not None else sum(d.idle_power_w for d in self.platform.devices)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The limited resources that all nodes together may not exceed; those of a pool are added up."""
+        if not self.shared_budget:
+            return ()
+        found: dict[str, Share] = {}
+        for i, (device, resource, limit) in enumerate(self.budgets):
+            pooled = self.pool is not None and device in self.pool.stand_ins
+            name = f"{device} {resource}"
+            if pooled and self.pool is not None:
+                name = f"{self.pool.boards[0]}..{self.pool.boards[-1]} {resource}"
+            known = found.get(name, Share(name, (), limit, len(self.pool.boards) if pooled and self.pool is not None else 1))
+            found[name] = Share(name, (*known.budgets, i), limit, known.count)
+        return tuple(found.values())
 
     def streams(self, device: str) -> bool:
         """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""

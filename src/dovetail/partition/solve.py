@@ -23,6 +23,7 @@ from dovetail.partition.explain import at_once_note, explain, shown
 from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, jumps
 from dovetail.partition.narrow import Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
+from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
@@ -68,6 +69,23 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     """
     if problem.goal is Goal.THROUGHPUT:
         return _interval(problem, known, deadline, tolerance)
+    pooled = pooled_problem(problem)
+    if pooled is None:
+        return _by_device(problem, known, deadline, tolerance)
+    found = over_boards(problem, pooled, _values(known), deadline, tolerance, _network)
+    if found is None:
+        return _by_device(problem, known, deadline, tolerance)
+    notes = (_note(pooled, found.left, found.kept), *of_boards(problem), *_binding(problem, found.answer))
+    if found.close:
+        return found.answer, notes
+    plans = [(a, e) for a in found.answer.assignments if (e := evaluate(problem, a)).feasible]
+    closer, others = _by_device(problem, [*known, *plans], deadline, tolerance)
+    lower, notes = max((found.answer.lower_bound, notes), (closer.lower_bound, others), key=lambda pair: pair[0])
+    return replace(closer, assignments=(*found.answer.assignments, *closer.assignments), lower_bound=lower), notes
+
+
+def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
+    """The same with every device by itself."""
     choices = _choices(problem)
     plans = _values(known)
     best = _best(problem, plans)
@@ -319,7 +337,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         left_out = "given up by thrift to save area" if saved.note else left_out
     sentences: dict[str, str] = {}
     if explained:
-        others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) if rivals else None
+        others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) \
+            if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},

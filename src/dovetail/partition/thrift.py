@@ -21,6 +21,10 @@ MIN_SAVING = 1e-6
 """Share of a budget below which a change saves nothing worth naming."""
 
 
+MANY_DEVICES = 5
+"""Devices beyond which a node looks around only where its neighbours are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A cheaper plan with what it gave up and saved, as a sentence (empty if nothing changed)."""
@@ -60,7 +64,7 @@ def _settle(problem: Problem, chosen: dict[str, Split], judged: Evaluation, move
     used, waiting = area(problem, judged), _neighbours(problem, moved)
     while waiting:
         node = waiting.pop(0)
-        for split in _whole_placements(problem, node):
+        for split in _whole_placements(problem, node, chosen):
             found = reevaluate(problem, chosen, judged, node.name, split) if split != chosen[node.name] else judged
             if found.feasible and found.objective < judged.objective * (1 - TOLERANCE) and area(problem, found) <= used:
                 judged, used = found, area(problem, found)
@@ -76,15 +80,21 @@ def _neighbours(problem: Problem, name: str) -> list[Node]:
     return list(dict.fromkeys((*makers, node, *graph.consumers(node.output))))
 
 
-def _whole_placements(problem: Problem, node: Node) -> list[Split]:
-    return [s for s in options(problem, node).splits if s.axis is None] if node.name not in problem.fixed else []
+def _whole_placements(problem: Problem, node: Node, chosen: Assignment) -> list[Split]:
+    """Whole placements, of many devices on those without budgets and on those that the node and its neighbours are on."""
+    if node.name in problem.fixed:
+        return []
+    near = {d for n in _neighbours(problem, node.name) for d in chosen[n.name].devices}
+    many = len(problem.devices) > MANY_DEVICES
+    return [s for s in options(problem, node).splits if s.axis is None
+            and not (many and s.devices[0] not in near and problem.platform.device(s.devices[0]).resources)]
 
 
 def _moves(problem: Problem, chosen: Assignment, judged: Evaluation) -> list[tuple[str, Split]]:
     """Whole placements elsewhere for every node that uses a limited resource."""
     users = {c.node for c in judged.nodes if any(amount > 0 for used in c.resources.values() for amount in used.values())}
     return [(node.name, split) for node in problem.graph.nodes if node.name in users
-            for split in _whole_placements(problem, node) if split != chosen[node.name]]
+            for split in _whole_placements(problem, node, chosen) if split != chosen[node.name]]
 
 
 def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:

@@ -57,8 +57,7 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
     """Per column a lower bound on the interval of every plan that uses it, from the tree relaxation."""
     tree = tree.plain
     known: dict[str, Held] = inputs_held(problem) | {t.node.output: t.options.held for t in tree.tables}
-    every = [(f"{d} {r}", [t.resources[:, i] / limit for t in tree.tables]) for i, (d, r, limit) in enumerate(problem.budgets)
-             if problem.shared_budget and limit > 0]
+    every = [(share.name, [share.taken(t.resources) for t in tree.tables]) for share in problem.shares if share.limit > 0]
     every += [(name, [a / limit for a in spent]) for name, spent, limit in
               (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
               if limit is not None]

@@ -1,0 +1,323 @@
+"""From a plan of the pool to one of the board: which FPGA computes each part that the pool only says some FPGA does.
+
+If the parts do not fit on the boards as they are, nodes that lie on FPGAs alone are cut in another way. Parts are then placed
+in topological order, a few beginnings at a time, judged node by node as the evaluator does; a beginning is kept only if the
+parts still to come fit beside it. Single nodes move between boards while that helps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.ir import Axis, Node
+from dovetail.partition.columns import fits, options
+from dovetail.partition.evaluate import Evaluation, cost_node, evaluate, reevaluate
+from dovetail.partition.packing import FULL, Sizes, as_sizes, pack
+from dovetail.partition.plan import Assignment, Piece, Split, whole_on
+from dovetail.partition.pool import Pool
+from dovetail.partition.problem import TOLERANCE, Problem, price, price_reduce
+from dovetail.partition.work import Place, input_places, output_place, work_of
+
+WIDTH, ALIKE = 8, 2
+"""Beginnings kept, and how many of them may leave equally full the boards that their last tensor is on."""
+FILL = 8
+"""Steps in which boards are equally full."""
+SWAPS = 60
+"""Pairs of boards that may change places."""
+FEW_BOARDS = 4
+"""Boards so few that each is near all others."""
+BOARDS = 3
+"""Boards tried for a part besides those its input is on: the fullest it fits on, the last begun, an empty one."""
+PAIRS = 8
+"""Pairs of boards tried for a node that two of them share."""
+PASSES = 3
+"""Times all nodes are asked whether they would rather be elsewhere."""
+FEW_STEPS = 400
+"""Steps of the packing that shows that what is still to come fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Nodes that must share a board, and what they take of it; `piece` is the stand-in of theirs it replaces."""
+
+    nodes: tuple[str, ...]
+    stand_in: str
+    size: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A plan of the pool in parts, in topological order; of the parts in a set of `apart` no two may share a board."""
+
+    every: tuple[Part, ...]
+    apart: tuple[frozenset[int], ...]
+
+    @property
+    def sizes(self) -> Floats:
+        return np.array([p.size for p in self.every]) if self.every else np.zeros((0, 1))
+
+
+def parts_of(problem: Problem, pool: Pool, assignment: Assignment, together: Sequence[tuple[tuple[str, ...], ...]]) -> Parts:
+    """The parts of a plan of the pool; `together` lists the blocks whose arms run at once, arm by arm."""
+    arm_of = {name: (b, a) for b, arms in enumerate(together) for a, arm in enumerate(arms) for name in arm}
+    found: dict[tuple[object, ...], tuple[list[str], str, Floats]] = {}
+    sets: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    for node in problem.graph.nodes:
+        split = assignment[node.name]
+        for piece in (p for p in split.pieces if p.device in pool.stand_ins):
+            block = arm_of.get(node.name)
+            key = ("arm", block[0], piece.device) if block is not None else (node.name, piece.device)
+            names, _, size = found.get(key, ([], piece.device, np.zeros(())))
+            found[key] = ([*names, node.name], piece.device, size + _size(problem, pool, node, split, piece))
+            sets.setdefault(key[:-1], set()).add(key)
+    number = {key: i for i, key in enumerate(found)}
+    apart = tuple(frozenset(number[k] for k in keys) for keys in sets.values() if len(keys) > 1)
+    return Parts(tuple(Part(tuple(names), stand_in, size) for names, stand_in, size in found.values()), apart)
+
+
+def _size(problem: Problem, pool: Pool, node: Node, split: Split, piece: Piece) -> Floats:
+    """What a piece takes of a board, as fractions of its limits."""
+    board = problem.platform.device(pool.boards[0])
+    taken = dict(price(problem, node, split.axis, Piece(board.name, piece.start, piece.stop)).resources)
+    if split.reducer == piece.device and (sums := price_reduce(problem, node, len(split.pieces), board.name)) is not None:
+        for resource, amount in sums.resources:
+            taken[resource] = taken.get(resource, 0.0) + amount
+    return np.array([taken.get(r, 0.0) / limit if limit > 0 else 0.0 for r, limit in board.resources.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The first nodes of a plan on real boards."""
+
+    boards: Mapping[int, int]
+    splits: Mapping[str, Split]
+    places: Mapping[str, Place]
+    left: Floats
+    seconds: float
+    joules: float
+
+
+def lift(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignment,
+         together: Sequence[tuple[tuple[str, ...], ...]]) -> tuple[Assignment, Evaluation] | None:
+    """The plan with a board for every part, as good as was found; None where the parts do not fit on the boards."""
+    parts = parts_of(problem, pool, assignment, together)
+    packed = pack(_items(parts), np.ones((len(pool.boards), parts.sizes.shape[1])))
+    if packed is None:
+        recut = _recut(problem, relaxed, pool, assignment, together)
+        if recut is None:
+            return None
+        assignment, packed = recut
+        parts = parts_of(problem, pool, assignment, together)
+    at = {i: b for members, (_, boards) in zip(_groups(parts), packed, strict=True)
+          for i, b in zip(members, boards, strict=True)}
+    plans: list[Assignment] = [{n.name: _split(pool, assignment[n.name], n.name, parts, at) for n in problem.graph.nodes}]
+    begun = _beam(problem, pool, assignment, parts, np.ones((len(pool.boards), parts.sizes.shape[1])))
+    plans += [begun] if begun is not None else []
+    judged = [(evaluate(problem, a), a) for a in plans]
+    best, chosen = min(judged, key=lambda pair: (not pair[0].feasible, pair[0].objective))
+    return _reseated(problem, pool, *settle(problem, pool, chosen, best)) if best.feasible else None
+
+
+def _reseated(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after boards changed places, all that is on them with them, while that brought what they exchange nearer."""
+    chosen, host, trials = dict(assignment), problem.platform.host, 0
+    far = sorted(pool.boards, key=lambda b: len(problem.platform.route(host, b)))
+    used = {d for s in chosen.values() for d in s.devices if d in pool.boards}
+    for board in sorted(used, key=far.index, reverse=True) if len(pool.boards) > FEW_BOARDS else ():
+        for seat in far[:far.index(board)]:
+            if trials >= SWAPS:
+                return chosen, judged
+            swapped = {name: _renamed(_renamed(_renamed(s, board, "?"), seat, board), "?", seat) for name, s in chosen.items()}
+            found, trials = evaluate(problem, swapped), trials + 1
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                chosen, judged = swapped, found
+                break
+    return chosen, judged
+
+
+def _groups(parts: Parts) -> list[tuple[int, ...]]:
+    """Parts that must lie on different boards together, others alone, in the order of their first."""
+    grouped = {i: tuple(sorted(s)) for s in parts.apart for i in s}
+    return list(dict.fromkeys(grouped.get(i, (i,)) for i in range(len(parts.every))))
+
+
+def _items(parts: Parts) -> list[list[Sizes]]:
+    return [[as_sizes(parts.sizes[list(members)])] for members in _groups(parts)]
+
+
+Packed = list[tuple[int, tuple[int, ...]]]
+
+
+def _recut(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignment,
+           together: Sequence[tuple[tuple[str, ...], ...]]) -> tuple[Assignment, Packed] | None:
+    """The plan with nodes cut so that all parts fit, and where they do."""
+    parts = parts_of(problem, pool, assignment, together)
+    beside = {name for arms in together for arm in arms for name in arm}
+    items: list[list[Sizes]] = []
+    splits: list[tuple[str, list[Split]] | None] = []
+    for members in _groups(parts):
+        own = [as_sizes(parts.sizes[list(members)])]
+        name = parts.every[members[0]].nodes[0]
+        pieces = assignment[name].pieces
+        ways = None
+        if name not in beside and all(p.device in pool.stand_ins for p in pieces):
+            others = [s for s in _cuts(relaxed, pool, problem.graph.node(name)) if s != assignment[name]]
+            ways = (name, [assignment[name], *others])
+            own += [tuple(tuple(_size(problem, pool, problem.graph.node(name), s, p).tolist()) for p in s.pieces) for s in others]
+        items.append(own)
+        splits.append(ways)
+    packed = pack(items, np.ones((len(pool.boards), parts.sizes.shape[1])))
+    if packed is None:
+        return None
+    changed = {ways[0]: ways[1][number] for ways, (number, _) in zip(splits, packed, strict=True) if ways is not None}
+    return {**assignment, **changed}, [(0, boards) for _, boards in packed]
+
+
+def without_rest(problem: Problem, pool: Pool, assignment: Assignment,
+                 together: Sequence[tuple[tuple[str, ...], ...]]) -> Assignment | None:
+    """The plan of the pool with the host computing, whole, what no board has room for; None where it cannot."""
+    parts, host = parts_of(problem, pool, assignment, together), problem.platform.host
+    room, away = np.ones((len(pool.boards), parts.sizes.shape[1])), set[str]()
+    for members in sorted(_groups(parts), key=lambda m: -float(parts.sizes[list(m)].max())):
+        found = pack([[as_sizes(parts.sizes[list(members)])]], room, FEW_STEPS)
+        if found is None:
+            away |= {name for i in members for name in parts.every[i].nodes}
+            continue
+        for i, board in zip(members, found[0][1], strict=True):
+            room[board] -= parts.every[i].size
+    able = {name for name in away if whole_on(host) in options(problem, problem.graph.node(name)).splits}
+    return {**assignment, **{name: whole_on(host) for name in away}} if able == away else None
+
+
+def _cuts(relaxed: Problem, pool: Pool, node: Node) -> list[Split]:
+    """The ways to run a node on FPGAs alone, whatever FPGAs; sums of partial sums are left out."""
+    found: dict[tuple[object, ...], Split] = {}
+    for split in options(relaxed, node).splits:
+        if split.axis is not Axis.INPUT_CHANNELS and all(p.device in pool.stand_ins for p in split.pieces):
+            found.setdefault((split.axis, tuple((p.start, p.stop) for p in split.pieces)), split)
+    return sorted(found.values(), key=lambda s: (len(s.pieces), s.axis is Axis.ROWS))
+
+
+def _split(pool: Pool, split: Split, name: str, parts: Parts, boards: Mapping[int, int]) -> Split:
+    """A node's split with boards in place of stand-ins."""
+    at = {p.stand_in: pool.boards[boards[i]] for i, p in enumerate(parts.every) if name in p.nodes}
+    pieces = tuple(Piece(at.get(p.device, p.device), p.start, p.stop) for p in split.pieces)
+    return Split(split.axis, pieces, at.get(split.reducer, split.reducer) if split.reducer is not None else None)
+
+
+def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, empty: Floats) -> Assignment | None:
+    of_node: dict[str, list[int]] = {}
+    for i, part in enumerate(parts.every):
+        for name in part.nodes:
+            of_node.setdefault(name, []).append(i)
+    plans = [_Begun({}, {}, input_places(problem), empty, 0.0, 0.0)]
+    for node in problem.graph.nodes:
+        own = of_node.get(node.name, [])
+        grown = [_extended(problem, pool, plan, node, assignment[node.name], parts, boards)
+                 for plan in plans for boards in _choices(pool, plan, node, own, parts)]
+        grown.sort(key=lambda p: problem.score(p.seconds, p.joules))
+        kept: list[_Begun] = []
+        alike: Counter[tuple[float, ...]] = Counter()
+        for plan in grown:
+            # What is cheapest so far fills a board and pays for it later: beginnings that left it in time are kept too.
+            full = _full(pool, plan, node)
+            if len(kept) < WIDTH and alike[full] < ALIKE and (not own or _fits(parts, plan)):
+                kept.append(plan)
+                alike[full] += 1
+        plans = kept
+        if not plans:
+            return None
+    return dict(plans[0].splits)
+
+
+def _full(pool: Pool, plan: _Begun, node: Node) -> tuple[float, ...]:
+    """How full the boards are that a node's output is on."""
+    number = {b: i for i, b in enumerate(pool.boards)}
+    return tuple(float(np.floor(plan.left[number[d]].min() * FILL)) for d, _ in plan.places[node.output].parts if d in number)
+
+
+def _fits(parts: Parts, plan: _Begun) -> bool:
+    """Whether the parts without a board fit beside those that have one."""
+    rest = [[i for i in members if i not in plan.boards] for members in _groups(parts)]
+    return pack([[as_sizes(parts.sizes[members])] for members in rest if members], plan.left, FEW_STEPS) is not None
+
+
+def _choices(pool: Pool, plan: _Begun, node: Node, own: Sequence[int], parts: Parts) -> Iterator[dict[int, int]]:
+    """Boards for the parts of a node that have none yet."""
+    new = [i for i in own if i not in plan.boards]
+    if not new:
+        yield {}
+        return
+    taken = {plan.boards[j] for s in parts.apart for i in new if i in s for j in s if j in plan.boards}
+    offers = [[b for b in _offered(pool, plan, node, parts.every[i].size) if b not in taken] for i in new]
+    if len(new) == 1:
+        yield from ({new[0]: b} for b in offers[0])
+        return
+    every = list(dict.fromkeys(b for offer in offers for b in offer))
+    pairs = [c for c in permutations(every, len(new)) if all(b in offer for b, offer in zip(c, offers, strict=True))]
+    yield from (dict(zip(new, c, strict=True)) for c in pairs[:PAIRS])
+
+
+def _offered(pool: Pool, plan: _Begun, node: Node, size: Floats) -> list[int]:
+    fits = np.flatnonzero((plan.left - size >= 1 - FULL).all(axis=1)).tolist()
+    on = {d for t in node.inputs for d, _ in plan.places[t].parts}
+    near = [b for b in fits if pool.boards[b] in on]
+    used = [b for b in fits if b not in near and plan.left[b].min() < 1]
+    fresh = [b for b in fits if plan.left[b].min() >= 1]
+    tight = sorted(used, key=lambda b: float(plan.left[b].min()))
+    return [*near, *dict.fromkeys([*tight[:BOARDS], *used[-1:], *fresh[:2]])]
+
+
+def _extended(problem: Problem, pool: Pool, plan: _Begun, node: Node, split: Split, parts: Parts,
+              boards: Mapping[int, int]) -> _Begun:
+    placed = {**plan.boards, **boards}
+    chosen = _split(pool, split, node.name, parts, placed)
+    cost = cost_node(problem, node, chosen, work_of(problem, node, chosen, plan.places))
+    left = plan.left
+    if boards:
+        left = plan.left.copy()
+        for i, b in boards.items():
+            left[b] -= parts.every[i].size
+    return _Begun(placed, {**plan.splits, node.name: chosen}, {**plan.places, node.output: output_place(problem, node, chosen)},
+                  left, plan.seconds + cost.latency_s, plan.joules + cost.energy_j)
+
+
+def settle(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after nodes moved between boards, one by one, while that helped; what two boards share may move to one."""
+    chosen = dict(assignment)
+    for _ in range(PASSES):
+        before = judged
+        for node in problem.graph.nodes:
+            for moved in _elsewhere(problem, pool, chosen, judged, node):
+                if moved == chosen[node.name] or not fits(problem, node, moved):
+                    continue
+                found = reevaluate(problem, chosen, judged, node.name, moved)
+                if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                    judged, chosen[node.name] = found, moved
+        if judged is before:
+            break
+    return chosen, judged
+
+
+def _elsewhere(problem: Problem, pool: Pool, chosen: Assignment, judged: Evaluation, node: Node) -> list[Split]:
+    """A node's split with one of its boards exchanged for one of its neighbours', an idle one or the lightest."""
+    graph, split = problem.graph, chosen[node.name]
+    mine = [d for d in split.devices if d in pool.boards]
+    around = [p for t in node.inputs if (p := graph.producer(t)) is not None] + list(graph.consumers(node.output))
+    near = [d for n in around for d in chosen[n.name].devices if d in pool.boards] if mine else []
+    loads = {b: max(judged.resources.get(b, {}).values(), default=0.0) for b in pool.boards}
+    light = sorted(pool.boards, key=lambda b: loads[b])[:2]
+    boards = list(dict.fromkeys([*near, *light]))
+    found = [_renamed(split, old, new) for old in mine for new in boards if new not in split.devices]
+    return found + ([whole_on(b) for b in boards] if len(mine) == len(split.pieces) > 1 else [])
+
+
+def _renamed(split: Split, old: str, new: str) -> Split:
+    pieces = tuple(Piece(new if p.device == old else p.device, p.start, p.stop) for p in split.pieces)
+    return Split(split.axis, pieces, new if split.reducer == old else split.reducer)

@@ -1,0 +1,325 @@
+"""Boards of many equal FPGAs: a bound and a plan from the pool (see `pool`), and what must be cut off for the two to meet.
+
+The best plan of the pool bounds every plan. If its parts fit on the boards (`lifting`), it is nearly a plan itself. If they
+do not, a curve shows why (`pool.curves`): some function of sizes under which the parts of any one board add up to at most
+one, and these parts to more than there are boards. That is one more limit of the pool, and the next best plan is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from dovetail.partition.at_once import arm_devices
+from dovetail.partition.columns import Options, compacted, options
+from dovetail.partition.cuts import Limit, Network, follow, price_limits, priced_costs
+from dovetail.partition.entries import entry_limit, stretch_limit
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact import Answer, mixture_of, solve_network
+from dovetail.partition.labels import Search
+from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
+from dovetail.partition.narrow import Ranking, rank, thin
+from dovetail.partition.plan import Assignment, Goal
+from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
+from dovetail.partition.problem import Problem
+from dovetail.partition.quotes import ask_all
+from dovetail.partition.separate import strike_dear
+from dovetail.partition.tree import Tree, relaxed_tree
+from dovetail.platform.device import Kind
+
+ROUNDS = 24
+"""Plans of the pool that are asked for."""
+MET = 1e-4
+"""Relative distance of plan and bound at which both are good enough."""
+LABELS = 20_000
+"""Labels kept per node."""
+WORTH = 1e-4
+"""By how much parts must exceed the boards under a curve for it to become a limit."""
+CORE, CORE_LIMIT = 16, 200_000
+"""Columns per node, besides whole placements, and entries of the largest arrays that a first plan is made of."""
+GRAIN = 6
+"""Steps in which labels tell apart what they take of each board when a first plan is looked for."""
+FEW_LABELS = 1_000
+"""Labels kept per node then."""
+WIDENINGS = (2e-3, 1e-2, 0.1, inf)
+"""Cut-offs above the bound then."""
+LEAST_S = 1.5
+"""Seconds of computing below which it is not worth looking at boards one by one."""
+FIRST, LIFTING = 0.4, 0.4
+"""Parts of the time that a first plan may take, and that the search leaves to lifting."""
+LABELS_COUNTING = 4_000
+"""Labels kept per node where they count boards."""
+CURVES = 2
+"""Limits added at a time."""
+TIGHTER = 0.985
+"""By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
+
+CLOSE = 3e-3
+"""Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
+
+Build = Callable[[Problem, Tree, list[Options]], Network]
+
+
+def pooled_problem(problem: Problem) -> Problem | None:
+    """The problem over the pool of its platform's FPGAs, if it has one and they cost the same."""
+    if problem.goal is Goal.THROUGHPUT or problem.fixed or problem.pool is not None:
+        return None
+    if not problem.pools:
+        found = pool_of(problem.platform)
+        if found is None or not _priced_alike(problem, found[1]):
+            return None
+        small = len(found[1].boards) == len(found[1].stand_ins)
+        problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
+            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks))
+    return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
+                   max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
+
+
+def _priced_alike(problem: Problem, pool: Pool) -> bool:
+    """Whether all boards of a pool take the same for the same."""
+    ask_all(problem)
+    for node in problem.graph.nodes:
+        first, *others = (problem.quotes.get((node.name, b)) for b in pool.boards)
+        for other in others:
+            if (first is None) != (other is None):
+                return False
+            if first is None or other is None or first[1] is other[1]:
+                continue
+            a, b = first[1], other[1]
+            pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
+                     *((v, b.resources[r]) for r, v in a.resources.items())]
+            if not all(np.array_equal(x, y) for x, y in pairs):
+                return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the pool told: plans and a bound, over which columns it holds of those that were left, and whether that will do."""
+
+    answer: Answer
+    left: list[Options]
+    kept: list[Options]
+    close: bool
+
+
+def crowded(problem: Problem) -> bool:
+    """Whether a platform has more equal FPGAs than are looked at one by one."""
+    found = pool_of(problem.platform)
+    return found is not None and len(found[1].boards) > len(found[1].stand_ins)
+
+
+def of_boards(problem: Problem) -> tuple[str, ...]:
+    """Over which plans the bound holds where FPGAs are many."""
+    return (f"boards: of the {len(problem.platform.of_kind(Kind.FPGA))} equal FPGAs no more than {STAND_INS} run or hold tensors "
+            "at once",) if crowded(problem) else ()
+
+
+@dataclass
+class _Hunt:
+    """What is known so far: plans, a bound, and the limits that curves have added."""
+
+    problem: Problem
+    relaxed: Problem
+    pool: Pool
+    plans: list[tuple[float, float]]
+    found: list[Assignment] = field(default_factory=list)
+    bound: float = 0.0
+    limits: list[Limit] = field(default_factory=list)
+    fraction: float = 1.0
+    left: list[Options] = field(default_factory=list)
+    kept: list[Options] = field(default_factory=list)
+    struck: float = inf
+    net: Network | None = None
+    """The network over the columns kept, and for which goal they were."""
+
+    @property
+    def goal(self) -> float:
+        return min((self.problem.score(*p) for p in self.plans), default=inf)
+
+    @property
+    def best(self) -> tuple[float, float] | None:
+        return min(self.plans, key=lambda p: self.problem.score(*p), default=None)
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """What latency and energy count; a product counts along its slope at the best plan."""
+        slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
+        return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
+
+    def value(self, weights: tuple[float, float]) -> float:
+        """The least weighted sum of a known plan."""
+        return min((weights[0] * s + weights[1] * j for s, j in self.plans), default=inf)
+
+    def judge(self, assignment: Assignment) -> None:
+        """Keep a plan for the boards, after its nodes have moved to where they would rather be."""
+        judged = evaluate(self.problem, assignment)
+        if judged.feasible:
+            self.keep(*settle(self.problem, self.pool, assignment, judged))
+
+    def keep(self, assignment: Assignment, judged: Evaluation) -> None:
+        self.found.append(assignment)
+        self.plans.append((judged.latency_s, judged.energy_j))
+
+    def lift(self, assignment: Assignment) -> bool:
+        """Keep what becomes of a plan of the pool; where it does not fit on the boards, what it misses is a further limit."""
+        together = [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
+                    if arm_devices(b, assignment) is not None]
+        lifted = lift(self.problem, self.relaxed, self.pool, assignment, together)
+        if lifted is not None:
+            self.keep(*lifted)
+            return True
+        if not self.bend(parts_of(self.problem, self.pool, assignment, together)):
+            self.fraction *= TIGHTER
+        # Without what does not fit it is a plan all the same, if not one that the bound speaks of.
+        fewer = without_rest(self.problem, self.pool, assignment, together)
+        lifted = lift(self.problem, self.relaxed, self.pool, fewer, together) if not self.found and fewer is not None else None
+        if lifted is not None:
+            self.keep(*lifted)
+        return False
+
+    def over(self, net: Network) -> Network:
+        """A network with the limits found so far."""
+        limits = [x for x in self.limits if sum(float(a.max(initial=0.0)) for a in net.amounts(x)) > 1]
+        if self.fraction < 1:
+            limits += [Limit(f"{s.name}, less", replace(s, limit=s.limit * self.fraction), s.limit * s.count)
+                       for s in self.relaxed.shares if s.limit > 0]
+        return replace(net, limits=(*net.limits, *limits))
+
+    def close(self, tolerance: float) -> bool:
+        return self.goal - self.bound <= tolerance * self.goal
+
+    def largest(self, net: Network) -> Share | None:
+        """The budget of which some node takes the largest part."""
+        return max((s for s in self.relaxed.shares if s.limit > 0), default=None,
+                   key=lambda s: max(float(s.taken(t.resources).max(initial=0.0)) for t in net.tables))
+
+    def bend(self, parts: Parts) -> bool:
+        """Add the limits that these parts miss most; whether there are any."""
+        boards, added = len(self.pool.boards), list[tuple[float, Limit]]()
+        resources = list(self.problem.platform.device(self.pool.boards[0]).resources)
+        shares = {s.name.rpartition(" ")[2]: s for s in self.relaxed.shares}
+        for r, resource in enumerate(resources):
+            sizes = parts.sizes[:, r]
+            if not sizes.any() or shares[resource].limit <= 0:
+                continue
+            for name, curve in curves(sizes):
+                excess = float(curve(sizes[:, None]).sum()) / boards - 1
+                if excess > WORTH:
+                    share: Share = replace(shares[resource], name=f"{shares[resource].name} ({name})", curve=curve)
+                    added.append((excess, Limit(share.name, share, 1.0)))
+        known = {x.name for x in self.limits}
+        worst = [x for _, x in sorted(added, key=lambda pair: -pair[0]) if x.name not in known][:CURVES]
+        self.limits += worst
+        return bool(worst)
+
+
+def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, float]], deadline: float, tolerance: float,
+                build: Build) -> Found | None:
+    """Plans for the boards and a bound on all of them; None where the pool does not help."""
+    pool = relaxed.pool
+    assert pool is not None, "made by pooled_problem"
+    choices = [options(relaxed, n) for n in relaxed.graph.nodes]
+    if not all(len(c) for c in choices):
+        return None
+    hunt = _Hunt(problem, relaxed, pool, list(known))
+    best = hunt.best
+    if best is not None:
+        choices = strike_dear(relaxed, choices, best, deadline)
+        if not all(len(c) for c in choices):
+            return Found(Answer((), hunt.goal), choices, choices, True)
+        choices = compacted(choices)
+    tree = relaxed_tree(relaxed, choices)
+    ranking = rank(relaxed, tree, best, deadline)
+    hunt.bound = min(ranking.bound, hunt.goal)
+    many, whole_s = len(pool.boards) > len(pool.stand_ins), max(0.0, deadline - time.thread_time())
+    core = None if many and hunt.plans else thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
+    if core is not None:
+        _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)
+    # Where they are many, plans must still be lifted when the search ends.
+    ending = deadline - (LIFTING if many else 0.0) * whole_s
+    for _ in range(ROUNDS):
+        done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
+        if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
+            break
+    close = many or hunt.close(CLOSE) or deadline - time.thread_time() < LEAST_S
+    return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
+
+
+def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
+    """A plan from labels that keep the budgets of every board, where the stand-ins are the boards; else by lifting."""
+    weights = hunt.weights
+    priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
+    pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
+    if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
+        path = priced.path
+        if path is None:
+            amounts = [net.amounts(x) for x in net.limits]
+            path = follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
+        hunt.lift(net.assignment(path))
+        return
+    mixture, alone = mixture_of(net, priced, frozenset(x.name for x in pooled))
+    single = [Limit(f"{d} {r}", Share(f"{d} {r}", (i,), limit), limit) for i, (d, r, limit) in enumerate(hunt.problem.budgets)
+              if limit > 0 and any(x.budget is not None and i in x.budget.budgets for x in pooled)]
+    others = [x for x in net.limits if x.budget is None]
+    loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(single) + len(others))])
+    search = Search(replace(net, limits=(mixture, *single, *others)), weights, loose, by_first=True, grain=GRAIN)
+    for widening in WIDENINGS:
+        cutoff = min(hunt.value(weights), priced.bound + widening * abs(priced.bound))
+        found = search.run(cutoff, FEW_LABELS, deadline)
+        if found.path is not None:
+            hunt.judge(net.assignment(found.path))
+            break
+        if time.thread_time() > deadline:
+            break
+
+
+def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+           build: Build) -> bool:
+    """Ask for one plan of the pool; whether there is nothing more to gain this way."""
+    left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
+    if not all(len(c) for c in left):
+        hunt.bound = max(hunt.bound, hunt.goal * (1 - tolerance))
+        return True
+    if left is not hunt.left:
+        kept = thin(hunt.relaxed, left)
+        if kept is None:
+            return True
+        hunt.left, hunt.kept, hunt.struck, hunt.net = left, kept, hunt.goal, build(hunt.relaxed, tree, kept)
+    assert hunt.net is not None, "built when the goal it was struck for was met"
+    net = hunt.over(hunt.net)
+    answer = solve_network(net, hunt.plans, deadline, LABELS, tolerance=tolerance, start=ranking.prices)
+    if hunt.fraction == 1:
+        hunt.bound = max(hunt.bound, min(answer.lower_bound, hunt.goal * (1 - tolerance)))
+    if not answer.assignments:
+        return True
+    if not hunt.lift(answer.assignments[-1]):
+        return False
+    if not hunt.close(CLOSE):
+        _count_boards(hunt, net, ranking, deadline)
+    return True
+
+
+def _count_boards(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
+    """A closer bound from labels that count how many boards are entered, and what each stretch fills of its board."""
+    share = hunt.largest(net)
+    if hunt.problem.goal is Goal.EDP or share is None or hunt.fraction < 1:
+        return
+    bent = [x.budget for x in hunt.limits if x.budget is not None]
+    net = replace(net, limits=(*net.limits, *(entry_limit(net, s) for s in (share, *bent))))
+    priced = price_limits(net, hunt.weights, hunt.goal, deadline, ranking.prices)
+    chosen = [i for i, p in enumerate(priced.prices) if p > 0]
+    limits = (*(net.limits[i] for i in chosen), stretch_limit(net, share))
+    search = Search(replace(net, limits=limits), hunt.weights, replace(priced, prices=np.r_[priced.prices[chosen], 0.0]))
+    search.fan_out()
+    hunt.bound = max(hunt.bound, min(priced.bound, hunt.goal))
+    for widening in WIDENINGS:
+        cutoff = min(hunt.goal, priced.bound + widening * abs(priced.bound))
+        found = search.run(cutoff, LABELS_COUNTING, deadline)
+        hunt.bound = max(hunt.bound, min(found.bound, hunt.goal))
+        if found.path is not None or not found.complete or cutoff >= hunt.goal or time.thread_time() > deadline:
+            break

@@ -1,0 +1,155 @@
+"""Boards of equal FPGAs: what the pool says of all plans is true of every plan, and its own plans are as good as it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.cost.estimate import Ints, ShareCosts
+from dovetail.ir import Axis, Graph, Node
+from dovetail.partition.columns import inputs_held, options
+from dovetail.partition.cuts import Network, network, total
+from dovetail.partition.entries import entry_limit, stretch_limit
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.jumps import jumps
+from dovetail.partition.packing import pack
+from dovetail.partition.plan import Goal
+from dovetail.partition.pool import STAND_INS, curves, pool_of
+from dovetail.partition.pooled import CLOSE, pooled_problem
+from dovetail.partition.problem import Problem
+from dovetail.partition.solve import plan
+from dovetail.partition.tables import tabulate
+from dovetail.platform.device import Device, Kind, Link, Platform
+from dovetail.platform.load import load_platform
+from tests.partition.enumeration import Enumeration
+from tests.partition.test_optimality import shortcut
+from tests.partition.worlds import Synthetic, chain, platform
+
+
+@dataclass(frozen=True)
+class Alike(Synthetic):
+    """Synthetic costs that equal boards have in common."""
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        return Synthetic.costs_of(self, graph, node, axis, starts, stops, replace(device, name=device.kind.value))
+
+
+def ring(seed: int, count: int, budget: float) -> Platform:
+    """A host and so many equal FPGAs in a ring, the first of them joined to the host."""
+    one = platform(seed, (Kind.CPU, Kind.FPGA), budget)
+    boards = tuple(replace(one.devices[1], name=f"fpga{i}") for i in range(count))
+    gate = replace(one.links[0], ends=("cpu", "fpga0"))
+    pairs = [(i, (i + 1) % count) for i in range(count if count > 2 else count - 1)]
+    links = tuple(Link(f"serial{i}", (f"fpga{a}", f"fpga{b}"), 1e7, 1e-6, 1e-9) for i, (a, b) in enumerate(pairs))
+    return replace(one, devices=(one.devices[0], *boards), links=(gate, *links))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), count=st.integers(2, 5), budget=st.sampled_from([12.0, 20.0, 30.0, 45.0]),
+       goal=st.sampled_from([Goal.LATENCY, Goal.ENERGY, Goal.EDP]), shape=st.sampled_from([shortcut, lambda: chain(2, 2, 2)]))
+def test_equal_boards_are_planned_as_enumeration_would(seed: int, count: int, budget: float, goal: Goal, shape: object) -> None:
+    graph, board, costs = shape(), ring(seed, count, budget), Alike(seed)  # type: ignore[operator]
+    problem = Problem(graph, board, costs, goal)
+    assert pooled_problem(problem) is not None
+    found, truth = plan(graph, board, goal, costs=costs, time_limit_s=30.0), Enumeration(problem)
+    assert found.lower_bound <= truth.best * (1 + 1e-9)
+    # A plan may put a share of the host's beside it on any board, where candidates have it on the first alone.
+    assert found.objective <= truth.best * (1 + 2 * CLOSE)
+    assert evaluate(problem, found.assignment).feasible
+
+
+@given(parts=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=12), others=st.lists(st.floats(1e-3, 1.0), max_size=8))
+def test_parts_of_one_board_keep_a_sum_of_one_under_every_curve(parts: list[float], others: list[float]) -> None:
+    fitting = np.array(parts) / max(1.0, sum(parts))
+    for name, curve in curves(np.r_[fitting, others]):
+        assert float(curve(fitting[:, None]).sum()) <= 1 + 1e-9, name
+
+
+def test_some_curve_tells_that_halves_and_more_do_not_share_a_board() -> None:
+    sizes = np.array([0.6, 0.55, 0.51])
+    assert max(float(curve(sizes[:, None]).sum()) for _, curve in curves(sizes)) == pytest.approx(3.0)
+
+
+@given(sizes=st.lists(st.lists(st.floats(0.01, 0.7), min_size=1, max_size=2), max_size=8), boards=st.integers(1, 5))
+def test_packing_keeps_every_board_within_its_room_and_pieces_apart(sizes: list[list[float]], boards: int) -> None:
+    items = [[tuple((s,) for s in item)] for item in sizes]
+    found = pack(items, np.ones((boards, 1)))
+    if found is None:
+        return
+    loads = np.zeros(boards)
+    for item, (alternative, at) in zip(items, found, strict=True):
+        assert len(set(at)) == len(at) == len(item[alternative])
+        for (size,), b in zip(item[alternative], at, strict=True):
+            loads[b] += size
+    assert (loads <= 1 + 1e-8).all()
+
+
+def test_packing_tries_other_ways_to_cut_what_does_not_fit_whole() -> None:
+    whole, halves = ((0.6,),), ((0.3,), (0.3,))
+    assert pack([[whole]] * 3, np.ones((2, 1))) is None
+    found = pack([[whole, halves]] * 3, np.ones((2, 1)))
+    assert found is not None
+    assert sorted(number for number, _ in found) == [0, 0, 1]
+
+
+def net_of(problem: Problem) -> Network:
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    known = inputs_held(problem) | {c.node.output: c.held for c in choices}
+    return network(problem, tuple(tabulate(problem, c, known) for c in choices), jumps(problem, choices, known))
+
+
+def test_no_plan_fills_more_boards_than_it_enters_nor_more_of_one_than_there_is() -> None:
+    met = 0
+    for seed in range(6):
+        problem = Problem(chain(4, 2, 3), ring(seed, 4, 45.0), Alike(seed))
+        pooled = pooled_problem(problem)
+        assert pooled is not None
+        net, rng = net_of(pooled), np.random.default_rng(seed)
+        for share in pooled.shares:
+            entered, stretch = entry_limit(net, share), stretch_limit(net, share)
+            for _ in range(150):
+                path = tuple(int(rng.integers(len(t))) for t in net.tables)
+                if not evaluate(problem, net.assignment(path)).feasible:
+                    continue
+                met += 1
+                assert total(net, path, net.amounts(entered)) <= 1 + 1e-9
+                filled = 0.0
+                assert stretch.given is not None
+                assert stretch.carry is not None
+                for step, column, at in net.walk(path):
+                    place = (*(at[t] for t in step.own.inputs), column)
+                    filled = filled * stretch.carry[step.index][place] + stretch.given[step.index][column]
+                    assert filled <= 1 + 1e-9
+    assert met > 100
+
+
+def test_a_pool_of_many_boards_is_no_larger_than_that_of_a_few() -> None:
+    found = pool_of(load_platform("fic:24"))
+    assert found is not None
+    small, pool = found
+    assert len(pool.boards) == 24
+    assert [d.name for d in small.devices] == ["cpu", *pool.stand_ins]
+    assert len(pool.stand_ins) == STAND_INS == len([x for x in small.links if "cpu" not in x.ends])
+    assert small.route("cpu", "fpga3") == (small.links[0], small.links[-1])
+
+
+@pytest.mark.parametrize("name", ["tx2-c10gx", "zcu102", "h200"])
+def test_a_board_with_other_devices_or_one_fpga_has_no_pool(name: str) -> None:
+    assert pool_of(load_platform(name)) is None
+
+
+def test_boards_that_cost_different_things_are_not_pooled() -> None:
+    assert pooled_problem(Problem(chain(2, 2, 3), ring(1, 3, 30.0), Synthetic(1))) is None
+
+
+def test_many_boards_hold_more_than_a_few_and_the_plan_says_for_which_the_bound_holds() -> None:
+    graph, costs = chain(8, 2, 3), Alike(3, area=2.0)
+    few, many = (plan(graph, ring(3, count, 60.0), costs=costs) for count in (2, 7))
+    assert many.objective <= few.objective
+    assert any(note.startswith("boards: of the 7 equal FPGAs") for note in many.notes)
+    assert many.lower_bound <= many.objective
