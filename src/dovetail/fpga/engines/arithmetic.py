@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.adder_graph import AdderGraph, Term
+from dovetail.cost.adders import reciprocal
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import (
@@ -237,21 +238,6 @@ def above(value: Signal, hi: int) -> Expr:
         top = any_bit(bits(value, start, value.width - start - value.signed))
         return all_of(negate(bits(value, value.width - 1, 1)), top) if value.signed else top
     return compare(">", value, const(hi))
-
-
-def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
-    """(multiplier, shift) with (v * multiplier) >> shift == v // divisor for every v of [0, limit].
-
-    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994: with
-    m = ceil(2**k / d) the result is exact while limit * (m*d - 2**k) < 2**k.
-    """
-    shift = divisor.bit_length()
-    while True:
-        multiplier = -(-(1 << shift) // divisor)
-        excess = multiplier * divisor - (1 << shift)
-        if limit * excess < 1 << shift:
-            return multiplier, shift
-        shift += 1
 
 
 def linear(pipeline: Pipeline, name: str, weights: Sequence[int], columns: Sequence[Staged]) -> Staged:
