@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, reciprocal, used_taps
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.cost.rounding import filter_widths, input_bits, live_weights, output_bits, value_widths
+from dovetail.cost.line_registers import Shifts, window_shifts
+from dovetail.cost.rounding import filter_widths, input_bits, live_weights, output_bits, signed_inputs, value_widths
 from dovetail.cost.sharing import graph_bits
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.subexpressions import minimize
@@ -51,8 +52,6 @@ PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
 TYPICAL_STAGES = 13
 """Pipeline of an engine where only the delay between branches is wanted."""
-SIGNED_COMPARISON = 1.5
-"""Logic of a comparison of signed values for that of values that are not."""
 MULTIPLIED_BITS = 40
 """Mean width of the adders that multiply a sum by a 31-bit constant."""
 
@@ -70,7 +69,7 @@ class Engine:
     rounded_bits: Floats
     """Widths of what is rounded, before it is clamped."""
     register_bits: Floats
-    """Registers counted bit by bit: pixels, window, lines, the word that leaves."""
+    """Registers counted bit by bit: pixels, window, the word that leaves."""
     masked_bits: Floats
     """Tap bits that padding may blank."""
     output_bits: Floats
@@ -79,6 +78,9 @@ class Engine:
     row_outputs: Floats | float = 1e9
     row_steps: Floats | float = 1e9
     """Outputs per step within a row, outputs of a row, steps from row to row: how many beats can be in flight."""
+    chain_bits: Floats | float = 0.0
+    chain_rows: Floats | float = 0.0
+    """Registers that only delay a line, and the bits of their chains: some families have shift registers for those."""
     line_depth: Floats | int = 0
     line_bits: Floats | None = None
     """Words and width of the line memory."""
@@ -86,6 +88,11 @@ class Engine:
     """Registers of sums and of what waits to be added."""
     accumulator_bits: Floats | float = 0.0
     """Widths of the sums that take a bias."""
+    comparisons: Floats | float = 0.0
+    signed: Floats | float = 0.0
+    """1 where inputs have a sign, which comparisons must mind."""
+    division_bits: Floats | float = 0.0
+    """Carry bits of multiplying by reciprocals."""
     clamped_bits: Floats | float = 0.0
     control_bits: Floats | float = 0.0
     """Widths of the counters."""
@@ -208,11 +215,8 @@ def _counter_bits(raster: Raster) -> int:
 
 
 def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
-              used: tuple[float, float] = (1.0, 1.0)) -> Engine:
-    """Time and window storage of every share; arithmetic is added by the caller.
-
-    `used` are the parts of the taps, and of the window's registers, that anything is computed from.
-    """
+              taps: NDArray[np.bool_] | None = None) -> Engine:
+    """Time and window storage of every share; arithmetic is added by the caller. `taps` are those anything is computed from."""
     window, channels, height, width = window_of(graph, node)
     raster = _scan(window, height, width)
     count = len(starts)
@@ -223,17 +227,19 @@ def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     reads = np.broadcast_to(work.read_channels, (count,))
     reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
-    (reach_h, reach_w), (kernel_h, _) = window.reach, window.kernel
-    # Short lines wait in a chain of registers, of which the window is a part; longer ones in a memory whose words are
-    # registered beside the pixel.
-    kept = 0 if raster.pointwise else reach_w if raster.line_in_registers else kernel_h * reach_w
-    chain = (reach_h - 1) * max(reach_w, width) if raster.line_in_registers else reach_h
-    masked = pixel_bits * (used[0] * prod(window.kernel) if raster.masked else 0)
+    reach_h = window.reach[0]
+    taps = np.ones((1, *window.kernel), dtype=np.bool_) if taps is None else taps.reshape(-1, *window.kernel)
+    kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
+    # A line in a memory is registered, word by word, beside the pixel.
+    beside = 0 if raster.line_in_registers else reach_h
+    masked = pixel_bits * (float(taps.sum(axis=(1, 2)).mean()) if raster.masked else 0)
     zero, beat = np.zeros(count), np.broadcast_to(work.filters, (count,)) * float(output_bits(graph, node))
     return Engine(steps, flush, np.full(count, float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)), zero, zero, zero,
-                  pixel_bits * (1 + used[1] * kept + chain) + beat, masked, beat, 1.0 / window.stride[1],
-                  float(raster.columns), float(window.stride[0] * raster.width), 0 if raster.line_in_registers else width,
-                  pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits))
+                  pixel_bits * (1 + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
+                  float(raster.columns), float(window.stride[0] * raster.width),
+                  pixel_bits * kept.chained, pixel_bits * kept.chains,
+                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits),
+                  signed=float(signed_inputs(graph, node)))
 
 
 def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:
@@ -258,7 +264,7 @@ def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     taps, digits = used_taps(weights, groups), digits_of(weights)
     used = float(taps.mean())
     sums = adders_of(digits, groups, axis, starts, stops, input_bits(graph, node), most_bits, used)
-    engine = _streamed(graph, node, axis, starts, stops, (used, _window_share(taps)))
+    engine = _streamed(graph, node, axis, starts, stops, taps)
     engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits, sum_bits=sums.registers)
     if axis is Axis.INPUT_CHANNELS or partial:
         wide = engine.output_bits * (ACCUMULATOR_BITS / output_bits(graph, node))
@@ -266,13 +272,6 @@ def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     rows, widths = filters_of(axis, groups, len(digits.weights), starts, stops), filter_widths(graph, node, digits, weights)
     return replace(engine, rounded_bits=between(widths.rounded, *rows), accumulator_bits=between(widths.sums, *rows),
                    clamped_bits=between(widths.clamped, *rows), lag_bits=sums.lag * output_bits(graph, node))
-
-
-def _window_share(taps: NDArray[np.bool_]) -> float:
-    """The part of a window's registers that taps in use are taken from: every row shifts as far as its oldest one."""
-    width = taps.shape[2]
-    oldest = np.where(taps.any(axis=2), taps.argmax(axis=2), width)
-    return float((width - oldest).mean() / width)
 
 
 @lru_cache(maxsize=256)
@@ -283,8 +282,10 @@ def division_bits(divisor: int, bits: int) -> tuple[int, int]:
     if odd == 1:
         return 0, 0
     highest = (1 << (bits - shift)) - 1
-    graph = minimize(np.array([[reciprocal(odd, highest)[0]]], dtype=np.int64), [(0, highest)])
+    multiplier, drop = reciprocal(odd, highest)
+    graph = minimize(np.array([[multiplier]], dtype=np.int64), [(0, highest)])
     carry, registers = graph_bits(graph, bits - shift)
+    registers -= drop  # of the last sum only the quotient is kept
     if not shift:
         return bits + carry, bits + registers
     # The remainder, which tells ties apart, is computed back from the quotient while that waits.
@@ -302,14 +303,17 @@ def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints
     outputs = engine.output_bits / output_bits(graph, node)
     if isinstance(op, MaxPool):
         merged, waiting = tree_bits(taps, bits, 0)
-        signed = (scheme := graph.tensors[node.inputs[0]].scheme) is None or scheme.signed
-        return replace(engine, comparison_bits=outputs * merged * (SIGNED_COMPARISON if signed else 1.0),
-                       sum_bits=outputs * (merged + waiting))
+        longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
+        return replace(engine, comparisons=outputs * (taps - 1), comparison_bits=outputs * merged,
+                       sum_bits=outputs * (merged + waiting * (not longest)),
+                       chain_bits=engine.chain_bits + outputs * waiting * longest,
+                       chain_rows=engine.chain_rows + outputs * bits * longest)
     divisor = constant_divisor(graph, node)
     assert divisor is not None
     merged, waiting = tree_bits(taps, bits, 1)
     carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
-    return replace(engine, adder_bits=outputs * (merged + carry), sum_bits=outputs * (merged + waiting + registers))
+    return replace(engine, adder_bits=outputs * merged, division_bits=outputs * carry,
+                   sum_bits=outputs * (merged + waiting + registers))
 
 
 def tree_bits(terms: int, bits: int, growth: int) -> tuple[int, int]:
@@ -329,7 +333,8 @@ def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
     bits = input_bits(graph, node) + ceil(log2(height * width))
     outputs = engine.output_bits / output_bits(graph, node)
     carry, registers = division_bits(height * width, bits)
-    return replace(engine, adder_bits=outputs * (bits + carry), sum_bits=outputs * (bits + registers), choice_bits=outputs * bits,
+    return replace(engine, adder_bits=outputs * bits, division_bits=outputs * carry, sum_bits=outputs * (bits + registers),
+                   choice_bits=outputs * bits,
                    control_bits=float((height * width - 1).bit_length()), row_outputs=1.0,
                    row_steps=float(height * width))
 

@@ -159,10 +159,11 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
             words = ceil(depth / least) * least
             small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
                       else cost["logic_per_buffer_bit"] * words * width)
-    logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_output_bit"] * content.rounded
-             + cost["logic_per_rounded_bit"] * (content.rounded + HEADROOM_BITS * loops.lanes)
+    rounded = content.rounded + HEADROOM_BITS * loops.lanes
+    logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
+             + cost["logic_per_output_bit"] * content.rounded
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices + small)
-    registers = content.registers + (1 + cost["register_per_output_bit"]) * content.rounded
+    registers = content.registers + cost["register_per_output_bit"] * (content.rounded + rounded)
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
             ("dsp", cost["dsp_per_product"] * content.products))
 

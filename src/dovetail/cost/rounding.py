@@ -39,6 +39,12 @@ def fixed_schemes(graph: Graph, node: Node) -> tuple[tuple[Scheme, ...], Scheme]
     return (inputs, target) if known and target is not None else None
 
 
+def signed_inputs(graph: Graph, node: Node) -> bool:
+    """Whether a node reads values below zero; float graphs are planned as if it did."""
+    scheme = graph.tensors[node.inputs[0]].scheme
+    return scheme is None or scheme.signed
+
+
 @dataclass(frozen=True, slots=True)
 class Widths:
     """Bits per output of its sum, of that sum rounded, and of the clamped result; 0 where there is no such register."""
@@ -57,7 +63,7 @@ def filter_widths(graph: Graph, node: Node, digits: Digits, weights: Constant) -
     if schemes is None or weights.scheme is None or weights.scheme.mantissas:
         return Widths(sums, np.where(alive, clamped + HEADROOM_BITS, 0.0), clamped)
     shift = schemes[1].exponents[0] - schemes[0][0].exponents[0] - np.asarray(weights.scheme.exponents)
-    return Widths(sums, np.where(alive & (shift > 0), np.maximum(sums - shift, 1.0) + 1, 0.0), clamped)
+    return Widths(sums, np.where(alive & (shift > 0), np.maximum(sums - shift, 1.0), 0.0), clamped)
 
 
 def value_widths(graph: Graph, node: Node) -> tuple[int, int]:
@@ -70,7 +76,8 @@ def value_widths(graph: Graph, node: Node) -> tuple[int, int]:
     steps = [s.exponents[0] for s in schemes[0]]
     lower, target = min(steps), schemes[1].exponents[0]
     grown = bits + (len(steps) > 1) + max(steps) - target
-    same = grown <= written and getattr(node.op, "clamp", None) is None
+    bounds = integer_bounds(getattr(node.op, "clamp", None), schemes[1])
+    same = grown <= written and bounds == (schemes[1].lo, schemes[1].hi)
     averaged = isinstance(node.op, AvgPool | GlobalAvgPool)
     return (max(1, grown) if averaged or target > lower else 0), (0 if same else written)
 
