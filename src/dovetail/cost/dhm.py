@@ -138,12 +138,13 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     control = engine.control_bits + 4 * np.ceil(np.log2(fifo_words_of(engine)))  # two pointers, beats, credits
     stored = engine.accumulator_bits + engine.rounded_bits + engine.clamped_bits
     logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
+             + cost["logic_per_adder"] * engine.adders + cost["logic_per_loop_bit"] * engine.loop_bits
              + cost["logic_per_bias_bit"] * engine.accumulator_bits + cost["logic_per_rounded_bit"] * engine.rounded_bits
              + cost["logic_per_comparison"] * engine.comparisons + cost["logic_per_comparison_bit"] * engine.comparison_bits
              + cost["logic_per_signed_bit"] * engine.signed * engine.comparison_bits
              + cost["logic_per_division_bit"] * engine.division_bits + cost["logic_per_output_bit"] * engine.clamped_bits
              + cost["logic_per_control_bit"] * control + cost["logic_per_mask_bit"] * engine.masked_bits
-             + cost["logic_per_choice_bit"] * (engine.choice_bits + choices) + cost["logic_per_buffer_bit"] * bits
+             + cost["logic_per_choice_bit"] * choices + cost["logic_per_buffer_bit"] * bits
              + cost["logic_per_chain_bit"] * engine.chain_rows + cost["logic_per_table_bit"] * engine.table_bits)
     registers = (cost["register_per_engine"] + cost["register_per_sum_bit"] * engine.sum_bits
                  + cost["register_per_output_bit"] * stored + cost["register_per_lag_bit"] * engine.lag_bits

@@ -64,7 +64,7 @@ class Engine:
     flush: Floats
     stages: Floats
     adder_bits: Floats
-    """Bits of carry chains."""
+    """Bits of the carry chains of sums."""
     comparison_bits: Floats
     rounded_bits: Floats
     """Widths of what is rounded, before it is clamped."""
@@ -91,6 +91,9 @@ class Engine:
     comparisons: Floats | float = 0.0
     signed: Floats | float = 0.0
     """1 where inputs have a sign, which comparisons must mind."""
+    adders: Floats | float = 0.0
+    loop_bits: Floats | float = 0.0
+    """Bits of sums that run over a frame and start again with the next."""
     division_bits: Floats | float = 0.0
     """Carry bits of multiplying by reciprocals."""
     clamped_bits: Floats | float = 0.0
@@ -98,8 +101,6 @@ class Engine:
     """Widths of the counters."""
     lag_bits: Floats | float = 0.0
     """Registers in which outputs of shallow sums wait for the deepest."""
-    choice_bits: Floats | float = 0.0
-    """Bits of choices between two values."""
     table_bits: Floats | float = 0.0
     """Entries of all tables times the width of an entry."""
     products: Floats | float = 0.0
@@ -265,7 +266,8 @@ def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     used = float(taps.mean())
     sums = adders_of(digits, groups, axis, starts, stops, input_bits(graph, node), most_bits, used)
     engine = _streamed(graph, node, axis, starts, stops, taps)
-    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits, sum_bits=sums.registers)
+    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits, adders=sums.adders,
+                     sum_bits=sums.registers)
     if axis is Axis.INPUT_CHANNELS or partial:
         wide = engine.output_bits * (ACCUMULATOR_BITS / output_bits(graph, node))
         return replace(engine, output_bits=wide, register_bits=engine.register_bits + wide - engine.output_bits)
@@ -312,7 +314,7 @@ def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints
     assert divisor is not None
     merged, waiting = tree_bits(taps, bits, 1)
     carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
-    return replace(engine, adder_bits=outputs * merged, division_bits=outputs * carry,
+    return replace(engine, adder_bits=outputs * merged, adders=outputs * (taps - 1), division_bits=outputs * carry,
                    sum_bits=outputs * (merged + waiting + registers))
 
 
@@ -333,8 +335,7 @@ def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, s
     bits = input_bits(graph, node) + ceil(log2(height * width))
     outputs = engine.output_bits / output_bits(graph, node)
     carry, registers = division_bits(height * width, bits)
-    return replace(engine, adder_bits=outputs * bits, division_bits=outputs * carry, sum_bits=outputs * (bits + registers),
-                   choice_bits=outputs * bits,
+    return replace(engine, loop_bits=outputs * bits, division_bits=outputs * carry, sum_bits=outputs * (bits + registers),
                    control_bits=float((height * width - 1).bit_length()), row_outputs=1.0,
                    row_steps=float(height * width))
 
@@ -346,9 +347,9 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
         return replace(engine, stages=engine.stages - ROUNDING_STAGES)
     outputs = engine.output_bits / output_bits(graph, node)
     if isinstance(node.op, Add):
-        sums = outputs * (output_bits(graph, node) + 2) * (len(node.inputs) - 1)
+        sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
         others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
-        engine = replace(engine, adder_bits=sums, sum_bits=sums, stages=engine.stages + 1,
+        engine = replace(engine, adder_bits=sums, adders=outputs * (len(node.inputs) - 1), sum_bits=sums, stages=engine.stages + 1,
                          register_bits=engine.register_bits + others * outputs * input_bits(graph, node))
     if isinstance(node.op, Mul):
         engine = replace(engine, products=outputs, stages=engine.stages + PRODUCT_STAGES,

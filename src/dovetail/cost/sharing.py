@@ -19,7 +19,7 @@ from dovetail.cost.subexpressions import MAX_PAIRS
 
 SHARING = (0.06835, -0.2387, -0.01102, -0.2596, 0.01106, -0.01271, -0.0008517, 0.02514, 0.02371, -0.009528)
 """Log of the part of the adders that remains: 1, r, c, d, r*r, c*c, d*d, r*c, r*d, c*d of the three logarithms."""
-CARRY_WIDTH = (1.756, 1.024, -0.02131, 0.2919, 0.174, -0.2187)
+CARRY_WIDTH = (1.256, 1.024, -0.02131, 0.2919, 0.174, -0.2187)
 """Mean bits of an adder's carry chain: 1, bits of the inputs, bit length of the weights, that of a filter's sum, r, c."""
 SUM_WIDTH = (1.036, 1.295, 0.06055, 0.4578, 0.1004, -0.3049)
 """Mean register bits of an adder with the delays of its operands, by the same six."""
@@ -67,7 +67,7 @@ def _width(found: Matrices, weights: tuple[float, ...]) -> Floats:
 
 
 def carry_width(found: Matrices) -> Floats:
-    """Mean bits of an adder's carry chain: its width less what passes below the higher operand, in whole pairs of bits."""
+    """Mean bits of an adder's carry chain: its width less what passes below the higher operand."""
     return _width(found, CARRY_WIDTH)
 
 
@@ -106,7 +106,7 @@ def graph_bits(graph: AdderGraph, input_bits: int) -> tuple[int, int]:
             node, below = adder.right, 0 if adder.minus else adder.left_shift
         width = range_bits(adder.lo, adder.hi)
         below = min(below, widths[node], width)
-        carry += width - below + (width - below) % 2
+        carry += width - below
         registers += width - below
         passed[node, adder.stage] = max(passed.get((node, adder.stage), 0), below)
     delays = sum(widths[node] * wait for node, wait in waits.items())
