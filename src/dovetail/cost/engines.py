@@ -229,7 +229,8 @@ def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
     reach_h = window.reach[0]
-    taps = np.ones((1, *window.kernel), dtype=np.bool_) if taps is None else taps.reshape(-1, *window.kernel)
+    whole = taps is None or taps.size % prod(window.kernel)  # a large matrix behind a flattened map is not looked at
+    taps = np.ones((1, *window.kernel), dtype=np.bool_) if taps is None or whole else taps.reshape(-1, *window.kernel)
     kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
     # A line in a memory is registered, word by word, beside the pixel.
     beside = 0 if raster.line_in_registers else reach_h
@@ -349,8 +350,9 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
     if isinstance(node.op, Add):
         sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
         others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
-        engine = replace(engine, adder_bits=sums, adders=outputs * (len(node.inputs) - 1), sum_bits=sums, stages=engine.stages + 1,
-                         register_bits=engine.register_bits + others * outputs * input_bits(graph, node))
+        pixels = engine.register_bits + others * outputs * input_bits(graph, node)
+        engine = replace(engine, adder_bits=sums, adders=outputs * (len(node.inputs) - 1), sum_bits=sums,
+                         stages=engine.stages + 1, register_bits=pixels)
     if isinstance(node.op, Mul):
         engine = replace(engine, products=outputs, stages=engine.stages + PRODUCT_STAGES,
                          register_bits=engine.register_bits + 3 * engine.output_bits)  # the other pixel, a product twice as wide
