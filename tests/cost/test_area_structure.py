@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dovetail.cost.dhm import distributed, fifo_words_of, resources_of
-from dovetail.cost.engines import Engine, division_bits, engine_of, tree_bits
+from dovetail.cost.engines import Engine, engine_of
 from dovetail.cost.line_registers import Shifts, window_shifts
-from dovetail.cost.rounding import live_weights
+from dovetail.cost.rounding import division_bits, live_weights, tree_bits
 from dovetail.fpga.assemble import design_modules
 from dovetail.ir import Axis, Constant, Gemm, Graph, Node, Reshape, Tensor, Window
 from dovetail.measure.area_layers import AreaLayer, area_graph, designed_area_layers

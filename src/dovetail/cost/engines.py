@@ -13,13 +13,20 @@ from math import ceil, log2, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, reciprocal, used_taps
+from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, used_taps
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.cost.line_registers import Shifts, window_shifts
-from dovetail.cost.rounding import filter_widths, input_bits, live_weights, output_bits, signed_inputs, value_widths
-from dovetail.cost.sharing import graph_bits
+from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.cost.rounding import (
+    division_bits,
+    filter_widths,
+    input_bits,
+    live_weights,
+    output_bits,
+    signed_inputs,
+    tree_bits,
+    value_widths,
+)
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
-from dovetail.cost.subexpressions import minimize
 from dovetail.cost.work import map_shape, work_of
 from dovetail.ir import (
     Add,
@@ -77,7 +84,7 @@ class Engine:
     fifo_share: Floats | float = 1.0
     row_outputs: Floats | float = 1e9
     row_steps: Floats | float = 1e9
-    """Outputs per step within a row, outputs of a row, steps from row to row: how many beats can be in flight."""
+    """Outputs per step within a row, outputs of a row, steps from row to row: how many beats are in flight."""
     chain_bits: Floats | float = 0.0
     chain_rows: Floats | float = 0.0
     """Registers that only delay a line, and the bits of their chains: some families have shift registers for those."""
@@ -190,6 +197,7 @@ class Scan:
     pointwise: bool
     line_in_registers: bool
     masked: bool
+    counted: bool
     columns: int
     width: int
     control_bits: int
@@ -202,14 +210,14 @@ def _scan(window: Window, height: int, width: int) -> Scan:
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
     return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked, raster.output_size[1], raster.width, _counter_bits(raster))
+                raster.masked, raster.counted, raster.output_size[1], raster.width, _counter_bits(raster))
 
 
 def _counter_bits(raster: Raster) -> int:
     """Widths of the counters that follow a raster: its steps, the next output and where that lies, the column of a line."""
     rows, columns = raster.output_size
     bits = (raster.steps - 1).bit_length() if raster.flush else 0
-    if raster.outputs != raster.steps or raster.masked:
+    if raster.counted:
         waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
         bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
     return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
@@ -229,17 +237,20 @@ def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
     reach_h = window.reach[0]
-    whole = taps is None or taps.size % prod(window.kernel)  # a large matrix behind a flattened map is not looked at
-    taps = np.ones((1, *window.kernel), dtype=np.bool_) if taps is None or whole else taps.reshape(-1, *window.kernel)
+    if taps is None or taps.size % prod(window.kernel):  # a large matrix behind a flattened map is not looked at
+        taps = np.ones(window.kernel, dtype=np.bool_)
+    taps = taps.reshape(-1, *window.kernel)
     kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
-    # A line in a memory is registered, word by word, beside the pixel.
-    beside = 0 if raster.line_in_registers else reach_h
+    # A line in a memory is registered, word by word, while its pixel waits; so it does for the counters of outputs.
+    beside = 0 if raster.line_in_registers else reach_h - 1
+    copies = 1 + raster.counted + (not raster.line_in_registers)
+    chained = copies if copies >= SHORTEST_CHAIN else 0
     masked = pixel_bits * (float(taps.sum(axis=(1, 2)).mean()) if raster.masked else 0)
     zero, beat = np.zeros(count), np.broadcast_to(work.filters, (count,)) * float(output_bits(graph, node))
     return Engine(steps, flush, np.full(count, float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)), zero, zero, zero,
-                  pixel_bits * (1 + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
+                  pixel_bits * (copies - chained + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
                   float(raster.columns), float(window.stride[0] * raster.width),
-                  pixel_bits * kept.chained, pixel_bits * kept.chains,
+                  pixel_bits * (kept.chained + chained), pixel_bits * (kept.chains + (chained > 0)),
                   0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits),
                   signed=float(signed_inputs(graph, node)))
 
@@ -272,29 +283,9 @@ def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     if axis is Axis.INPUT_CHANNELS or partial:
         wide = engine.output_bits * (ACCUMULATOR_BITS / output_bits(graph, node))
         return replace(engine, output_bits=wide, register_bits=engine.register_bits + wide - engine.output_bits)
-    rows, widths = filters_of(axis, groups, len(digits.weights), starts, stops), filter_widths(graph, node, digits, weights)
-    return replace(engine, rounded_bits=between(widths.rounded, *rows), accumulator_bits=between(widths.sums, *rows),
-                   clamped_bits=between(widths.clamped, *rows), lag_bits=sums.lag * output_bits(graph, node))
-
-
-@lru_cache(maxsize=256)
-def division_bits(divisor: int, bits: int) -> tuple[int, int]:
-    """Carry and register bits of dividing a sum of `bits` bits exactly: by shifting, or by an exact reciprocal."""
-    shift = (divisor & -divisor).bit_length() - 1
-    odd = divisor >> shift
-    if odd == 1:
-        return 0, 0
-    highest = (1 << (bits - shift)) - 1
-    multiplier, drop = reciprocal(odd, highest)
-    graph = minimize(np.array([[multiplier]], dtype=np.int64), [(0, highest)])
-    carry, registers = graph_bits(graph, bits - shift)
-    registers -= drop  # of the last sum only the quotient is kept
-    if not shift:
-        return bits + carry, bits + registers
-    # The remainder, which tells ties apart, is computed back from the quotient while that waits.
-    back = minimize(np.array([[1, -divisor]], dtype=np.int64), [(0, (1 << bits) - 1), (0, highest // odd)])
-    more, kept = graph_bits(back, bits)
-    return bits + carry + more, 2 * bits + registers + kept
+    rows, widths = filters_of(axis, groups, len(digits.weights), starts, stops), filter_widths(graph, node, digits)
+    return replace(engine, accumulator_bits=between(widths.sums, *rows), clamped_bits=between(widths.clamped, *rows),
+                   lag_bits=sums.lag * output_bits(graph, node))
 
 
 def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
@@ -317,16 +308,6 @@ def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints
     carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
     return replace(engine, adder_bits=outputs * merged, adders=outputs * (taps - 1), division_bits=outputs * carry,
                    sum_bits=outputs * (merged + waiting + registers))
-
-
-def tree_bits(terms: int, bits: int, growth: int) -> tuple[int, int]:
-    """Widths of all results of a balanced tree whose levels are `growth` bits wider each, and of the values that wait in it."""
-    merged = waiting = 0
-    while terms > 1:
-        merged += terms // 2 * (bits + growth)
-        waiting += terms % 2 * bits
-        terms, bits = terms - terms // 2, bits + growth
-    return merged, waiting
 
 
 def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:

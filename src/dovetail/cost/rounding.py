@@ -8,8 +8,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.adders import Digits, Once
+from dovetail.cost.adders import Digits, Once, reciprocal
 from dovetail.cost.estimate import Floats
+from dovetail.cost.sharing import graph_bits
+from dovetail.cost.subexpressions import minimize
 from dovetail.ir import AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Scheme
 from dovetail.numerics.fixed import integer_bounds
 
@@ -47,39 +49,38 @@ def signed_inputs(graph: Graph, node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """Bits per output of its sum, of that sum rounded, and of the clamped result; 0 where there is no such register."""
+    """Bits per output of its sum with bias and half a unit, and of the result; 0 where there is no such register."""
 
     sums: Floats
-    rounded: Floats
     clamped: Floats
 
 
-def filter_widths(graph: Graph, node: Node, digits: Digits, weights: Constant) -> Widths:
+def filter_widths(graph: Graph, node: Node, digits: Digits) -> Widths:
     """Widths of every filter of a Conv or Gemm; none of those that are zero, and of those that were not counted."""
     alive = digits.known_sizes > 0
     sums = np.where(alive, input_bits(graph, node) + np.ceil(np.log2(1.0 + digits.known_sizes)), 0.0)
     clamped = np.where(alive, float(output_bits(graph, node)), 0.0)
-    schemes = fixed_schemes(graph, node)
-    if schemes is None or weights.scheme is None or weights.scheme.mantissas:
-        return Widths(sums, np.where(alive, clamped + HEADROOM_BITS, 0.0), clamped)
-    shift = schemes[1].exponents[0] - schemes[0][0].exponents[0] - np.asarray(weights.scheme.exponents)
-    return Widths(sums, np.where(alive & (shift > 0), np.maximum(sums - shift, 1.0), 0.0), clamped)
+    return Widths(sums, clamped)
 
 
 def value_widths(graph: Graph, node: Node) -> tuple[int, int]:
-    """Bits of the rounded and of the clamped result of an operator without weights; 0 where it passes as it is."""
+    """Bits of what half a unit is added to, and of the clamped result, of an operator without weights; 0 where neither is."""
     bits, written = input_bits(graph, node), output_bits(graph, node)
     if (schemes := fixed_schemes(graph, node)) is None:
         if isinstance(node.op, MaxPool):
             return 0, 0
-        return (bits, 0) if isinstance(node.op, AvgPool | GlobalAvgPool) else (written + HEADROOM_BITS, written)
+        return (bits + 1, written) if isinstance(node.op, AvgPool | GlobalAvgPool) else (written + HEADROOM_BITS, written)
     steps = [s.exponents[0] for s in schemes[0]]
     lower, target = min(steps), schemes[1].exponents[0]
     grown = bits + (len(steps) > 1) + max(steps) - target
     bounds = integer_bounds(getattr(node.op, "clamp", None), schemes[1])
     same = grown <= written and bounds == (schemes[1].lo, schemes[1].hi)
-    averaged = isinstance(node.op, AvgPool | GlobalAvgPool)
-    return (max(1, grown) if averaged or target > lower else 0), (0 if same else written)
+    if isinstance(node.op, AvgPool | GlobalAvgPool):
+        count = int(np.max(node.op.divisor(graph.input_shapes(node))))
+        if count & (count - 1):  # what a reciprocal gave is rounded as it is, and clamped where it must be
+            return max(1, grown), 0 if same else written
+        return max(1, grown) + 1, written
+    return (max(1, grown) + 1, written) if target > lower else (0, 0 if same else written)
 
 
 def live_weights(graph: Graph, node: Node) -> Constant:
@@ -109,3 +110,33 @@ def _live_once(weights: Once[Constant], bias: Once[Constant], ends: tuple[int, i
         return weights.value
     kept = np.where(dead.reshape(-1, *([1] * (weights.value.array.ndim - 1))), 0, weights.value.array)
     return Constant(weights.value.name, kept.astype(weights.value.array.dtype), weights.value.scheme)
+
+
+@lru_cache(maxsize=256)
+def division_bits(divisor: int, bits: int) -> tuple[int, int]:
+    """Carry and register bits of dividing a sum of `bits` bits exactly: by shifting, or by an exact reciprocal."""
+    shift = (divisor & -divisor).bit_length() - 1
+    odd = divisor >> shift
+    if odd == 1:
+        return 0, 0
+    highest = (1 << (bits - shift)) - 1
+    multiplier, drop = reciprocal(odd, highest)
+    graph = minimize(np.array([[multiplier]], dtype=np.int64), [(0, highest)])
+    carry, registers = graph_bits(graph, bits - shift)
+    registers -= drop  # of the last sum only the quotient is kept
+    if not shift:
+        return bits + carry, bits + registers
+    # The remainder, which tells ties apart, is computed back from the quotient while that waits.
+    back = minimize(np.array([[1, -divisor]], dtype=np.int64), [(0, (1 << bits) - 1), (0, highest // odd)])
+    more, kept = graph_bits(back, bits)
+    return bits + carry + more, 2 * bits + registers + kept
+
+
+def tree_bits(terms: int, bits: int, growth: int) -> tuple[int, int]:
+    """Widths of all results of a balanced tree whose levels are `growth` bits wider each, and of the values that wait in it."""
+    merged = waiting = 0
+    while terms > 1:
+        merged += terms // 2 * (bits + growth)
+        waiting += terms % 2 * bits
+        terms, bits = terms - terms // 2, bits + growth
+    return merged, waiting
