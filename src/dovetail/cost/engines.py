@@ -22,7 +22,6 @@ from dovetail.cost.rounding import (
     input_bits,
     live_weights,
     output_bits,
-    signed_inputs,
     tree_bits,
     value_widths,
 )
@@ -96,8 +95,6 @@ class Engine:
     accumulator_bits: Floats | float = 0.0
     """Widths of the sums that take a bias."""
     comparisons: Floats | float = 0.0
-    signed: Floats | float = 0.0
-    """1 where inputs have a sign, which comparisons must mind."""
     adders: Floats | float = 0.0
     loop_bits: Floats | float = 0.0
     """Bits of sums that run over a frame and start again with the next."""
@@ -251,8 +248,7 @@ def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
                   pixel_bits * (copies - chained + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
                   float(raster.columns), float(window.stride[0] * raster.width),
                   pixel_bits * (kept.chained + chained), pixel_bits * (kept.chains + (chained > 0)),
-                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits),
-                  signed=float(signed_inputs(graph, node)))
+                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits))
 
 
 def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:

@@ -41,12 +41,6 @@ def fixed_schemes(graph: Graph, node: Node) -> tuple[tuple[Scheme, ...], Scheme]
     return (inputs, target) if known and target is not None else None
 
 
-def signed_inputs(graph: Graph, node: Node) -> bool:
-    """Whether a node reads values below zero; float graphs are planned as if it did."""
-    scheme = graph.tensors[node.inputs[0]].scheme
-    return scheme is None or scheme.signed
-
-
 @dataclass(frozen=True, slots=True)
 class Widths:
     """Bits per output of its sum with bias and half a unit, and of the result; 0 where there is no such register."""

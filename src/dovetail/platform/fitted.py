@@ -125,7 +125,6 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "logic_per_adder": Limits(0.0, 10.0, "logic cells per adder, beside its carry chain"),
     "logic_per_loop_bit": Limits(0.0, 10.0, "logic cells per bit of a sum over a frame"),
     "logic_per_division_bit": Limits(0.0, 10.0, "logic cells per bit of a carry chain that multiplies by a reciprocal"),
-    "logic_per_signed_bit": Limits(0.0, 10.0, "logic cells per bit of a maximum of signed values, beyond"),
     "logic_per_comparison_bit": Limits(0.0, 10.0, "logic cells per bit of a maximum"),
     "logic_per_mask_bit": Limits(0.0, 10.0, "logic cells per tap bit that padding blanks"),
     "logic_per_buffer_bit": Limits(0.0, 1.0, "logic cells per bit of a buffer in distributed memory"),

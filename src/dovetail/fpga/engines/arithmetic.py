@@ -281,6 +281,14 @@ def divided(pipeline: Pipeline, name: str, staged: Staged, odd: int, shift: int)
     return pipeline.register(f"{name}_rounded", subtract(subtract(late, const(back)), tie), rest.stage, (lo, hi))
 
 
+def offset(value: Signal | Const) -> Expr:
+    """A signed value raised by half its range, which keeps the order: unsigned comparisons are a carry, signed ones much more."""
+    if isinstance(value, Const) or not value.signed:
+        return value
+    top = value.width - 1
+    return pack([*([(bits(value, 0, top), top)] if top else []), (negate(bits(value, top, 1)), 1)])
+
+
 def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
     """The largest of values of one stage, by a registered tree."""
     level, number = list(values), 0
@@ -288,7 +296,8 @@ def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
         merged = []
         for first, second in zip(level[::2], level[1::2], strict=False):
             a, b = first.value, second.value
-            merged.append(pipeline.register(f"{name}_max_{number}", select(compare("<", a, b), b, a), first.stage))
+            smaller = compare("<", offset(a), offset(b))
+            merged.append(pipeline.register(f"{name}_max_{number}", select(smaller, b, a), first.stage))
             number += 1
         if len(level) % 2:
             stage = merged[0].stage
