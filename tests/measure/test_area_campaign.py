@@ -103,11 +103,7 @@ def test_a_fit_finds_the_coefficients_that_counts_were_made_with_and_is_judged_b
     made = predicted(engines(dict.fromkeys(layers)), model, **true)  # type: ignore[arg-type]
     counted = {layer: Counted("", str(layer), "ecp5", "Yosys 0.70", {r: float(v[i]) for r, v in made.items()}, 1.0)
                for i, layer in enumerate(layers)}
-    found, alike = fit_model("ecp5", counted), [name for name in true if "comparison" in name or "signed" in name]
-    assert {n: v for n, v in found.items() if n not in alike} == pytest.approx(
-        {n: v for n, v in true.items() if n not in alike}, rel=1e-4)
-    # Three coefficients of maxima cannot be told apart by the few pools that calibrate; what they predict there is right.
-    assert judge("ecp5", counted, found).calibration["lut4"].largest < 1e-6
+    assert fit_model("ecp5", counted) == pytest.approx(true, rel=1e-4)
     perfect, shipped = judge("ecp5", counted, true), judge("ecp5", counted)
     assert perfect.validation["lut4"].largest < 1e-9
     document = judgement_json(shipped)

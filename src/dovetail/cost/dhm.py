@@ -140,7 +140,7 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
              + cost["logic_per_adder"] * engine.adders + cost["logic_per_loop_bit"] * engine.loop_bits
              + cost["logic_per_bias_bit"] * engine.accumulator_bits + cost["logic_per_rounded_bit"] * engine.rounded_bits
-             + cost["logic_per_comparison"] * engine.comparisons + cost["logic_per_comparison_bit"] * engine.comparison_bits
+             + cost["logic_per_comparison_bit"] * engine.comparison_bits
              + cost["logic_per_division_bit"] * engine.division_bits + cost["logic_per_output_bit"] * engine.clamped_bits
              + cost["logic_per_control_bit"] * control + cost["logic_per_mask_bit"] * engine.masked_bits
              + cost["logic_per_choice_bit"] * choices + cost["logic_per_buffer_bit"] * bits

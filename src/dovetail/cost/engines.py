@@ -94,7 +94,6 @@ class Engine:
     """Registers of sums and of what waits to be added."""
     accumulator_bits: Floats | float = 0.0
     """Widths of the sums that take a bias."""
-    comparisons: Floats | float = 0.0
     adders: Floats | float = 0.0
     loop_bits: Floats | float = 0.0
     """Bits of sums that run over a frame and start again with the next."""
@@ -294,7 +293,7 @@ def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints
     if isinstance(op, MaxPool):
         merged, waiting = tree_bits(taps, bits, 0)
         longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
-        return replace(engine, comparisons=outputs * (taps - 1), comparison_bits=outputs * merged,
+        return replace(engine, comparison_bits=outputs * merged,
                        sum_bits=outputs * (merged + waiting * (not longest)),
                        chain_bits=engine.chain_bits + outputs * waiting * longest,
                        chain_rows=engine.chain_rows + outputs * bits * longest)

@@ -27,7 +27,7 @@ MODELS: Mapping[str, str] = {"ecp5": "dhm-ecp5", "xcu": "dhm-xcu", "xcup": "dhm-
                              "cyclonev": "dhm-cyclone10gx"}
 """The model of each family; Cyclone V is the proxy of Cyclone 10 GX where its synthesizer is missing."""
 LOGIC = ("logic_per_engine", "logic_per_adder_bit", "logic_per_adder", "logic_per_loop_bit", "logic_per_division_bit",
-         "logic_per_bias_bit", "logic_per_rounded_bit", "logic_per_comparison", "logic_per_comparison_bit",
+         "logic_per_bias_bit", "logic_per_rounded_bit", "logic_per_comparison_bit",
          "logic_per_output_bit", "logic_per_control_bit", "logic_per_mask_bit")
 REGISTERS = ("register_per_engine", "register_per_sum_bit", "register_per_lag_bit", "register_per_output_bit",
              "register_per_control_bit")

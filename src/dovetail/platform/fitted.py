@@ -121,7 +121,6 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "logic_per_rounded_bit": Limits(0.0, 10.0, "logic cells per bit of adding one bit"),
     "logic_per_output_bit": Limits(0.0, 100.0, "logic cells per bit of a clamped output"),
     "logic_per_control_bit": Limits(0.0, 100.0, "logic cells per bit of a counter"),
-    "logic_per_comparison": Limits(0.0, 100.0, "logic cells per maximum of two"),
     "logic_per_adder": Limits(0.0, 10.0, "logic cells per adder, beside its carry chain"),
     "logic_per_loop_bit": Limits(0.0, 10.0, "logic cells per bit of a sum over a frame"),
     "logic_per_division_bit": Limits(0.0, 10.0, "logic cells per bit of a carry chain that multiplies by a reciprocal"),
