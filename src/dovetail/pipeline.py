@@ -42,6 +42,7 @@ from dovetail.report.perfetto import write_trace
 from dovetail.runtime import accuracy, board_trial, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
+from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
 from dovetail.schedule.timeline import Timeline
@@ -186,6 +187,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     plan, timeline = make_plan(numbers.graph, board, options, assignment)
     progress("plan", 1, 1)
     program = lower(numbers.graph, plan.assignment)
+    numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
         _write_parts(folder, program, board, bus_bits, progress)
@@ -291,12 +293,14 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
 
 
 def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:
-    """Count the resources of every FPGA part with an open synthesizer; remembered in `synthesis.json`."""
+    """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named."""
     found: list[dict[str, Any]] = []
     parts = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
     if not parts:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to synthesize; "
                          "see the plan's reasons with `dovetail report`")
+    if family is None:
+        check_budgets(build.program, build.platform)
     for segment in parts:
         chosen = family or build.platform.device(segment.device).family
         if chosen is None:

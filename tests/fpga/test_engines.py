@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.fpga.engines.arithmetic import half_even, reciprocal
+from dovetail.cost.adders import reciprocal
+from dovetail.fpga.engines.arithmetic import half_even
 from dovetail.numerics.fixed import divide_half_even
 
 

@@ -1,10 +1,8 @@
 """Adders of a constant matrix and of all its slices at once, from the weights themselves.
 
 `subexpressions.minimize` builds one matrix exactly, in seconds; a partitioner asks for thousands of slices. What the
-search finds is governed by the signed digits it starts from: with D digits, SCALE * D**POWER adders remain. Digits
-add up over filters and channels, so every slice is a difference of two prefix sums, and a larger slice never has
-fewer adders. The constants were fitted to 170 random normal matrices (1 to 64 filters, 4 to 144 inputs, deviations 8
-to 60) and err on those same matrices by 5 % in adders (27 % at worst) and 3 % in width (12 % at worst).
+search finds is governed by the signed digits it starts from (`sharing`). Digits add up over filters and channels, so every
+slice is a difference of two prefix sums, and a larger slice never has fewer adders.
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ from numpy.typing import NDArray
 
 from dovetail.cost.adder_graph import digit_counts, signed_digits
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.ir import Axis, Constant, Graph, Node
+from dovetail.cost.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, register_width
+from dovetail.ir import Axis, Constant
 
 Value = TypeVar("Value")
 Enough = Callable[[int], bool]
@@ -36,19 +35,20 @@ LARGEST = 128
 """Largest magnitude of an int8 weight."""
 SMALL = 170
 """Largest magnitude whose one and a half fits a byte."""
-SCALE, POWER = 0.896, 0.920
-"""Adders that remain of D signed digits."""
-WIDTH_GROWTH, WIDTH_PER_BIT = 2.90, 0.344
-"""Mean adder width beyond that of the inputs: a constant, and a part of the mean bit length of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Adders of several slices, the sum of their widths, and the levels of the deepest tree."""
+    """Adders of several slices with the bits of their carry chains and registers, and the levels of the deepest tree.
+
+    `lag`: the levels that shallow filters wait for the deepest, over all filters.
+    """
 
     adders: Floats
     bits: Floats
+    registers: Floats
     levels: Floats
+    lag: Floats
 
 
 def int8_weights(constant: Constant) -> Ints:
@@ -67,25 +67,15 @@ def _scales(peaks: NDArray[np.floating]) -> Floats:
     return np.asarray(np.exp2(np.ceil(np.log2(np.where(peaks > 0, peaks, 1.0) / (LARGEST - 1)))), dtype=np.float64)
 
 
-def input_bits(graph: Graph, node: Node) -> int:
-    """Width of the activations a node reads; float graphs are planned as int8."""
-    scheme = graph.tensors[node.inputs[0]].scheme
-    return 8 if scheme is None else scheme.bits
-
-
-def remaining(digits: Floats, filters: Floats) -> Floats:
-    """Adders of matrices with so many signed digits: shared where sharing pays, never more than plain trees."""
-    return np.minimum(SCALE * digits**POWER, np.maximum(digits - filters, 0.0))
-
-
 class Digits:
     """What pricing needs to know of a weight tensor (filters, channels / groups, ...), counted only where it is asked for.
 
-    `length` (mean bit length of the weights that are not zero) and `deepest` (digits of the largest filter) are those of the
-    whole tensor if it has FEW weights, else of evenly spaced filters with some PART of them.
+    `length` (mean bit length of the weights that are not zero), `growth` (mean bit length of a filter's sum of magnitudes) and
+    `deepest` (digits of the largest filter) are those of the whole tensor if it has FEW weights, else of evenly spaced filters
+    with some PART of them.
     """
 
-    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "length", "weights")
+    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "weights")
 
     def __init__(self, weights: NDArray[np.generic]) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
@@ -96,6 +86,8 @@ class Digits:
         self.few = self.weights.size <= FEW
         found = self._count(np.arange(0, count, 1 if self.few else -(-self.weights.size // PART)))
         self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
+        sums = found.magnitudes[found.magnitudes > 0]
+        self.growth = float(np.log2(1.0 + sums).mean()) if len(sums) else 0.0
         if self.few:
             self._channels[:] = found.per_channel
 
@@ -139,6 +131,11 @@ class Digits:
     @property
     def known_sizes(self) -> Ints:
         return self._sizes
+
+    @property
+    def known_digits(self) -> Ints:
+        """Digits of every filter, -1 where they were not counted."""
+        return self._filters
 
     def of_channels(self, start: int, stop: int, enough: Enough) -> int:
         """Digits of channels [start, stop) over all filters, or over as many of them as are `enough`."""
@@ -204,6 +201,21 @@ def multiplier_adders(multipliers: Sequence[int]) -> tuple[float, float]:
     """Mean adders and depth of multiplications by constants: one adder per signed digit after the first."""
     digits = np.array([max(1, len(signed_digits(m))) for m in multipliers], dtype=np.float64)
     return float((digits - 1).mean()), float(np.ceil(np.log2(digits)).max())
+
+
+def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
+    """(multiplier, shift) with (v * multiplier) >> shift == v // divisor for every v of [0, limit].
+
+    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994: with
+    m = ceil(2**k / d) the result is exact while limit * (m*d - 2**k) < 2**k.
+    """
+    shift = divisor.bit_length()
+    while True:
+        multiplier = -(-(1 << shift) // divisor)
+        excess = multiplier * divisor - (1 << shift)
+        if limit * excess < 1 << shift:
+            return multiplier, shift
+        shift += 1
 
 
 def _counted(weights: NDArray[np.generic]) -> Counted:
@@ -273,42 +285,78 @@ def _digits_once(key: Once[Constant]) -> Digits:
 def forget_digits() -> None:
     """Count digits anew from here on, so that a measurement of planning includes it."""
     _digits_once.cache_clear()
+    _taps_once.cache_clear()
+
+
+def used_taps(constant: Constant, groups: int) -> NDArray[np.bool_]:
+    """Which taps any filter weighs, (channels, kernel rows, kernel columns); of large tensors all, which is not looked at."""
+    return _taps_once(Once(constant), groups)
+
+
+@lru_cache(maxsize=1024)
+def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
+    weights = key.value.array
+    kernel = (*weights.shape[2:], 1, 1)[:2]
+    if weights.size > FEW:
+        return np.ones((1, *kernel), dtype=np.bool_)
+    # Floats below half a step of their filter round to zero, as `int8_weights` says.
+    integers = weights if not np.issubdtype(weights.dtype, np.floating) else int8_weights(key.value)
+    used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
+    return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)
 
 
 def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int,
-              most_bits: float = inf) -> Arithmetic:
-    """Adders of slices of a convolution's weights, read by `bits`-bit inputs.
+              most_bits: float = inf, used: float = 1.0) -> Arithmetic:
+    """Adders of slices of a convolution's weights, read by `bits`-bit inputs; `used` is the part of its taps with a weight.
 
     A slice whose adders are wider than `most_bits` in all is counted no farther than to know that.
     """
-    filters = len(digits.weights)
-    width = bits + WIDTH_GROWTH + WIDTH_PER_BIT * digits.length
-    deepest = np.full(len(starts), float(max(1, digits.deepest)))
+    filters, channels, taps = digits.weights.shape
+    count = len(starts)
+    deepest = np.full(count, float(max(1, digits.deepest)))
+
+    def summed(found: Floats, rows: Floats, columns: Floats) -> tuple[Floats, Floats, Floats]:
+        return _summed(Matrices(found, rows, columns, bits, digits.length, digits.growth))
+
+    def over(found: int, rows: int, columns: float) -> bool:
+        return carry_bits_of_one(found, rows, columns, bits, digits.length, digits.growth) > most_bits
+
     if axis is Axis.INPUT_CHANNELS:
-        found = _between(digits.per_channel, starts, stops) if digits.few else _slices(
-            digits.of_channels, starts, stops, lambda d, _: _remains(d, filters) * width > most_bits)
-        adders = remaining(found, np.full(len(starts), float(filters)))
-        deepest = np.where(found > 0, deepest * (stops - starts) / digits.weights.shape[1], 1.0)
-        return Arithmetic(adders, adders * width, _levels(deepest))
+        found = between(digits.per_channel, starts, stops) if digits.few else _slices(
+            digits.of_channels, starts, stops, lambda d, size: over(d, filters, size * taps * used))
+        deepest = np.where(found > 0, deepest * (stops - starts) / channels, 1.0)
+        sums = summed(found, np.full(count, float(filters)), (stops - starts).astype(np.float64) * (taps * used))
+        return Arithmetic(*sums, _levels(deepest), np.zeros(count))
     if axis is Axis.GROUPS or (axis is not Axis.OUTPUT_CHANNELS and groups > 1):
-        in_group = digits.per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
-        per_group = remaining(in_group, np.full(groups, float(filters // groups)))
         first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, groups))
-        rows = (first * (filters // groups), last * (filters // groups))
-        adders = _between(per_group, first, last)
+        rows = filters_of(axis, groups, filters, starts, stops)
+        in_group = digits.per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
+        alive = (digits.per_filter > 0).reshape(groups, -1).sum(axis=1, dtype=np.float64)
+        each = summed(in_group, alive, np.full(groups, channels * taps * used))
+        sums = between(each[0], first, last), between(each[1], first, last), between(each[2], first, last)
     else:
-        rows = (starts, stops) if axis is Axis.OUTPUT_CHANNELS else (np.zeros_like(starts), np.full_like(stops, filters))
-        found = _between(digits.per_filter, *rows) if digits.few else _slices(
-            digits.of_filters, *rows, lambda d, count: _remains(d, count) * width > most_bits)
-        adders = remaining(found, (rows[1] - rows[0]).astype(np.float64))
+        rows = filters_of(axis, groups, filters, starts, stops)
+        found = between(digits.per_filter, *rows) if digits.few else _slices(
+            digits.of_filters, *rows, lambda d, size: over(d, size, channels * taps * used))
+        sums = summed(found, between(digits.known_digits != 0, *rows), np.full(count, channels * taps * used))
     # Filters that were not counted belong to slices that are too large already.
-    widths = np.where(digits.counted, bits + np.ceil(np.log2(1.0 + digits.known_sizes)), 0.0)
-    return Arithmetic(adders + (rows[1] - rows[0]), adders * width + _between(widths, *rows), _levels(deepest))
+    late = np.where(digits.known_sizes > 0, _levels(deepest[:1]) - _levels(np.maximum(digits.known_digits, 1.0)), 0.0)
+    return Arithmetic(*sums, _levels(deepest), np.maximum(between(late, *rows), 0.0))
 
 
-def _remains(digits: int, filters: int) -> float:
-    """`remaining` of one matrix."""
-    return float(min(SCALE * float(digits)**POWER, max(digits - filters, 0.0)))
+def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+    """First and last filter, exclusive, of every slice."""
+    if axis is Axis.OUTPUT_CHANNELS:
+        return starts, stops
+    if axis is Axis.GROUPS:
+        return starts * (filters // groups), stops * (filters // groups)
+    return np.zeros_like(starts), np.full_like(stops, filters)
+
+
+def _summed(found: Matrices) -> tuple[Floats, Floats, Floats]:
+    """Adders of matrices, the bits of their carry chains, and their registers."""
+    adders = adders_left(found)
+    return adders, adders * carry_width(found), adders * register_width(found)
 
 
 def _slices(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints, over: Callable[[int, int], bool]) -> Floats:
@@ -330,12 +378,16 @@ def _over(over: Callable[[int, int], bool], size: int, digits: int) -> bool:
     return over(digits, size)
 
 
+LATE = 0.4
+"""Levels by which shared sums, which come late, deepen a tree on average: right for two of three matrices, else one off."""
+
+
 def _levels(digits: Floats) -> Floats:
-    """Depth of a balanced tree of so many terms, and the stage by which shared sums usually come late."""
-    return np.asarray(np.ceil(np.log2(np.maximum(digits, 1.0))) + (digits > 2), dtype=np.float64)
+    """Depth of a balanced tree of so many terms, some of which are shared sums."""
+    return np.asarray(np.ceil(np.log2(np.maximum(digits, 1.0)) + LATE * (digits > 2)), dtype=np.float64)
 
 
-def _between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
+def between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
     """Sums of values[start:stop]."""
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     return np.asarray(total[stops] - total[starts], dtype=np.float64)

@@ -23,7 +23,7 @@ from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
-from dovetail.cost.streaming import CREDIT_CYCLES, FIFO_LATENCY_CYCLES
+from dovetail.cost.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATENCY_CYCLES
 from dovetail.cost.work import joined, map_shape
 from dovetail.ir import (
     Axis,
@@ -63,7 +63,7 @@ def dhm_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[D
 def most_adder_bits(device: Device) -> float:
     """Adder bits beyond which an engine alone exceeds the device."""
     cost, model = dhm_model(device.model).coefficients, dhm_model(device.model)
-    limits = ((model.logic, cost["logic_per_adder_bit"]), ("register", cost["register_per_adder_bit"]))
+    limits = ((model.logic, cost["logic_per_adder_bit"]), ("register", cost["register_per_sum_bit"]))
     return min((device.resources[r] / per_bit * (1 + ABOVE) for r, per_bit in limits if r in device.resources and per_bit > 0),
                default=np.inf)
 
@@ -133,29 +133,60 @@ def engine_costs(engine: Engine, device: Device) -> ShareCosts:
 def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     """Logic, registers and RAM blocks of the engines."""
     cost = model.coefficients
+    zero = np.zeros(len(engine.steps))
+    bits, choices, blocks = _memories(engine, model)
+    control = engine.control_bits + 4 * np.ceil(np.log2(fifo_words_of(engine)))  # two pointers, beats, credits
+    stored = engine.accumulator_bits + engine.rounded_bits + engine.clamped_bits
     logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
-             + cost["logic_per_comparison_bit"] * engine.comparison_bits + cost["logic_per_output_bit"] * engine.rounded_bits
-             + cost["logic_per_mask_bit"] * engine.masked_bits + cost["logic_per_buffer_bit"] * fifo_bits_of(engine)
-             + cost["logic_per_table_bit"] * engine.table_bits)
-    registers = (cost["register_per_engine"] + cost["register_per_adder_bit"] * engine.adder_bits + engine.comparison_bits
-                 + cost["register_per_output_bit"] * engine.rounded_bits + engine.register_bits + engine.masked_bits)
-    blocks = np.zeros(len(engine.steps))
+             + cost["logic_per_adder"] * engine.adders + cost["logic_per_loop_bit"] * engine.loop_bits
+             + cost["logic_per_bias_bit"] * engine.accumulator_bits + cost["logic_per_rounded_bit"] * engine.rounded_bits
+             + cost["logic_per_comparison_bit"] * engine.comparison_bits
+             + cost["logic_per_division_bit"] * engine.division_bits + cost["logic_per_output_bit"] * engine.clamped_bits
+             + cost["logic_per_control_bit"] * control + cost["logic_per_mask_bit"] * engine.masked_bits
+             + cost["logic_per_choice_bit"] * choices + cost["logic_per_buffer_bit"] * bits
+             + cost["logic_per_chain_bit"] * engine.chain_rows + cost["logic_per_table_bit"] * engine.table_bits)
+    registers = (cost["register_per_engine"] + cost["register_per_sum_bit"] * engine.sum_bits
+                 + cost["register_per_output_bit"] * stored + cost["register_per_lag_bit"] * engine.lag_bits
+                 + cost["register_per_control_bit"] * control + cost["register_per_chain_bit"] * engine.chain_bits
+                 + engine.register_bits + engine.masked_bits)
+    return {model.logic: logic + zero, "register": registers + zero, model.block: blocks,
+            "dsp": cost["dsp_per_product"] * engine.products + zero}
+
+
+def _memories(engine: Engine, model: DhmModel) -> tuple[Floats, Floats, Floats]:
+    """Bits of distributed memory, of the choices between its banks, and RAM blocks, of output FIFO, lines and skip FIFO."""
+    zero = np.zeros(len(engine.steps))
     skip_limit = np.where(np.asarray(engine.skip_depth) > SKIP_BLOCK_DEPTH, float(SKIP_BLOCK_BITS), np.inf)
-    memories = [(engine.skip_depth, engine.skip_bits + blocks, skip_limit)]
+    memories: list[tuple[int | Floats, Floats, Floats]] = [(fifo_words_of(engine), engine.output_bits, zero + np.inf),
+                                                           (engine.skip_depth, engine.skip_bits + zero, skip_limit)]
     if engine.line_bits is not None:
-        memories.append((engine.line_depth, engine.line_bits, np.asarray(float(LINE_BLOCK_BITS))))
+        memories.append((engine.line_depth, engine.line_bits, zero + LINE_BLOCK_BITS))
+    bits, choices, blocks = zero, zero, zero
     for depth, width, threshold in memories:
-        bits = depth * width
-        # A block keeps the logic of the largest distributed memory, so that more channels never need less of anything.
-        logic = logic + cost["logic_per_buffer_bit"] * np.minimum(bits, threshold)
-        blocks = blocks + np.where(bits >= threshold, ram_blocks(depth, width, model.shapes), 0.0)
-    return {model.logic: logic, "register": registers, model.block: blocks,
-            "dsp": cost["dsp_per_product"] * engine.products + np.zeros(len(blocks))}
+        large = depth * width >= threshold
+        capacity, banks = distributed(depth, width, model.distributed)
+        bits = bits + np.where(large, 0.0, capacity)
+        choices = choices + np.where(large, 0.0, np.maximum(banks - 1, 0.0) * width)
+        blocks = blocks + np.where(large, ram_blocks(depth, width, model.shapes) / model.parts, 0.0)
+    return bits, choices, blocks
 
 
-def fifo_bits_of(engine: Engine) -> Floats:
-    """Bits of the output FIFO: all that can be in flight."""
-    return np.maximum(2.0, np.ceil((engine.stages + CREDIT_CYCLES) * engine.fifo_share)) * engine.output_bits
+def fifo_words_of(engine: Engine) -> Floats:
+    """Entries of the output FIFO: all that can be in flight."""
+    flight = engine.stages + CREDIT_CYCLES - FIFO_LATENCY_CYCLES - CREDIT_RESERVE - 1
+    rows, rest = np.divmod(flight, engine.row_steps)
+    beats = rows * engine.row_outputs + np.minimum(engine.row_outputs, np.ceil(rest * engine.fifo_share))
+    return CREDIT_RESERVE + 1 + np.asarray(np.maximum(1.0, beats), dtype=np.float64)
+
+
+def distributed(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int], ...]) -> tuple[Floats, Floats]:
+    """Bits of a memory in look-up tables, whole primitives of the cheapest shape counted, and the banks it is deep."""
+    best, banks = np.full(np.shape(width), np.inf), np.zeros(np.shape(width))
+    for words, bits in shapes:
+        deep = np.ceil(np.asarray(depth, dtype=np.float64) / words)
+        capacity = deep * np.ceil(width / bits) * (words * bits)
+        banks, best = np.where(capacity < best, deep, banks), np.minimum(capacity, best)
+    return best, banks
 
 
 def ram_blocks(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
@@ -171,7 +202,7 @@ def dhm_reduction(graph: Graph, node: Node, parts: int, device: Device) -> Share
     channels, height, width = map_shape(graph.shape(node.output))
     one, zero = np.ones(1), np.zeros(1)
     bits = float(channels * 8)
+    sums = one * channels * parts * PARTIAL_SUM_BITS
     engine = Engine(one * height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))),
-                    one * channels * parts * PARTIAL_SUM_BITS, zero, one * bits, one * channels * ACCUMULATOR_BITS * parts,
-                    zero, one * bits)
+                    sums, zero, one * bits, one * (channels * ACCUMULATOR_BITS * parts + bits), zero, one * bits, sum_bits=sums)
     return engine_costs(engine, device)

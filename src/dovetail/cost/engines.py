@@ -8,12 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import prod
+from math import ceil, log2, prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dovetail.cost.adders import Once, adders_of, digits_of, input_bits, multiplier_adders
+from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, used_taps
 from dovetail.cost.estimate import Floats, Ints
+from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.cost.rounding import (
+    division_bits,
+    filter_widths,
+    input_bits,
+    live_weights,
+    output_bits,
+    tree_bits,
+    value_widths,
+)
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.work import map_shape, work_of
 from dovetail.ir import (
@@ -47,8 +58,6 @@ PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
 TYPICAL_STAGES = 13
 """Pipeline of an engine where only the delay between branches is wanted."""
-DIVISION_OUTPUTS = 6.0
-"""Outputs whose rounding costs as much as one exact division by a count that is no power of two."""
 MULTIPLIED_BITS = 40
 """Mean width of the adders that multiply a sum by a 31-bit constant."""
 
@@ -61,18 +70,40 @@ class Engine:
     flush: Floats
     stages: Floats
     adder_bits: Floats
+    """Bits of the carry chains of sums."""
     comparison_bits: Floats
     rounded_bits: Floats
+    """Widths of what is rounded, before it is clamped."""
     register_bits: Floats
+    """Registers counted bit by bit: pixels, window, the word that leaves."""
     masked_bits: Floats
     """Tap bits that padding may blank."""
     output_bits: Floats
     """Width of an output beat."""
     fifo_share: Floats | float = 1.0
-    """Outputs per step within a row: a strided engine keeps fewer beats in flight."""
+    row_outputs: Floats | float = 1e9
+    row_steps: Floats | float = 1e9
+    """Outputs per step within a row, outputs of a row, steps from row to row: how many beats are in flight."""
+    chain_bits: Floats | float = 0.0
+    chain_rows: Floats | float = 0.0
+    """Registers that only delay a line, and the bits of their chains: some families have shift registers for those."""
     line_depth: Floats | int = 0
     line_bits: Floats | None = None
     """Words and width of the line memory."""
+    sum_bits: Floats | float = 0.0
+    """Registers of sums and of what waits to be added."""
+    accumulator_bits: Floats | float = 0.0
+    """Widths of the sums that take a bias."""
+    adders: Floats | float = 0.0
+    loop_bits: Floats | float = 0.0
+    """Bits of sums that run over a frame and start again with the next."""
+    division_bits: Floats | float = 0.0
+    """Carry bits of multiplying by reciprocals."""
+    clamped_bits: Floats | float = 0.0
+    control_bits: Floats | float = 0.0
+    """Widths of the counters."""
+    lag_bits: Floats | float = 0.0
+    """Registers in which outputs of shallow sums wait for the deepest."""
     table_bits: Floats | float = 0.0
     """Entries of all tables times the width of an entry."""
     products: Floats | float = 0.0
@@ -114,16 +145,18 @@ def joined_engines(engines: Sequence[Engine]) -> Engine:
 def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float = np.inf) -> Engine:
     """The engine of every share; adders of those with more than `most_bits` adder bits are too few, but more than that."""
     if isinstance(node.op, Conv | Gemm):
-        engine = _product(graph, node, axis, starts, stops, most_bits)
-    elif isinstance(node.op, Pool):
+        return _multiplied(graph, node, axis, _product(graph, node, axis, starts, stops, most_bits))
+    if isinstance(node.op, Pointwise):
+        return _table(graph, node, axis, starts, stops)
+    if isinstance(node.op, Pool):
         engine = _pool(graph, node, axis, starts, stops)
     elif isinstance(node.op, GlobalAvgPool):
         engine = _global_average(graph, node, axis, starts, stops)
-    elif isinstance(node.op, Pointwise):
-        return _table(graph, node, axis, starts, stops)
     else:
         engine = _joined(graph, node, axis, starts, stops)
-    return _multiplied(graph, node, axis, engine)
+    outputs = engine.output_bits / output_bits(graph, node)
+    rounded, clamped = (0, 0) if isinstance(node.op, Select) else value_widths(graph, node)
+    return _multiplied(graph, node, axis, replace(engine, rounded_bits=outputs * rounded, clamped_bits=outputs * clamped))
 
 
 def _multiplied(graph: Graph, node: Node, axis: Axis | None, engine: Engine) -> Engine:
@@ -134,8 +167,8 @@ def _multiplied(graph: Graph, node: Node, axis: Axis | None, engine: Engine) -> 
     how = requantizer(graph, node)
     constants = [how.multipliers, *how.factors]
     found = [multiplier_adders(each) for each in constants]
-    outputs = engine.output_bits / 8
-    return replace(engine, adder_bits=engine.adder_bits + outputs * sum(adders for adders, _ in found) * MULTIPLIED_BITS,
+    more = engine.output_bits / output_bits(graph, node) * sum(adders for adders, _ in found) * MULTIPLIED_BITS
+    return replace(engine, adder_bits=engine.adder_bits + more, sum_bits=engine.sum_bits + more,
                    stages=engine.stages + max(depth for _, depth in found) + 1 + bool(how.zero))
 
 
@@ -160,6 +193,10 @@ class Scan:
     pointwise: bool
     line_in_registers: bool
     masked: bool
+    counted: bool
+    columns: int
+    width: int
+    control_bits: int
 
 
 @lru_cache(maxsize=4096)
@@ -169,11 +206,22 @@ def _scan(window: Window, height: int, width: int) -> Scan:
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
     return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked)
+                raster.masked, raster.counted, raster.output_size[1], raster.width, _counter_bits(raster))
 
 
-def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """Time and window storage of every share; arithmetic is added by the caller."""
+def _counter_bits(raster: Raster) -> int:
+    """Widths of the counters that follow a raster: its steps, the next output and where that lies, the column of a line."""
+    rows, columns = raster.output_size
+    bits = (raster.steps - 1).bit_length() if raster.flush else 0
+    if raster.counted:
+        waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
+        bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
+    return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
+
+
+def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+              taps: NDArray[np.bool_] | None = None) -> Engine:
+    """Time and window storage of every share; arithmetic is added by the caller. `taps` are those anything is computed from."""
     window, channels, height, width = window_of(graph, node)
     raster = _scan(window, height, width)
     count = len(starts)
@@ -184,15 +232,22 @@ def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     reads = np.broadcast_to(work.read_channels, (count,))
     reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
-    (reach_h, reach_w), (kernel_h, _) = window.reach, window.kernel
-    kept = 0 if raster.pointwise else kernel_h * reach_w
-    # Short lines wait in a chain of registers; longer ones in a memory whose words are registered beside the pixel.
-    chain = (reach_h - 1) * width if raster.line_in_registers else reach_h
-    masked = pixel_bits * (prod(window.kernel) if raster.masked else 0)
-    zero = np.zeros(count)
+    reach_h = window.reach[0]
+    if taps is None or taps.size % prod(window.kernel):  # a large matrix behind a flattened map is not looked at
+        taps = np.ones(window.kernel, dtype=np.bool_)
+    taps = taps.reshape(-1, *window.kernel)
+    kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
+    # A line in a memory is registered, word by word, while its pixel waits; so it does for the counters of outputs.
+    beside = 0 if raster.line_in_registers else reach_h - 1
+    copies = 1 + raster.counted + (not raster.line_in_registers)
+    chained = copies if copies >= SHORTEST_CHAIN else 0
+    masked = pixel_bits * (float(taps.sum(axis=(1, 2)).mean()) if raster.masked else 0)
+    zero, beat = np.zeros(count), np.broadcast_to(work.filters, (count,)) * float(output_bits(graph, node))
     return Engine(steps, flush, np.full(count, float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)), zero, zero, zero,
-                  pixel_bits * (1 + kept + chain), masked, np.broadcast_to(work.filters, (count,)) * 8.0, 1.0 / window.stride[1],
-                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1))
+                  pixel_bits * (copies - chained + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
+                  float(raster.columns), float(window.stride[0] * raster.width),
+                  pixel_bits * (kept.chained + chained), pixel_bits * (kept.chains + (chained > 0)),
+                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits))
 
 
 def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:
@@ -213,39 +268,53 @@ def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
     assert isinstance(node.op, Conv | Gemm)
     groups, partial = node.op.groups if isinstance(node.op, Conv) else 1, node.op.partial
-    sums = adders_of(digits_of(graph.params(node)[0]), groups, axis, starts, stops, input_bits(graph, node), most_bits)
-    engine = _streamed(graph, node, axis, starts, stops)
-    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits)
+    weights = live_weights(graph, node)
+    taps, digits = used_taps(weights, groups), digits_of(weights)
+    used = float(taps.mean())
+    sums = adders_of(digits, groups, axis, starts, stops, input_bits(graph, node), most_bits, used)
+    engine = _streamed(graph, node, axis, starts, stops, taps)
+    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits, adders=sums.adders,
+                     sum_bits=sums.registers)
     if axis is Axis.INPUT_CHANNELS or partial:
-        return replace(engine, output_bits=engine.output_bits * (ACCUMULATOR_BITS / 8))
-    return replace(engine, rounded_bits=engine.output_bits)
-
-
-def _division(divisor: int) -> float:
-    """How many plain roundings an exact division costs."""
-    return 1.0 if divisor & (divisor - 1) == 0 else DIVISION_OUTPUTS
+        wide = engine.output_bits * (ACCUMULATOR_BITS / output_bits(graph, node))
+        return replace(engine, output_bits=wide, register_bits=engine.register_bits + wide - engine.output_bits)
+    rows, widths = filters_of(axis, groups, len(digits.weights), starts, stops), filter_widths(graph, node, digits)
+    return replace(engine, accumulator_bits=between(widths.sums, *rows), clamped_bits=between(widths.clamped, *rows),
+                   lag_bits=sums.lag * output_bits(graph, node))
 
 
 def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
     op = node.op
     assert isinstance(op, Pool)
     engine = _streamed(graph, node, axis, starts, stops)
-    taps = prod(op.window.kernel)
+    taps, bits = prod(op.window.kernel), input_bits(graph, node)
     engine = replace(engine, stages=engine.stages + np.ceil(np.log2(taps)))
+    outputs = engine.output_bits / output_bits(graph, node)
     if isinstance(op, MaxPool):
-        return replace(engine, comparison_bits=engine.output_bits * (taps - 1), rounded_bits=engine.output_bits)
+        merged, waiting = tree_bits(taps, bits, 0)
+        longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
+        return replace(engine, comparison_bits=outputs * merged,
+                       sum_bits=outputs * (merged + waiting * (not longest)),
+                       chain_bits=engine.chain_bits + outputs * waiting * longest,
+                       chain_rows=engine.chain_rows + outputs * bits * longest)
     divisor = constant_divisor(graph, node)
     assert divisor is not None
-    return replace(engine, adder_bits=engine.output_bits / 8 * (taps - 1) * (8 + 2),
-                   rounded_bits=engine.output_bits * _division(divisor))
+    merged, waiting = tree_bits(taps, bits, 1)
+    carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
+    return replace(engine, adder_bits=outputs * merged, adders=outputs * (taps - 1), division_bits=outputs * carry,
+                   sum_bits=outputs * (merged + waiting + registers))
 
 
 def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
     """One accumulator per channel; the only output leaves after the last pixel."""
     engine = _streamed(graph, node, axis, starts, stops)
     _, height, width = map_shape(graph.shape(node.inputs[0]))
-    bits = input_bits(graph, node) + np.ceil(np.log2(height * width))
-    return replace(engine, adder_bits=engine.output_bits / 8 * bits, rounded_bits=engine.output_bits * _division(height * width))
+    bits = input_bits(graph, node) + ceil(log2(height * width))
+    outputs = engine.output_bits / output_bits(graph, node)
+    carry, registers = division_bits(height * width, bits)
+    return replace(engine, loop_bits=outputs * bits, division_bits=outputs * carry, sum_bits=outputs * (bits + registers),
+                   control_bits=float((height * width - 1).bit_length()), row_outputs=1.0,
+                   row_steps=float(height * width))
 
 
 def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
@@ -253,14 +322,19 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
     engine = _streamed(graph, node, axis, starts, stops)
     if isinstance(node.op, Select):
         return replace(engine, stages=engine.stages - ROUNDING_STAGES)
-    engine = replace(engine, rounded_bits=engine.output_bits)
+    outputs = engine.output_bits / output_bits(graph, node)
     if isinstance(node.op, Add):
-        engine = replace(engine, adder_bits=engine.output_bits / 8 * 10 * (len(node.inputs) - 1), stages=engine.stages + 1)
+        sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
+        others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
+        pixels = engine.register_bits + others * outputs * input_bits(graph, node)
+        engine = replace(engine, adder_bits=sums, adders=outputs * (len(node.inputs) - 1), sum_bits=sums,
+                         stages=engine.stages + 1, register_bits=pixels)
     if isinstance(node.op, Mul):
-        engine = replace(engine, products=engine.output_bits / 8, stages=engine.stages + PRODUCT_STAGES,
+        engine = replace(engine, products=outputs, stages=engine.stages + PRODUCT_STAGES,
                          register_bits=engine.register_bits + 3 * engine.output_bits)  # the other pixel, a product twice as wide
     if isinstance(node.op, Reduce):
-        engine = replace(engine, adder_bits=engine.output_bits / 8 * PARTIAL_SUM_BITS * len(node.inputs))
+        sums = outputs * PARTIAL_SUM_BITS * len(node.inputs)
+        engine = replace(engine, adder_bits=sums, sum_bits=sums)
     if len(node.inputs) < 2:
         return engine
     lag = stream_delays(graph)
@@ -281,8 +355,8 @@ def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Int
         lo, hi = int(entries.min()), int(entries.max())
         width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
     return replace(engine, stages=engine.stages - ROUNDING_STAGES + TABLE_STAGES,
-                   table_bits=engine.output_bits / 8 * width * TABLE_CODES,
-                   register_bits=engine.register_bits + 2 * engine.output_bits)  # the entries, and the FIFO's word
+                   table_bits=engine.output_bits / output_bits(graph, node) * width * TABLE_CODES,
+                   register_bits=engine.register_bits + engine.output_bits)  # the entries
 
 
 def stream_delays(graph: Graph) -> Mapping[str, float]:

@@ -17,12 +17,12 @@ from math import ceil, log2, prod
 
 import numpy as np
 
-from dovetail.cost.adders import input_bits
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
 from dovetail.cost.engines import window_of
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.power import activity_of, dynamic_power_w
+from dovetail.cost.rounding import HEADROOM_BITS, input_bits
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape, Window
 from dovetail.platform.device import Device
@@ -159,15 +159,17 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
             words = ceil(depth / least) * least
             small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
                       else cost["logic_per_buffer_bit"] * words * width)
-    logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_output_bit"] * content.rounded
+    rounded = content.rounded + HEADROOM_BITS * loops.lanes
+    logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
+             + cost["logic_per_output_bit"] * content.rounded
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices + small)
-    registers = content.registers + cost["register_per_output_bit"] * content.rounded
+    registers = content.registers + cost["register_per_output_bit"] * (content.rounded + rounded)
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
             ("dsp", cost["dsp_per_product"] * content.products))
 
 
 def _blocks(depth: int, width: int, model: DhmModel) -> float:
-    return float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0])
+    return float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0]) / model.parts
 
 
 def folds_within(shape: Shape, clocks: int) -> list[Fold]:

@@ -133,6 +133,21 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
 
 
+def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None) -> tuple[Module, ...]:
+    """The modules of `build_design`, the top first, without their text."""
+    top = _built(graph, name, None, folds)
+    return (top.module, *top.parts)
+
+
+def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None) -> Top:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
+    network = make_network(graph, name, labels, folds)
+    top = Top(network, time_network(network), name)
+    top.build()
+    return top
+
+
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
                  folds: Mapping[str, Fold] | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
@@ -143,12 +158,8 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
-    network = make_network(graph, name, labels, folds)
-    timing = time_network(network)
-    top = Top(network, timing, name)
-    top.build()
+    top = _built(graph, name, labels, folds)
+    network, timing = top.network, top.timing
     adders = sum(e.adders for chain in network.engines.values() for e in chain)
     top.module.header = (f"{name}: {len(network.nodes)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")

@@ -97,9 +97,10 @@ def shape_of(layer: Layer) -> Graph:
     return graph_of(layer, weigh=lambda shape: np.zeros(shape, dtype=np.float32))
 
 
-def graph_of(layer: Layer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None) -> Graph:
-    """A graph of the layer alone, with seeded weights unless `weigh` makes others."""
-    op = operator_of(layer)
+def graph_of(layer: Layer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+             op: Op | None = None) -> Graph:
+    """A graph of the layer alone, with seeded weights unless `weigh` makes others; `op` replaces its operator."""
+    op = op or operator_of(layer)
     shape = (1, layer.channels) if layer.op == "gemm" else (1, layer.channels, layer.side, layer.side)
     inputs = tuple(f"x{i}" for i in range(layer.inputs))
     shapes = (shape,) * layer.inputs

@@ -97,7 +97,8 @@ class DhmModel:
     """Area and power of directly mapped hardware in one FPGA family.
 
     `logic`, `block` name the resources that adders and line buffers consume; `shapes` are the (depth, width)
-    configurations of one RAM block. `error` and `clock_error` are relative half-widths of area and clock.
+    configurations of one of the `parts` of a RAM block that can be used alone, `distributed`
+    those of a memory in look-up tables. `error` and `clock_error` are relative half-widths of area and clock.
     """
 
     name: str
@@ -106,6 +107,8 @@ class DhmModel:
     logic: str
     block: str
     shapes: tuple[tuple[int, int], ...]
+    parts: int
+    distributed: tuple[tuple[int, int], ...]
     error: float
     clock_error: float
     coefficients: Mapping[str, float]
@@ -113,18 +116,28 @@ class DhmModel:
 
 
 DHM_COEFFICIENTS: Mapping[str, Limits] = {
-    "logic_per_adder_bit": Limits(0.01, 10.0, "logic cells per bit"),
-    "logic_per_output_bit": Limits(0.0, 100.0, "logic cells per bit of a rounded output"),
+    "logic_per_adder_bit": Limits(0.01, 10.0, "logic cells per bit of a carry chain"),
+    "logic_per_bias_bit": Limits(0.0, 10.0, "logic cells per bit of adding a constant"),
+    "logic_per_rounded_bit": Limits(0.0, 10.0, "logic cells per bit of adding one bit"),
+    "logic_per_output_bit": Limits(0.0, 100.0, "logic cells per bit of a clamped output"),
+    "logic_per_control_bit": Limits(0.0, 100.0, "logic cells per bit of a counter"),
+    "logic_per_adder": Limits(0.0, 10.0, "logic cells per adder, beside its carry chain"),
+    "logic_per_loop_bit": Limits(0.0, 10.0, "logic cells per bit of a sum over a frame"),
+    "logic_per_division_bit": Limits(0.0, 10.0, "logic cells per bit of a carry chain that multiplies by a reciprocal"),
     "logic_per_comparison_bit": Limits(0.0, 10.0, "logic cells per bit of a maximum"),
     "logic_per_mask_bit": Limits(0.0, 10.0, "logic cells per tap bit that padding blanks"),
     "logic_per_buffer_bit": Limits(0.0, 1.0, "logic cells per bit of a buffer in distributed memory"),
     "logic_per_table_bit": Limits(0.0, 1.0, "logic cells per bit of a table of constants"),
+    "logic_per_chain_bit": Limits(0.0, 2.0, "logic cells per bit of a chain of registers"),
+    "register_per_chain_bit": Limits(0.0, 1.0, "registers per register of a chain"),
     "logic_per_choice_bit": Limits(0.0, 10.0, "logic cells per bit of a choice between two"),
     "logic_per_rom_bit": Limits(0.0, 1.0, "logic cells per bit of a small memory of constants"),
     "dsp_per_product": Limits(0.0, 8.0, "multiplier blocks per product of two activations"),
     "logic_per_engine": Limits(0.0, 1e5, "logic cells"),
-    "register_per_adder_bit": Limits(0.0, 10.0, "registers per bit"),
-    "register_per_output_bit": Limits(0.0, 100.0, "registers per bit of a rounded output"),
+    "register_per_sum_bit": Limits(0.0, 10.0, "registers per bit of a sum or of an operand that waits"),
+    "register_per_lag_bit": Limits(0.0, 10.0, "registers per bit and clock of an output that waits for deeper ones"),
+    "register_per_output_bit": Limits(0.0, 100.0, "registers per bit of a sum with its bias, rounded, or clamped"),
+    "register_per_control_bit": Limits(0.0, 100.0, "registers per bit of a counter"),
     "register_per_engine": Limits(0.0, 1e5, "registers"),
     "power_w_per_logic": Limits(0.0, 1.0, "W per logic cell at the power clock"),
     "power_w_per_block": Limits(0.0, 1.0, "W per RAM block at the power clock"),
@@ -213,15 +226,17 @@ def dhm_model(name: str) -> DhmModel:
 
 def parse_dhm(table: Table) -> DhmModel:
     """A checked hardware model from the entries of its file."""
-    table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "error", "clock_error",
-                      "coefficients"))
+    table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "parts", "distributed", "error",
+                      "clock_error", "coefficients"))
     table.choice("formula", [DHM])
     entries = table.table("coefficients")
     entries.check_keys(tuple(DHM_COEFFICIENTS))
     found = {key: entries.number(key, limits) for key, limits in DHM_COEFFICIENTS.items()}
     fraction = Limits(0.0, 10.0, "(fraction)")
-    shapes = tuple((int(depth), int(width)) for depth, width in table.values["shapes"])
+    shapes, distributed = (tuple((int(depth), int(width)) for depth, width in table.values[key])
+                           for key in ("shapes", "distributed"))
     return DhmModel(
         table.text("name"), table.text("description"), table.text("source"), table.text("logic"), table.text("block"), shapes,
+        int(table.plain_number("parts", Limits(1, 8, "parts of a RAM block"))), distributed,
         table.plain_number("error", fraction), table.plain_number("clock_error", fraction),
         {k: v for k, (v, _) in found.items()}, {k: s for k, (_, s) in found.items()})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.adder_graph import AdderGraph, Term
+from dovetail.cost.adders import reciprocal
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import (
@@ -239,21 +240,6 @@ def above(value: Signal, hi: int) -> Expr:
     return compare(">", value, const(hi))
 
 
-def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
-    """(multiplier, shift) with (v * multiplier) >> shift == v // divisor for every v of [0, limit].
-
-    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994: with
-    m = ceil(2**k / d) the result is exact while limit * (m*d - 2**k) < 2**k.
-    """
-    shift = divisor.bit_length()
-    while True:
-        multiplier = -(-(1 << shift) // divisor)
-        excess = multiplier * divisor - (1 << shift)
-        if limit * excess < 1 << shift:
-            return multiplier, shift
-        shift += 1
-
-
 def linear(pipeline: Pipeline, name: str, weights: Sequence[int], columns: Sequence[Staged]) -> Staged:
     """One weighted sum as a named value, whatever sign and shift its graph ends with."""
     stage = max(c.stage for c in columns)
@@ -295,6 +281,14 @@ def divided(pipeline: Pipeline, name: str, staged: Staged, odd: int, shift: int)
     return pipeline.register(f"{name}_rounded", subtract(subtract(late, const(back)), tie), rest.stage, (lo, hi))
 
 
+def offset(value: Signal | Const) -> Expr:
+    """A signed value raised by half its range, which keeps the order: unsigned comparisons are a carry, signed ones much more."""
+    if isinstance(value, Const) or not value.signed:
+        return value
+    top = value.width - 1
+    return pack([*([(bits(value, 0, top), top)] if top else []), (negate(bits(value, top, 1)), 1)])
+
+
 def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
     """The largest of values of one stage, by a registered tree."""
     level, number = list(values), 0
@@ -302,7 +296,8 @@ def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
         merged = []
         for first, second in zip(level[::2], level[1::2], strict=False):
             a, b = first.value, second.value
-            merged.append(pipeline.register(f"{name}_max_{number}", select(compare("<", a, b), b, a), first.stage))
+            smaller = compare("<", offset(a), offset(b))
+            merged.append(pipeline.register(f"{name}_max_{number}", select(smaller, b, a), first.stage))
             number += 1
         if len(level) % 2:
             stage = merged[0].stage

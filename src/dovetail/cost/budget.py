@@ -1,0 +1,51 @@
+"""Whether hardware fits its device, by the estimate, before any tool is started on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.folded import chosen_fold
+from dovetail.errors import InfeasibleError
+from dovetail.ir import Graph
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
+
+
+def estimate(graphs: Iterable[Graph], device: Device) -> dict[str, float]:
+    """What the engines of quantized graphs need of a device, folded where it folds them; FIFOs between engines included."""
+    total: dict[str, float] = {}
+    one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    for graph in graphs:
+        for node in graph.nodes:
+            direct = {r: float(v[0]) for r, v in dhm_costs(graph, node, None, *one, device).resources.items()}
+            fold = chosen_fold(graph, node, device, direct)
+            for resource, amount in (direct if fold is None else dict(fold.resources)).items():
+                total[resource] = total.get(resource, 0.0) + amount
+    return total
+
+
+def check_budget(graphs: Iterable[Graph], device: Device, what: str) -> tuple[str, ...]:
+    """Notes on resources that may not suffice; `what` is estimated for all graphs that share the device.
+
+    Raises:
+        InfeasibleError: a resource does not suffice even if the estimate is as far too high as the model errs.
+    """
+    model = dhm_model(device.model)
+    over = excess(estimate(graphs, device), device.resources)
+    lines = [f"{resource} {used:,.0f} of {limit:,.0f}, {used - limit:,.0f} too many"
+             for resource, (used, limit) in over.items()]
+    if any(used * (1 - model.error) > limit for used, limit in over.values()):
+        raise InfeasibleError(f"{what}: does not fit {device.name} ({device.part or device.family}) by estimate: "
+                              f"{', '.join(lines)} (±{model.error:.0%}; {model.source}); let layers share multipliers (--fold "
+                              "auto), give the network one budget (--budget shared), or take a larger board")
+    return tuple(f"{what}: may not fit {device.name}, by estimate {line} (±{model.error:.0%}); `dovetail synth` counts it"
+                 for line in lines)
+
+
+def excess(used: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Resources of which more is used than there is: (used, limit), the worst first."""
+    over = {r: (amount, limits[r]) for r, amount in used.items() if r in limits and amount > limits[r]}
+    return dict(sorted(over.items(), key=lambda item: -item[1][0] / max(item[1][1], 1e-9)))
