@@ -46,7 +46,7 @@ check: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.ready
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,bench]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
 	@mkdir -p build/bench
 	@set -e; for b in bench/*.py; do echo "$$b"; $(BIN)/python $$b --json build/bench/$$(basename $$b .py).json; done
 

@@ -1,0 +1,222 @@
+"""Direct Hardware Mapping in figures: area, adders, clock, simulation, compile time and other people's generators beside ours.
+
+`python bench/dhm.py --json FILE [--part NAME ...]`. Weights are Gaussian int8, every filter scaled to 127, seed 0. Areas are
+Yosys counts before place and route; only the ECP5 clock is a router's. Syntheses are kept in the cache of `dovetail`. Times are
+of the clock, and of the processor where that says more on a busy machine. A part that lacks a tool says which and ends with 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import dovetail as dt
+from dovetail import zoo
+from dovetail.cost.adder_graph import IntMatrix
+from dovetail.cost.subexpressions import _minimized, minimize
+from dovetail.errors import DovetailError
+from dovetail.files import replace_text
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.place import place_ecp5
+from dovetail.fpga.synthesize import synthesize
+from dovetail.ir import Array, Constant, Conv, Graph, Window
+from dovetail.ir.onnx_read import read_onnx
+from peers import da4ml_rtl
+from peers.compare import compare_all
+from peers.layers import SAME, gaussian, integer_network
+from peers.simulation import simulation_figures
+
+FASHION = Path(__file__).parents[1] / "examples" / "fashion"
+ALM_TARGETS = {"alm_3_64_3x3": (64, 16_000.0, 53_610.0), "alm_3_32_3x3": (32, 8_000.0, 21_147.0)}
+"""Key to filters, target and what the authors of Heterogeneity 2021 report from Quartus."""
+SHAPES: dict[str, tuple[Conv, tuple[int, int, int]]] = {
+    "3 to 8, 3x3": (Conv(8, Window((3, 3), pads=SAME)), (3, 224, 224)),
+    "16 to 32, 1x1": (Conv(32, Window((1, 1))), (16, 56, 56)),
+    "depthwise 32, 3x3": (Conv(32, Window((3, 3), pads=SAME), 32), (32, 112, 112)),
+    "1 to 8, 5x5": (Conv(8, Window((5, 5), pads=(2, 2, 2, 2))), (1, 28, 28)),
+}
+MATRICES = {"3 to 8, 3x3": (8, 3, 3, 3), "16 to 32, 1x1": (32, 16, 1, 1), "3 to 64, 3x3": (64, 3, 3, 3)}
+FMAX_TARGET_MHZ, FMAX_SEEDS = 200.0, (1, 2, 3, 4, 5)
+COMPILE_TARGET_S, SPEED_TARGET = 60.0, 1e6
+MODEL_TARGETS = {"median": 0.05, "p90": 0.10}
+
+
+def at_most(value: float, target: float) -> dict[str, Any]:
+    return {"value": value, "target": target, "status": "ok" if value <= target else "missed"}
+
+
+def at_least(value: float, target: float) -> dict[str, Any]:
+    return {"value": value, "target": target, "status": "ok" if value >= target else "missed"}
+
+
+def layer(op: Conv, shape: tuple[int, int, int]) -> Graph:
+    return integer_network((op,), shape)
+
+
+def counted_alm(graph: Graph) -> dict[str, float]:
+    """ALMs of a layer on Cyclone 10 GX: ALUT6 + 0.8 of smaller ones + half of arithmetic ones, by Yosys 0.23 of Debian."""
+    design = build_design(graph, "layer")
+    found = synthesize(design, "cyclone10gx", progress=lambda done, of: print(f"  part {done} of {of}", flush=True))
+    return {"alm": found.resources["alm"], "alm_low": found.resources["alm_low"], "register": found.resources["register"],
+            "m20k": found.resources["m20k"], "adders": design.adders}
+
+
+def area() -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for key, (filters, target, quartus) in reversed(ALM_TARGETS.items()):
+        counts = counted_alm(layer(Conv(filters, Window((3, 3), pads=SAME)), (3, 224, 224)))
+        entries[key] = {**at_most(counts["alm"], target), **counts, "count": "Yosys", "authors_quartus_alm": quartus}
+        print(f"{key:18} {counts['alm']:9.0f} ALM by Yosys (target {target:g}; the authors' own by Quartus {quartus:g}), "
+              f"{counts['adders']:.0f} adders", flush=True)
+    return entries
+
+
+def vgg16() -> dict[str, Any]:
+    """The first layer of the zoo's VGG16, weights seeded as the zoo's are, quantized per filter as here."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        path.write_bytes(zoo.build("vgg16", size=32))
+        graph = read_onnx(path).graph
+    node = next(n for n in graph.nodes if isinstance(n.op, Conv))
+    weights = np.asarray(graph.constants[node.params[0]].array, dtype=np.float64)
+    peaks = np.abs(weights).max(axis=(1, 2, 3), keepdims=True)
+    exponents = np.ceil(np.log2(peaks.reshape(-1) / 127)).astype(int)
+    integers = np.rint(weights * 2.0 ** -exponents[:, None, None, None]).astype(np.int8)
+    counts = counted_alm(with_weights(layer(Conv(64, Window((3, 3), pads=SAME)), (3, 224, 224)), integers))
+    print(f"alm_vgg16_first    {counts['alm']:9.0f} ALM by Yosys, {counts['adders']:.0f} adders", flush=True)
+    return {"alm_vgg16_first": {**at_most(counts["alm"], ALM_TARGETS["alm_3_64_3x3"][1]), **counts, "count": "Yosys",
+                                "weights": "seeded; no pip package holds trained VGG16 weights"}}
+
+
+def with_weights(graph: Graph, weights: Array) -> Graph:
+    """The same layer with other integers for weights."""
+    name = graph.nodes[0].params[0]
+    changed = Constant(name, weights, graph.constants[name].scheme)
+    return Graph(graph.name, graph.inputs, graph.outputs, graph.nodes, graph.tensors, {**graph.constants, name: changed})
+
+
+def shapes() -> dict[str, Any]:
+    """LUTs per multiply-accumulate of popular layers; a multiplier of 8 by 8 bits in LUTs alone takes about 70."""
+    found: dict[str, Any] = {}
+    for name, (op, shape) in SHAPES.items():
+        graph = layer(op, shape)
+        counts = synthesize(build_design(graph, "layer"), "xcup").resources
+        macs = int(np.prod(graph.constants[graph.nodes[0].params[0]].array.shape))
+        found[name] = {"lut": counts["lut"], "register": counts["register"], "bram36": counts["bram36"], "macs": macs,
+                       "lut_per_mac": counts["lut"] / macs}
+        print(f"{name:18} {counts['lut']:7.0f} LUT, {macs} MAC per clock: {counts['lut'] / macs:.1f} LUT per MAC", flush=True)
+    return {"lut_per_mac": {**found, "family": "xcup", "count": "Yosys", "status": "ok"}}
+
+
+def adders() -> dict[str, Any]:
+    """Adders of ours and of da4ml's for the same matrices, both warm: the second of two runs is timed."""
+    found: dict[str, Any] = {}
+    for name, shape in MATRICES.items():
+        matrix = gaussian(shape).reshape(shape[0], -1).astype(np.int64)
+        ours, ours_s, ours_busy_s = timed(fresh_adders, matrix)
+        theirs, theirs_s, theirs_busy_s = timed(da4ml_rtl.adder_count, matrix)
+        found[name] = {"ours": ours, "da4ml": theirs, "ours_s": ours_s, "da4ml_s": theirs_s,
+                       "ours_processor_s": ours_busy_s, "da4ml_processor_s": theirs_busy_s}
+        print(f"adders {name:14} ours {ours} in {ours_s:.2f} s, da4ml {theirs} in {theirs_s:.2f} s "
+              f"(processor {ours_busy_s:.2f}, {theirs_busy_s:.2f} s)", flush=True)
+    fast = all(entry["ours_processor_s"] <= entry["da4ml_processor_s"] for entry in found.values())
+    worst = max(entry["ours"] / entry["da4ml"] for entry in found.values())
+    return {"adders": {**found, "target": "at most da4ml's processor time", "status": "ok" if fast else "missed"},
+            "adders_ratio_max": at_most(worst, 1.0)}
+
+
+def fresh_adders(matrix: IntMatrix) -> int:
+    """Our adders, counted anew: results are remembered within a process."""
+    _minimized.cache_clear()
+    return minimize(matrix, [(-128, 127)] * matrix.shape[1]).count
+
+
+def timed(work: Callable[[IntMatrix], int], matrix: IntMatrix) -> tuple[int, float, float]:
+    """A count, and the seconds of the second of two runs: of the clock, and of the processors over all threads and children."""
+    work(matrix)
+    start, busy = time.perf_counter(), processor_s()
+    result = work(matrix)
+    return result, time.perf_counter() - start, processor_s() - busy
+
+
+def processor_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def fmax() -> dict[str, Any]:
+    """Five seeds of nextpnr on an ECP5 85k for 3 to 8 filters of 3x3."""
+    design = build_design(layer(Conv(8, Window((3, 3), pads=SAME)), (3, 224, 224)), "layer")
+    clocks = []
+    for seed in FMAX_SEEDS:
+        clocks.append(place_ecp5(design, seed=seed, freq_mhz=FMAX_TARGET_MHZ).fmax_mhz)
+        print(f"ecp5_fmax_mhz      seed {seed}: {clocks[-1]:.1f}", flush=True)
+    return {"ecp5_fmax_mhz": {**at_least(median(clocks), FMAX_TARGET_MHZ), "seeds": clocks}}
+
+
+def simulation() -> dict[str, Any]:
+    graph = layer(Conv(8, Window((3, 3), pads=SAME)), (3, 224, 224))
+    figures = simulation_figures(graph, build_design(graph, "layer"))
+    core = figures["core"]
+    print(f"verilator          {core['cycles_per_s'] / 1e6:.2f} M cycles/s by the clock, "
+          f"{core['cycles_per_processor_s'] / 1e6:.2f} M by the processor, {core['frames_per_s']:.1f} frames/s", flush=True)
+    return {"verilator_cycles_per_s": {**at_least(core["cycles_per_s"], SPEED_TARGET), **figures}}
+
+
+def compiled() -> dict[str, Any]:
+    """The example from ONNX to verified RTL; run twice, because the second finds the simulation's program in the cache."""
+    times: list[tuple[float, float]] = []
+    for _ in range(2):
+        with TemporaryDirectory() as folder:
+            start, busy = time.perf_counter(), time.process_time()
+            dt.compile(FASHION / "fashion.onnx", "tx2-c10gx", Path(folder) / "build", calibration=FASHION / "calibration.npz")
+            times.append((time.perf_counter() - start, time.process_time() - busy))
+    print(f"compile_s          {times[1][0]:.1f} s warm, {times[0][0]:.1f} s before", flush=True)
+    return {"compile_s": {**at_most(times[1][0], COMPILE_TARGET_S), "processor_s": times[1][1], "first_s": times[0][0]}}
+
+
+def area_model() -> dict[str, Any]:
+    """What the shipped area models say of themselves: relative error on layers that took no part in the fit."""
+    return {"area_model": {"value": None, **{name: None for name in MODEL_TARGETS}, "target": MODEL_TARGETS,
+                           "status": "no campaign of synthesized layers in this version; bench/dhm_area.py fits and judges 16"}}
+
+
+def peers() -> dict[str, Any]:
+    return {"peers": compare_all()}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
+    "compile": compiled, "model": area_model, "peers": peers}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this; repeatable")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    failed = False
+    for name in options.part or PARTS:
+        try:
+            found |= PARTS[name]()
+        except DovetailError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed = True
+        if options.json:
+            replace_text(options.json, json.dumps(found, indent=1) + "\n")
+    return 2 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
