@@ -34,8 +34,10 @@ def adder_count(matrix: IntMatrix) -> int:
     if not available():
         raise missing("da4ml")
     from da4ml.cmvm import solve
+    from da4ml.cmvm.types import QInterval
 
-    return round(solve(np.ascontiguousarray(matrix.T, dtype=np.float64)).cost)
+    ranges = [QInterval(-128.0, 127.0, 1.0)] * matrix.shape[1]
+    return round(solve(np.ascontiguousarray(matrix.T, dtype=np.float32), qintervals=ranges).cost)
 
 
 def measure(matrix: IntMatrix) -> Measured:
