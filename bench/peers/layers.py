@@ -17,17 +17,19 @@ INPUT_EXPONENT, WEIGHT_EXPONENT, GAIN = -7, -7, 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network as operators in a row, and the (channels, height, width) it reads."""
+    """A network as operators in a row, the (channels, height, width) it reads, and what a folded peer may work on at once."""
 
     name: str
     ops: tuple[Op, ...]
     shape: tuple[int, int, int]
+    parallel: tuple[tuple[int, int], ...] = ((1, 1),)
+    """Input and output channels at once; the best of these in area times cycles is compared."""
 
 
 CASES = (
     Case("conv 3 to 8, 3x3", (Conv(8, Window((3, 3), pads=SAME)),), (3, 16, 16)),
     Case("depthwise 8, 3x3", (Conv(8, Window((3, 3), pads=SAME), 8),), (8, 16, 16)),
-    Case("pointwise 16 to 16", (Conv(16, Window((1, 1))),), (16, 16, 16)),
+    Case("pointwise 16 to 16", (Conv(16, Window((1, 1))),), (16, 16, 16), ((1, 1), (4, 4))),
     Case("network", (Conv(8, Window((3, 3), pads=SAME), 1, RELU), MaxPool(Window((2, 2), (2, 2))), Conv(10, Window((1, 1)))),
          (3, 16, 16)),
 )

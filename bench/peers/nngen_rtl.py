@@ -40,7 +40,11 @@ def measure(graph: Graph, frame: Array, par_ich: int = 1, par_och: int = 1) -> M
     if not available():
         raise missing("nngen")
     import nngen as ng
+    import veriloggen
+    from nngen import basic_types
 
+    veriloggen.reset()
+    basic_types._object_counter = 0  # names hold counters; from the start, so that the same network has the same text
     source, output = network(ng, graph, par_ich, par_och)
     with contextlib.redirect_stdout(io.StringIO()):
         verilog = ng.to_verilog([output], TOP, silent=True)

@@ -95,3 +95,9 @@ def test_a_part_that_fails_leaves_the_others_and_ends_with_two(tmp_path: Path, m
 def test_targets_are_met_at_their_very_value() -> None:
     assert dhm.at_most(1.0, 1.0)["status"] == dhm.at_least(1.0, 1.0)["status"] == "ok"
     assert dhm.at_least(0.9, 1.0)["status"] == "missed"
+
+
+def test_the_area_model_is_as_good_as_its_worst_family() -> None:
+    found = dhm.judged_model({"ecp5": {"median": 0.02, "p90": 0.11}, "xcu": {"median": 0.03, "p90": 0.08}})
+    assert (found["median"], found["p90"], found["status"]) == (0.03, 0.11, "missed")
+    assert dhm.judged_model({"ecp5": {"median": 0.05, "p90": 0.10}})["status"] == "ok"
