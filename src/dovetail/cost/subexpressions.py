@@ -61,10 +61,12 @@ class Search:
         return first, first + nodes, distance - (nodes << STRIDE_BITS), key & 1
 
     def rank(self, key: int) -> int:
-        """Of equally frequent pairs: sums made last (or deepest) first, then those whose bits overlap most (narrow adders)."""
+        """Of equally frequent pairs: those with what was made last first, then those whose bits overlap most (narrow adders).
+
+        "Last" is told in three ways; the third also prefers to join a new sum with an old one.
+        """
         first, second, shift, _ = self.pair(key)
-        stages = self.builder.stages
-        age = (first + second, max(first, second), stages[first] + stages[second])[self.order]
+        age = (first + second, max(first, second), max(first, second) + abs(first - second))[self.order]
         return abs(shift) - STRIDE * age
 
     def run(self) -> None:
