@@ -55,6 +55,11 @@ def test_filters_equal_up_to_sign_and_a_power_of_two_are_made_once() -> None:
     assert graph.evaluate([1, 2, 3, 4]) == [-15, 60, 0, -30]
 
 
+def test_sums_come_with_the_sign_they_are_wanted_with() -> None:
+    outputs = minimize(gaussian(16, 27, 1), [(-128, 127)] * 27).outputs
+    assert not any(term is not None and term.negative for term in outputs)
+
+
 def test_searching_blocks_in_several_processes_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, ranges = gaussian(8, 36, 3), [(0, 255)] * 36
     monkeypatch.setattr(subexpressions, "MAX_PAIRS", 2000)

@@ -61,10 +61,12 @@ class Search:
         return first, first + nodes, distance - (nodes << STRIDE_BITS), key & 1
 
     def rank(self, key: int) -> int:
-        """Of equally frequent pairs: sums made last (or deepest) first, then those whose bits overlap most (narrow adders)."""
+        """Of equally frequent pairs: those with what was made last first, then those whose bits overlap most (narrow adders).
+
+        "Last" is told in three ways; the third also prefers to join a new sum with an old one.
+        """
         first, second, shift, _ = self.pair(key)
-        stages = self.builder.stages
-        age = (first + second, max(first, second), stages[first] + stages[second])[self.order]
+        age = (first + second, max(first, second), max(first, second) + abs(first - second))[self.order]
         return abs(shift) - STRIDE * age
 
     def run(self) -> None:
@@ -191,8 +193,11 @@ def _minimized(weights: bytes, rows: int, columns: int, ranges: tuple[tuple[int,
             made.append(builder.add(_placed(left, made), _placed(right, made)))
         for own, more in zip(terms, found, strict=True):
             own += [_placed(t, made) for t in more]
-    totals = [builder.tree(row) for row in terms]
-    outputs = [None if (t := totals[int(i)]) is None else Term(t.node, t.shift + shift, t.negative != negative)
+    # Summed with the sign it is wanted with, a filter hardly ever needs a negation behind its last adder.
+    turned = [signs[int(np.flatnonzero(position.reshape(-1) == i)[0])] for i in range(len(distinct))]
+    totals = [builder.tree([Term(t.node, t.shift, t.negative != turn) for t in row])
+              for row, turn in zip(terms, turned, strict=True)]
+    outputs = [None if (t := totals[int(i)]) is None else Term(t.node, t.shift + shift, t.negative ^ negative ^ turned[int(i)])
                for i, shift, negative in zip(position.reshape(-1), shifts, signs, strict=True)]
     shared = AdderGraph(columns, tuple(builder.adders), tuple(outputs))
     return shared if shared.count < plain.count else plain
