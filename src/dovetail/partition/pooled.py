@@ -221,7 +221,7 @@ class _Hunt:
 def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, float]], deadline: float, tolerance: float,
                 build: Build) -> Found | None:
     """Plans for the boards and a bound on all of them; None where the pool does not help."""
-    pool = relaxed.pool
+    pool, begun = relaxed.pool, time.thread_time()
     assert pool is not None, "made by pooled_problem"
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
@@ -246,7 +246,8 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
-    close = many or hunt.close(CLOSE) or deadline - time.thread_time() < LEAST_S
+    now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
+    close = many or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
 
 
