@@ -36,7 +36,7 @@ def compare(case: Case) -> dict[str, Any]:
     graph = integer_network(case.ops, case.shape)
     ours = measure_ours(graph)
     found = {"ours": report(case.name, "ours", ours)}
-    tried = [nngen_rtl.measure(graph, frames_for(graph, 1)[0], *parallel) for parallel in case.parallel]
+    tried = [nngen_rtl.measure(case, frames_for(graph, 1)[0], *parallel) for parallel in case.parallel]
     found["nngen"] = report(case.name, "nngen", min(tried, key=lambda m: m.area_cycles), ours)
     if len(case.ops) > 1 or not isinstance(case.ops[0], Conv):
         return {**found, "da4ml": {"note": WHOLE_NETWORK}}
