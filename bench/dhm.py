@@ -97,7 +97,7 @@ def vgg16() -> dict[str, Any]:
     counts = counted_alm(with_weights(layer(Conv(64, Window((3, 3), pads=SAME)), (3, 224, 224)), integers))
     print(f"alm_vgg16_first    {counts['alm']:9.0f} ALM by Yosys, {counts['adders']:.0f} adders", flush=True)
     return {"alm_vgg16_first": {**at_most(counts["alm"], ALM_TARGETS["alm_3_64_3x3"][1]), **counts, "count": "Yosys",
-                                "weights": "seeded; no pip package holds trained VGG16 weights"}}
+                                "weights": "seeded as the zoo's are"}}
 
 
 def with_weights(graph: Graph, weights: Array) -> Graph:

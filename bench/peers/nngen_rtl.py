@@ -11,6 +11,9 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import io
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from dovetail.fpga.simulate import scratch_folder
 from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
 from dovetail.fpga.verilate import Target, build_target
 from dovetail.ir import RELU, Array, Conv, Graph, MaxPool, Node
-from peers.layers import GAIN, WEIGHT_EXPONENT, dense_weights
+from peers.layers import GAIN, WEIGHT_EXPONENT, Case, dense_weights, integer_network
 from peers.measured import Measured, count, missing
 
 TOP, PROGRAM, CHUNK_BYTES = "dovetail_bundle", "simulation", 64
@@ -35,27 +38,49 @@ def available() -> bool:
     return importlib.util.find_spec("nngen") is not None
 
 
-def measure(graph: Graph, frame: Array, par_ich: int = 1, par_och: int = 1) -> Measured:
-    """Generate with so many input and output channels at once (kernel taps always are), count, run one frame."""
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """An accelerator, the memory it starts from, where its result lies there and what it should be."""
+
+    verilog: str
+    registers: str
+    image: Array
+    start: int
+    shape: tuple[int, ...]
+    """Of the result in memory, with the channels that align pixels to words."""
+    expected: Array
+
+
+def measure(case: Case, frame: Array, par_ich: int = 1, par_och: int = 1) -> Measured:
+    """Generate with so many input and output channels at once (kernel taps always are), count, run one frame.
+
+    A process of its own generates: names hold counters, and the same network must give the same text for the cache.
+    """
     if not available():
         raise missing("nngen")
-    import nngen as ng
-    import veriloggen
-    from nngen import basic_types
-
-    veriloggen.reset()
-    basic_types._object_counter = 0  # names hold counters; from the start, so that the same network has the same text
-    source, output = network(ng, graph, par_ich, par_och)
-    with contextlib.redirect_stdout(io.StringIO()):
-        verilog = ng.to_verilog([output], TOP, silent=True)
-    image = memory_image(ng, source, output, frame)
-    cycles, after = run(ng, verilog, image)
-    found = as_pixels(after[output.addr:output.addr + output.memory_size], output)
-    expected = ng.eval([output], x=np.moveaxis(frame[None], 1, -1).astype(np.int64))[0]
-    counts = count(Design(TOP, {f"{TOP}.v": verilog}, (), (), (), 0, cycles, cycles))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        made = pool.submit(generate, case, frame, par_ich, par_och).result()
+    cycles, after = run(made)
+    size = int(np.prod(made.shape))
+    found = after[made.start:made.start + size].view(np.int8).reshape(made.shape)[..., :made.expected.shape[-1]]
+    counts = count(Design(TOP, {f"{TOP}.v": made.verilog}, (), (), (), 0, cycles, cycles))
     note = f"nngen {importlib.metadata.version('nngen')}, {par_ich} x {par_och} channels at once, 32-bit AXI and DMA included"
     return Measured(**counts, cycles_per_frame=cycles, latency_cycles=cycles,
-                    bit_exact=bool(np.array_equal(found, expected)), note=note)
+                    bit_exact=bool(np.array_equal(found, made.expected)), note=note)
+
+
+def generate(case: Case, frame: Array, par_ich: int, par_och: int) -> Generated:
+    import nngen as ng
+    import veriloggen
+
+    veriloggen.reset()
+    source, output = network(ng, integer_network(case.ops, case.shape), par_ich, par_och)
+    with contextlib.redirect_stdout(io.StringIO()):
+        verilog = ng.to_verilog([output], TOP, silent=True)
+    registers = f"constexpr unsigned kStart = {ng.control_reg_start}, kInterruptEnable = {ng.control_reg_interrupt_ier};\n"
+    expected = ng.eval([output], x=np.moveaxis(frame[None], 1, -1).astype(np.int64))[0]
+    return Generated(verilog, registers, memory_image(ng, source, output, frame), output.addr,
+                     tuple(output.get_aligned_shape()), expected)
 
 
 def network(ng: Any, graph: Graph, par_ich: int, par_och: int) -> tuple[Any, Any]:
@@ -97,20 +122,13 @@ def memory_image(ng: Any, source: Any, output: Any, frame: Array) -> Array:
     return image
 
 
-def as_pixels(octets: Array, output: Any) -> Array:
-    """What lies in memory as (1, height, width, channels), without the bytes that align pixels to words."""
-    return octets.view(np.int8).reshape(output.get_aligned_shape())[..., :output.shape[-1]]
-
-
-def run(ng: Any, verilog: str, image: Array) -> tuple[int, Array]:
+def run(made: Generated) -> tuple[int, Array]:
     """Run one frame in Verilator; returns the clocks it took and the memory afterwards."""
-    registers = (f"constexpr unsigned kStart = {ng.control_reg_start}, "
-                 f"kInterruptEnable = {ng.control_reg_interrupt_ier};\n")
-    files = {f"{TOP}.v": verilog, "registers.h": registers}
+    files = {f"{TOP}.v": made.verilog, "registers.h": made.registers}
     program = build_target(Target(files, Path(__file__).with_name("memory.cpp"), PROGRAM))
     lines: list[str] = []
     with scratch_folder() as folder:
-        image.tofile(folder / "memory.bin")
+        made.image.tofile(folder / "memory.bin")
         code = run_tool(Command("simulation", (str(program / PROGRAM), str(folder)), program, folder / "simulation.log",
                                 RUN_TIMEOUT_S, 4 * GIBIBYTE, on_line=lines.append, accept=(0, 1)))
         if code:

@@ -72,8 +72,8 @@ def test_blocks_and_multipliers_count_as_their_share_of_the_device() -> None:
 @pytest.mark.parametrize(("peer", "name"), [(nngen_rtl, "nngen"), (da4ml_rtl, "da4ml")])
 def test_a_missing_peer_is_said_with_how_to_install_it(peer: object, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "available", lambda: False)
-    graph = integer_network((Conv(1, Window((1, 1))),), (1, 1, 1))
-    calls = {"nngen": lambda: nngen_rtl.measure(graph, frames_for(graph, 1)[0]),
+    case = CASES[0]
+    calls = {"nngen": lambda: nngen_rtl.measure(case, np.zeros(case.shape, dtype=np.int8)),
              "da4ml": lambda: da4ml_rtl.measure(np.ones((1, 1), dtype=np.int64))}
     advice = r"install them with pip install 'dovetail\[fpga,peers\]'"
     with pytest.raises(ToolError, match=f"^peers: {name} is not installed; {advice}$"):
