@@ -84,7 +84,7 @@ wire fifo_valid;
 wire [15:0] fifo_data;
 wire step = may_step & in0_valid;
 wire emit = step_2 & arrived;
-wire row_inside_0 = out_row >= 2'd1;
+wire row_inside_0 = out_row != 2'd0;
 assign in0_ready = may_step;
 wire [8:0] node_acc_0_quotient = node_acc_0[10:2];  // -190..192
 wire beat_valid = valid[6];

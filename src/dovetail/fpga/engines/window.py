@@ -226,8 +226,9 @@ def inside_bit(pipeline: Pipeline, name: str, index: Staged | None, inside: tupl
     if start == stop:
         return Staged(ZERO, 0)
     assert index is not None
-    terms = [compare(">=", index.value, const(start))] if start else []
-    terms += [compare("<", index.value, const(stop))] if stop < count else []
+    # A single index outside is recognised by its bits: that is faster than the carries of a comparison.
+    terms = [compare("!=" if start == 1 else ">=", index.value, const(start - (start == 1)))] if start else []
+    terms += [compare("!=" if stop == count - 1 else "<", index.value, const(stop))] if stop < count else []
     return Staged(pipeline.module.wire(name, all_of(*terms)), index.stage)
 
 
