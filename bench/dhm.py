@@ -48,7 +48,7 @@ SHAPES: dict[str, tuple[Conv, tuple[int, int, int]]] = {
     "1 to 8, 5x5": (Conv(8, Window((5, 5), pads=(2, 2, 2, 2))), (1, 28, 28)),
 }
 MATRICES = {"3 to 8, 3x3": (8, 3, 3, 3), "16 to 32, 1x1": (32, 16, 1, 1), "3 to 64, 3x3": (64, 3, 3, 3)}
-FMAX_TARGET_MHZ, FMAX_SEEDS = 200.0, (1, 2, 3, 4, 5)
+FMAX_TARGET_MHZ, FMAX_ASKED_MHZ, FMAX_SEEDS = 200.0, 250.0, (1, 2, 3, 4, 5)
 COMPILE_TARGET_S, SPEED_TARGET = 60.0, 1e6
 MODEL_TARGETS, MODEL_FAMILIES = {"median": 0.05, "p90": 0.10}, ("ecp5", "xcu")
 
@@ -161,7 +161,7 @@ def fmax() -> dict[str, Any]:
     design = build_design(layer(Conv(8, Window((3, 3), pads=SAME)), (3, 224, 224)), "layer")
     clocks = []
     for seed in FMAX_SEEDS:
-        clocks.append(place_ecp5(design, seed=seed, freq_mhz=FMAX_TARGET_MHZ).fmax_mhz)
+        clocks.append(place_ecp5(design, seed=seed, freq_mhz=FMAX_ASKED_MHZ).fmax_mhz)
         print(f"ecp5_fmax_mhz      seed {seed}: {clocks[-1]:.1f}", flush=True)
     return {"ecp5_fmax_mhz": {**at_least(median(clocks), FMAX_TARGET_MHZ), "seeds": clocks}}
 
