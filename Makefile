@@ -48,10 +48,12 @@ check: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Those of a GPU (bench/gpu_*.py) need one; each says how it is run.
+BENCHES := $(filter-out bench/gpu_%.py,$(wildcard bench/*.py))
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
 	@mkdir -p build/bench
-	@set -e; for b in bench/*.py; do echo "$$b"; $(BIN)/python $$b --json build/bench/$$(basename $$b .py).json; done
+	@set -e; for b in $(BENCHES); do echo "$$b"; $(BIN)/python $$b --json build/bench/$$(basename $$b .py).json; done
 
 reproduce: $(VENV)/.ready $(DEMO)/manifest.json
 	@scripts/system-packages data
