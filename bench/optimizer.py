@@ -21,12 +21,14 @@ import numpy as np
 
 from dovetail import zoo
 from dovetail.cost.adders import forget_digits
+from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
+from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 
 BOARD = "tx2-c10gx"
@@ -112,6 +114,14 @@ def fronts() -> dict[str, Any]:
     return {"front20_s": {**judged(seconds, FRONT_TARGET_S), "computing_s": computing, "worst_gap": worst}}
 
 
+def found_by(graph: Graph, board: Platform, goal: Goal, solver: str) -> float | None:
+    """The objective of a solver's plan; None where it finds none."""
+    try:
+        return plan(graph, board, goal, solver=solver).objective
+    except InfeasibleError:
+        return None
+
+
 def quality() -> dict[str, Any]:
     """Every solver's distance to the exact plan, as a fraction of the exact plan's objective."""
     board, gaps = load_platform(BOARD), dict[str, dict[str, dict[str, float | None]]]()
@@ -122,7 +132,7 @@ def quality() -> dict[str, Any]:
             best = plan(graph, board, goal, off_grid=True)
             gaps[name][goal.value] = {"exact": best.gap}
             for solver in (s for s in SOLVERS if s != "exact" and not s.startswith("gp-paper-")):
-                value = best.baselines[solver] if solver in best.baselines else plan(graph, board, goal, solver=solver).objective
+                value = best.baselines[solver] if solver in best.baselines else found_by(graph, board, goal, solver)
                 gaps[name][goal.value][solver] = None if value is None else value / best.objective - 1
             print(f"{name:20} {goal:8} " + "  ".join(f"{s} {'-' if g is None else f'{g:.4f}'}"
                                                     for s, g in gaps[name][goal.value].items()), flush=True)
