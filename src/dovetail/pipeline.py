@@ -127,13 +127,18 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
 
     `assignment` pins nodes to splits of your own; the rest is decided around them.
     """
-    plan = solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
-                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j,
-                 time_limit_s=options.time_limit_s, fixed=assignment, thrift=options.thrift, rivals=True, off_grid=True)
+    plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
     return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced)), timeline
+
+
+def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
+    """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
+    return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
+                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
+                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained)
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
@@ -150,7 +155,8 @@ def with_folds(graph: Graph, platform: Platform, options: Options, assignment: A
         for pace in paces:
             progress("folds", len(found), len(PACES) + 3)
             try:
-                found[pace] = make_plan(graph, platform.with_pace(pace) if pace else platform, options, assignment)[0].objective
+                paced = platform.with_pace(pace) if pace else platform
+                found[pace] = _solved(graph, paced, options, assignment, explained=False).objective
             except InfeasibleError:
                 found[pace] = inf
         return min(found, key=lambda pace: found[pace])

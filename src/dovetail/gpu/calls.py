@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, inf
 
@@ -59,11 +59,7 @@ class Call:
     configs: tuple[Config, ...]
     estimates_s: tuple[float, ...]
     output: Place
-    key: str = field(default="")
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return tuple(p.buffer for p in self.operands if isinstance(p, Place) and p is not self.output)
+    key: str = ""
 
 
 def ranked(gpu: Gpu, kind: str, configs: Iterable[Config],

@@ -1,4 +1,4 @@
-"""Compiled networks on a GPU: kernels chosen by timing, buffers shared, everything one CUDA graph.
+"""Compiled networks on a GPU: kernels chosen by timing, one buffer per tensor or concatenation, everything one CUDA graph.
 
 `compile_graph` runs wherever PyTorch and Triton do; under Triton's interpreter (TRITON_INTERPRET=1) on the CPU, without timing.
 """
@@ -17,9 +17,9 @@ from dovetail.errors import UsageError
 from dovetail.gpu.calls import Call, Place
 from dovetail.gpu.configs import H200, Config, Gpu
 from dovetail.gpu.layers import STORED_OFFSET
-from dovetail.gpu.lower import Item, Lowered, lower
+from dovetail.gpu.lower import Lowered, lower
 from dovetail.gpu.precompile import KERNELS, Job
-from dovetail.gpu.tuning import Tuner
+from dovetail.gpu.tuning import Tuner, captured, launch_all
 from dovetail.ir import Array, Graph
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
@@ -56,20 +56,17 @@ class Launcher:
 
     def described(self, call: Call, config: Config) -> Job:
         """What compiling a launch needs to know."""
-        kinds: list[str | int] = []
-        for operand in call.operands:
-            if isinstance(operand, int):
-                kinds.append(operand)
-            else:
-                array = self.place(operand) if isinstance(operand, Place) else self.constant(operand)
-                kinds.append(str(array.dtype).removeprefix("torch."))
+        kinds = (o if isinstance(o, int) else str(o.dtype).removeprefix("torch.") for o in self.operands(call))
         return Job(call.kernel, tuple(kinds), dict(call.constants), dict(config), self.pdl)
+
+    def operands(self, call: Call) -> list[Any]:
+        """A call's operands on the device; numbers stay numbers."""
+        return [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
+                for o in call.operands]
 
     def bound(self, call: Call, config: Config) -> Callable[[], None]:
         """A launch with all its arguments."""
-        kernel, grid = KERNELS[call.kernel], call.grid(config)
-        operands = [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
-                    for o in call.operands]
+        kernel, grid, operands = KERNELS[call.kernel], call.grid(config), self.operands(call)
         options = dict(config)
         if self.pdl:
             options["launch_pdl"] = True
@@ -128,58 +125,30 @@ class Compiled:
         return values
 
 
-def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, device: str | None = None, tuner: Tuner | None = None,
-                  gpu: Gpu = H200) -> Compiled:
+def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu = H200) -> Compiled:
     """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`."""
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
-    interpreted = triton.knobs.runtime.interpret
-    device = device or ("cpu" if interpreted else "cuda")
+    device = "cpu" if triton.knobs.runtime.interpret else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
     pdl = device == "cuda" and torch.cuda.get_device_capability() >= PDL_CAPABILITY
     launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
-    timed = tuner or Tuner(launcher, timing=device == "cuda")
-    timed.prepare(call for run in lowered.runs for call in _all_calls(lowered, run))
-    chosen: list[tuple[Call, Config, float]] = []
-    for run in lowered.runs:
-        chosen += [timed.best(run)] if isinstance(run, Call) else divided(lowered, run, timed)
+    tuner = Tuner(launcher, timing=device == "cuda")
+    runs = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
+    tuner.prepare(call for options in runs for *_, call in options)
+    chosen = [timed for options in runs for timed in divided(options, tuner)]
     launches = [launcher.bound(call, config) for call, config, _ in chosen]
     made = Compiled(graph, lowered, launcher, tuple((c, k) for c, k, _ in chosen), tuple(t for *_, t in chosen))
-    made.replay = captured(launches) if device == "cuda" else lambda: _all(launches)
+    made.replay = captured(launches) if device == "cuda" else lambda: launch_all(launches)
     return made
 
 
-def _all_calls(lowered: Lowered, run: tuple[Item, ...] | Call) -> Sequence[Call]:
-    return (run,) if isinstance(run, Call) else tuple(call for *_, call in lowered.options(run))
-
-
-def _all(launches: Sequence[Callable[[], None]]) -> None:
-    for launch in launches:
-        launch()
-
-
-def divided(lowered: Lowered, run: tuple[Item, ...], tuner: Tuner) -> list[tuple[Call, Config, float]]:
-    """The cheapest kernels that together compute a run of layers."""
+def divided(options: Sequence[tuple[int, int, Call]], tuner: Tuner) -> list[tuple[Call, Config, float]]:
+    """The cheapest kernels that together compute a run of layers, of those that compute its layers first to last each."""
     best: list[tuple[float, list[tuple[Call, Config, float]]]] = [(0.0, [])]
-    options = list(lowered.options(run))
-    for stop in range(1, len(run) + 1):
+    for stop in range(1, 2 + max(last for _, last, _ in options)):
         found = [(best[first][0] + timed[2], best[first][1] + [timed]) for first, last, call in options
                  if last == stop - 1 and (timed := tuner.best(call))[2] < float("inf")]
         best.append(min(found, key=lambda f: f[0]))
     return best[-1][1]
-
-
-def captured(launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    """All launches as one CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        _all(launches)
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        _all(launches)
-    replay: Callable[[], None] = graph.replay
-    return replay

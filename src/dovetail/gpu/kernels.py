@@ -27,14 +27,12 @@ def begin(PDL: tl.constexpr):
 
 @triton.jit
 def rounded(total, multiplier, shift, WIDE: tl.constexpr):
-    """total * multiplier / 2**shift, half to even; `WIDE`: with multipliers (64-bit products), else shifts alone."""
+    """total * multiplier / 2**shift, half to even, no shift below zero; `WIDE`: with multipliers (64-bit products), else none."""
+    left = total
+    by = shift
     if WIDE:
         left = total.to(tl.int64) * multiplier.to(tl.int64)
-        amount = shift.to(tl.int64)
-    else:
-        left = total << tl.maximum(-shift, 0)
-        amount = shift
-    by = tl.maximum(amount, 0)
+        by = shift.to(tl.int64)
     quotient = left >> by
     rest = left - (quotient << by)
     half = ((quotient * 0 + 1) << by) >> 1
@@ -92,6 +90,13 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
 
 
 @triton.jit
+def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr):
+    """Of output pixels over all images: the image, and the row and column where each one's window begins."""
+    q = m % (OH * OW)
+    return (m // (OH * OW)).to(tl.int64), q // OW * SH - PH, q % OW * SW - PW
+
+
+@triton.jit
 def conv(x, w, bias, multiplier, shift, other, y, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
@@ -116,10 +121,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
     else:
         m = tl.program_id(0) * BP + tl.arange(0, BP)
         alive = m < pixels
-    q = m % (OH * OW)
-    image = (m // (OH * OW)).to(tl.int64)
-    top = (q // OW) * SH - PH
-    left = (q % OW) * SW - PW
+    image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
     start = x + group * CI * XC + image * XB
     w += group * (KH * KW * CI) * N
     kind: tl.constexpr = tl.int32 if INTEGER else tl.float32

@@ -8,7 +8,7 @@ modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished, joined
+from dovetail.gpu.kernels import begin, constants, corner, finished, joined
 
 
 @triton.jit
@@ -31,10 +31,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
     stored: tl.constexpr = x.dtype.element_ty
     m = tl.program_id(0) * BP + tl.arange(0, BP)
     alive = m < images * OH * OW
-    q = m % (OH * OW)
-    image = (m // (OH * OW)).to(tl.int64)
-    top = q // OW * SH - PH
-    left = q % OW * SW - PW
+    image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
     n = tl.arange(0, BN)
     acc = tl.zeros((BP, BN), kind)
     if BACK:

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, joined, rounded
+from dovetail.gpu.kernels import begin, corner, joined, rounded
 
 
 @triton.jit
@@ -14,10 +14,7 @@ def pool(x, y, images, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: t
     """Maximum (also of stored integers) or mean (floats) over windows; BP pixels x BC channels per program."""
     m = tl.program_id(0) * BP + tl.arange(0, BP)
     alive = m < images * OH * OW
-    q = m % (OH * OW)
-    image = (m // (OH * OW)).to(tl.int64)
-    top = q // OW * SH - PH
-    left = q % OW * SW - PW
+    image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     own = c < C
     begin(PDL)

@@ -164,7 +164,8 @@ class _Lowering:
         maker(node)
 
     def _layer(self, node: Node) -> None:
-        op, x = node.op, self.places[node.inputs[0]]
+        op, deep = node.op, is_depthwise(self.graph, node)
+        x = self._rows(node.inputs[0]) if deep else self.places[node.inputs[0]]
         y = self._target(node.output)
         if isinstance(op, Gemm):
             # A flattened map is read by a kernel as large as the map.
@@ -172,15 +173,9 @@ class _Lowering:
         else:
             assert isinstance(op, Conv)
             window, groups = op.window, op.groups
-        deep = is_depthwise(self.graph, node)
-        if deep and x.planar:
-            x = self._copied(node.inputs[0], x)
         item = Item(node, x, y, window, layer(self.graph, node, x.height, x.width), groups, deep, names=[node.name])
         self.work.append(item)
         self.makers[node.output], self.places[node.output] = item, y
-
-    def _copied(self, tensor: str, x: Place) -> Place:
-        raise UnsupportedError(f"tensor {tensor}: an input that no convolution reads; such parts run in the integer interpreter")
 
     def _alone(self, tensor: str) -> bool:
         return len(self.graph.consumers(tensor)) == 1 and tensor not in self.graph.outputs
@@ -208,13 +203,15 @@ class _Lowering:
 
     def _ready(self, other: Place, item: Item) -> bool:
         """Whether a tensor is complete before an item runs."""
-        before = self.work[:self.work.index(item)]
-        made = {p.output.buffer for p in self.work if p not in before}
-        return other.buffer not in made
+        return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
     def _rows(self, tensor: str) -> Place:
+        """Where a tensor lies, which must be pixel by pixel: of inputs, only dense convolutions read planes."""
         place = self.places[tensor]
-        return self._copied(tensor, place) if place.planar else place
+        if place.planar:
+            raise UnsupportedError(f"tensor {tensor}: an input that no convolution reads; such parts run in the integer "
+                                   "interpreter")
+        return place
 
     def _mean(self, node: Node) -> None:
         x, y = self._rows(node.inputs[0]), self._target(node.output)

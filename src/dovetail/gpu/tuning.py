@@ -1,17 +1,14 @@
-"""Which tile a kernel gets: the estimate's best few, compiled side by side and timed, remembered on disk per GPU."""
+"""Which tile a kernel gets: the estimate's best few, compiled side by side and timed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
 import triton
 
-from dovetail.files import replace_text
 from dovetail.gpu.calls import Call
 from dovetail.gpu.configs import Config
 from dovetail.gpu.precompile import precompile
@@ -24,20 +21,32 @@ CANDIDATES = 6
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
 
 
+def launch_all(launches: Sequence[Callable[[], object]]) -> None:
+    for launch in launches:
+        launch()
+
+
+def captured(launches: Sequence[Callable[[], object]]) -> Callable[[], None]:
+    """All launches as one CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        launch_all(launches)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch_all(launches)
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
-    def __init__(self, launcher: Launcher, timing: bool, candidates: int = CANDIDATES, cache: Path | None = None) -> None:
-        self.launcher, self.timing, self.candidates = launcher, timing, candidates
-        self.cache = cache
+    def __init__(self, launcher: Launcher, timing: bool) -> None:
+        self.launcher, self.timing = launcher, timing
         self.known: dict[str, tuple[Config, float]] = {}
-        self.all: dict[str, list[tuple[float, float, Config]]] = {}
-        """Per key (estimate, time, tile) of everything timed."""
-        if cache is not None and cache.is_file():
-            try:
-                self.known = {k: (c, t) for k, (c, t) in json.loads(cache.read_text(encoding="utf-8")).items()}
-            except ValueError:
-                self.known = {}  # a damaged cache is made anew
 
     def prepare(self, calls: Iterable[Call]) -> None:
         """Compile the candidates of all calls that are not known yet, on all processors."""
@@ -45,7 +54,7 @@ class Tuner:
         if not self.timing or not fresh:
             return
         precompile([self.launcher.described(call, config) for call in fresh.values()
-                    for config in call.configs[:self.candidates]])
+                    for config in call.configs[:CANDIDATES]])
 
     @staticmethod
     def _tried(launch: Callable[[], None]) -> bool:
@@ -60,12 +69,9 @@ class Tuner:
         if not self.timing:
             return call, call.configs[0], call.estimates_s[0]
         if call.key not in self.known:
-            timed = [(self.timed(call, c), i, c) for i, c in enumerate(call.configs[:self.candidates])]
-            self.all[call.key] = [(call.estimates_s[i], t, c) for t, i, c in timed]
-            time, _, config = min(timed, key=lambda x: x[:2])
-            self.known[call.key] = (dict(config), time)
-            if self.cache is not None:
-                replace_text(self.cache, json.dumps(self.known, indent=1) + "\n")
+            timed = [(self.timed(call, c), c) for c in call.configs[:CANDIDATES]]
+            time, config = min(timed, key=lambda x: x[0])
+            self.known[call.key] = (config, time)
         config, time = self.known[call.key]
         return call, config, time
 
@@ -74,18 +80,14 @@ class Tuner:
         launch = self.launcher.bound(call, config)
         if not self._tried(launch):
             return float("inf")
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(REPEATS):
-                launch()
-        graph.replay()
+        replay = captured([launch] * REPEATS)
+        replay()
         rounds = []
         for _ in range(ROUNDS):
             start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             for _ in range(REPLAYS):
-                graph.replay()
+                replay()
             stop.record()
             torch.cuda.synchronize()
             rounds.append(start.elapsed_time(stop) / REPLAYS / REPEATS * 1e-3)

@@ -21,6 +21,10 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.tables import variable_inputs
 from dovetail.partition.tree import Tree, cheapest, marginals
 
+CORE = 16
+"""Columns per node, besides whole placements, that a first search looks at."""
+CORE_LIMIT = 200_000
+"""Entries of the largest arrays a first search may need, over all devices."""
 STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
 CLOSE = 1e-6

@@ -22,7 +22,7 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, mixture_of, solve_network
 from dovetail.partition.labels import Search
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
-from dovetail.partition.narrow import Ranking, rank, thin
+from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
 from dovetail.partition.problem import Problem
@@ -39,8 +39,6 @@ LABELS = 20_000
 """Labels kept per node."""
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
-CORE, CORE_LIMIT = 16, 200_000
-"""Columns per node, besides whole placements, and entries of the largest arrays that a first plan is made of."""
 GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
 FEW_LABELS = 1_000

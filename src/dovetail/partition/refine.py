@@ -1,8 +1,8 @@
 """Cuts moved off the candidates' grid: the last step of the exact solver.
 
 The search proves its bound over a grid of cut positions. Between two of them lies often a slightly better one, which this
-step finds with the evaluator: every cut of the best plan, alone or together with those of the layers around it that keep
-their data in place, moves by ever smaller steps while that helps. The result is never worse than the plan it began with.
+step finds with the evaluator: the first cut of every divided layer, alone or together with those of the layers behind it that
+keep their data in place, moves by ever smaller steps while that helps. The result is never worse than the plan it began with.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import at_once_note, explain, shown
 from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, jumps
-from dovetail.partition.narrow import Ranking, rank, thin
+from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
@@ -39,10 +39,6 @@ from dovetail.platform.device import Kind, Platform
 ROUNDING = 1e-12
 """Relative slack taken off bounds, which are sums in another order than the evaluator's."""
 
-CORE = 16
-"""Columns per node, besides whole placements, that the first search looks at."""
-CORE_LIMIT = 200_000
-"""Entries of the largest arrays the first search may need, over all devices."""
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
 CLOSE_LABELS = 500

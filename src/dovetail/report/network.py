@@ -20,10 +20,11 @@ def network(report: Report) -> Markup:
     """Section: the graph, layer by layer."""
     nodes: Sequence[Mapping[str, Any]] = report["nodes"]
     split = sum(len(n["pieces"]) > 1 for n in nodes)
-    divided = "none is" if not split else "1 is" if split == 1 else f"{split} are"
+    coloured = "divided among devices, in proportion to the coloured parts"
+    divided = "each on one device" if not split else f"1 is {coloured}" if split == 1 else f"{split} are {coloured}"
     note = element(
         "p",
-        f"{len(nodes)} layers; {divided} divided among devices, in proportion to the coloured parts. "
+        f"{len(nodes)} layers; {divided}. "
         "Dashed arrows carry data from one device to another. Point at a layer, or reach it with the Tab key, "
         "for its figures; follow it to its row in the table.",
         class_="lede",
