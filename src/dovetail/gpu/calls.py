@@ -124,17 +124,20 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
     least = 32 if kind == "int8" else 16
     rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
     columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
-    depths = sorted({min(power(depth, least), b) for b in (32, 64, 128)} | ({power(depth, least)} if depth <= 256 else set()))
+    depths = sorted({min(power(depth, least), b) for b in (32, 64, 128, 256)})
     found: list[Config] = []
     for bp, bn, bk in product(rows, columns, depths):
         steps, size = ceil(depth / bk) * steps_of, bp * bn
-        if size > 128 * 256 or bp * bk > 128 * 128:
+        if size > 128 * 256 or bp * bk > 128 * 128 or bn * bk > 256 * 128:
             continue
-        for warps in {2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8}:
-            found.append({"BP": bp, "BN": bn, "BK": bk, "num_warps": warps, "num_stages": 2 if steps <= 2 else 4})
+        for warps, stages in product({2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8},
+                                     (2,) if steps <= 2 else sorted({4, min(steps, 8)})):
+            found.append({"BP": bp, "BN": bn, "BK": bk, "num_warps": warps, "num_stages": stages})
     return found
 
 
+MOST_VECTOR_IMAGES = 4
+"""Images up to which every image may read all weights anew."""
 LEAST_DEEP = 128
 """Input channels from which on several sums side by side are tried."""
 MOST_DEEP = 4096
@@ -169,6 +172,34 @@ def deep_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, l
     beside = other if other is not None else NOTHING
     operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, beside, y, y.pixels)
     return keyed(Call("deep", nodes, operands, constants, grid, best, times, y), kind)
+
+
+MOST_VECTOR = 1 << 15
+"""Weights one program of the kernel for single pixels holds in registers."""
+
+
+def vector_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, layer: Layer) -> Call | None:
+    """A layer of one pixel per image with few images; None for others."""
+    depth, element = int(layer.weights.shape[0]), ELEMENT[kind]
+    block = power(depth)
+    if x.height * x.width != 1 or y.height * y.width != 1 or x.planar or 2 * block > MOST_VECTOR or y.images > MOST_VECTOR_IMAGES:
+        return None
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return ceil(y.channels / c["BN"]), y.images, 1
+
+    def work(c: Config) -> Work:
+        moved = c["BN"] * depth * element
+        fresh = layer.weights.size * element
+        return Work(grid(c)[0] * y.images, moved, 0.0, 3.0 * c["BN"] * block, 3.0, 0.0, c["num_warps"], fresh)
+
+    tiles = [{"BN": bn, "BK": block, "num_warps": warps, "num_stages": 1} for bn in (2, 4, 8, 16) for warps in (4, 8)
+             if bn * block <= MOST_VECTOR and bn * block >= 32 * warps]
+    best, times = ranked(gpu, kind, tiles, work)
+    constants = {"K": depth, "N": y.channels, "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
+                 "INTEGER": kind == "int8", "WIDE": layer.wide}
+    operands = (x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, y)
+    return keyed(Call("vector", nodes, operands, constants, grid, best, times, y), kind)
 
 
 def depthwise_call(gpu: Gpu, kind: str, node: str, x: Place, y: Place, window: Window, layer: Layer) -> Call:

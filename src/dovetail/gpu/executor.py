@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,12 +22,22 @@ from dovetail.gpu.configs import H200, Config, Gpu
 from dovetail.gpu.layers import STORED_OFFSET
 from dovetail.gpu.lower import Lowered, lower
 from dovetail.gpu.precompile import KERNELS, Job
-from dovetail.gpu.tuning import Tuner, captured, launch_all
+from dovetail.gpu.tuning import Tuner, captured, divided, launch_all, settled_in_place
 from dovetail.ir import Array, Graph
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
+
+
+SHARED_CARVEOUT, SHARED_PERCENT = 9, 25
+"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more."""
+
+
+@cache
+def cuda_driver() -> ctypes.CDLL:
+    """The CUDA driver, which PyTorch has loaded already."""
+    return ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +49,7 @@ class Launcher:
     pdl: bool
     buffers: dict[str, Any] = field(default_factory=dict)
     arrays: dict[int, tuple[Array, Any]] = field(default_factory=dict)
+    shared: set[int] = field(default_factory=set)
 
     def constant(self, array: Array) -> Any:
         """A constant array on the device, in the type its kernel multiplies in."""
@@ -74,8 +88,16 @@ class Launcher:
             options = {k: v for k, v in options.items() if k not in ("num_warps", "num_stages")}
 
         def launch() -> None:
-            kernel[grid](*operands, **call.constants, **options, PDL=self.pdl)
+            made = kernel[grid](*operands, **call.constants, **options, PDL=self.pdl)
+            if self.device != "cpu":
+                self.share_caches(made.function)
         return launch
+
+    def share_caches(self, function: int) -> None:
+        """Let a kernel divide the first-level cache as all others do: a change makes a multiprocessor run empty first."""
+        if function not in self.shared:
+            cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(function), SHARED_CARVEOUT, SHARED_PERCENT)
+            self.shared.add(function)
 
 
 @dataclass(slots=True, eq=False)
@@ -135,20 +157,12 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     pdl = device == "cuda" and torch.cuda.get_device_capability() >= PDL_CAPABILITY
     launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
     tuner = Tuner(launcher, timing=device == "cuda")
-    runs = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
-    tuner.prepare(call for options in runs for *_, call in options)
-    chosen = [timed for options in runs for timed in divided(options, tuner)]
-    launches = [launcher.bound(call, config) for call, config, _ in chosen]
-    made = Compiled(graph, lowered, launcher, tuple((c, k) for c, k, _ in chosen), tuple(t for *_, t in chosen))
+    options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
+    tuner.prepare(call for ways in options for *_, call in ways)
+    parts = divided(options, tuner)
+    if tuner.timing:
+        parts = settled_in_place(parts, options, tuner)
+    launches = [launcher.bound(part.call, part.config) for part in parts]
+    made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))
     made.replay = captured(launches) if device == "cuda" else lambda: launch_all(launches)
     return made
-
-
-def divided(options: Sequence[tuple[int, int, Call]], tuner: Tuner) -> list[tuple[Call, Config, float]]:
-    """The cheapest kernels that together compute a run of layers, of those that compute its layers first to last each."""
-    best: list[tuple[float, list[tuple[Call, Config, float]]]] = [(0.0, [])]
-    for stop in range(1, 2 + max(last for _, last, _ in options)):
-        found = [(best[first][0] + timed[2], best[first][1] + [timed]) for first, last, call in options
-                 if last == stop - 1 and (timed := tuner.best(call))[2] < float("inf")]
-        best.append(min(found, key=lambda f: f[0]))
-    return best[-1][1]

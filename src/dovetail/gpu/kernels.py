@@ -90,6 +90,33 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
 
 
 @triton.jit
+def _left(a, b):
+    return a
+
+
+@triton.jit
+def settled(values):
+    """The same values, computed in the layout they were loaded in.
+
+    Without this, Triton moves every operand of a sum into the layout of the product behind it, one trip through shared memory
+    and one barrier each, instead of the sum once: a depthwise layer in front of a product then takes three times as long.
+    """
+    return tl.reduce(tl.join(values, values), 2, _left)
+
+
+@triton.jit
+def padded(at, seen, PAD: tl.constexpr):
+    """Values where `seen`, the stored form of zero elsewhere.
+
+    Not `other=PAD`: where Triton (3.6) loads several bytes at once, it fills all but the first with the sign of a constant.
+    """
+    v = tl.load(at, mask=seen, other=0)
+    if PAD != 0:
+        v = tl.where(seen, v, PAD).to(v.dtype)
+    return v
+
+
+@triton.jit
 def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr):
     """Of output pixels over all images: the image, and the row and column where each one's window begins."""
     q = m % (OH * OW)
@@ -141,7 +168,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
         beside = tl.load(other + m.to(tl.int64)[:, None] * OP + channel[None, :], mask=keep, other=0)
     if (STEPS == 1) and not FLAT:
         inside = alive if PLAIN else alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
-        v = tl.load((start + top * XH + left * XW)[:, None] + (k * XC)[None, :], mask=inside[:, None] & (k < K)[None, :], other=PAD)
+        v = padded((start + top * XH + left * XW)[:, None] + (k * XC)[None, :], inside[:, None] & (k < K)[None, :], PAD)
         acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     else:
         for step in range(STEPS):
@@ -154,7 +181,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
                 c = k % CI
                 seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
                 at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
-                v = tl.load(at, mask=seen & inside[None, :], other=PAD)
+                v = padded(at, seen & inside[None, :], PAD)
                 weight = w + k[:, None] * N + n[None, :]
             else:
                 tap = step // BLOCKS
@@ -162,10 +189,10 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
                 column = left + tap % KW * DW
                 at = (start + row * XH + column * XW)[:, None] + (k * XC)[None, :]
                 if PLAIN:
-                    v = tl.load(at, mask=alive[:, None] & inside[None, :], other=PAD)
+                    v = tl.load(at, mask=alive[:, None] & inside[None, :], other=0)
                 else:
                     seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                    v = tl.load(at, mask=seen[:, None] & inside[None, :], other=PAD)
+                    v = padded(at, seen[:, None] & inside[None, :], PAD)
                 weight = w + (tap * CI + k)[:, None] * N + n[None, :]
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
@@ -249,8 +276,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
         for j in tl.static_range(KW):
             at = column * SW + j * DW - PW
             seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
-            v = tl.load(x + ((image * H + row) * W + at)[:, None] * XP + c[None, :], mask=seen[:, None] & own[None, :],
-                        other=PAD).to(kind)
+            v = padded(x + ((image * H + row) * W + at)[:, None] * XP + c[None, :], seen[:, None] & own[None, :], PAD).to(kind)
             if (i % DH == 0) and (i // DH < KH):
                 d0 = tapped(d0, v, w, c, own, i // DH * KW + j, C)
             if (R > 1) and (i >= SH) and ((i - SH) % DH == 0) and ((i - SH) // DH < KH):
@@ -272,3 +298,25 @@ def depthwise(x, w, bias, multiplier, shift, y,
         row = column * 0 + first + r
         keep = ((column < OW) & (row < OH))[:, None] & own[None, :]
         tl.store(y + ((image * OH + row) * OW + column)[:, None] * YP + c[None, :], d.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
+           LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
+           BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+    """A fully connected layer of one pixel per image: BN outputs per program, all their weights (filters x channels) at once.
+
+    Weights are there before the layer in front is done; only one load, one product and one sum are waited for.
+    """
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    image = tl.program_id(1)
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    own = n < N
+    weight = tl.load(w + n[:, None] * K + k[None, :], mask=own[:, None] & (k < K)[None, :], other=0)
+    offset, factor, by = constants(n, own, bias, multiplier, shift, INTEGER, WIDE)
+    begin(PDL)
+    v = tl.load(x + image * XP + k, mask=k < K, other=0)
+    total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
+    total = finished(total, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])

@@ -8,7 +8,7 @@ modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, corner, finished, joined
+from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
         else:
             pixel = m.to(tl.int64)
             seen = alive
-        v = tl.load(x + pixel[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=PAD)
+        v = tl.load(x + pixel[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=0)
     for block in range(0, (E + BE - 1) // BE if BACK else 1):
         e = (block if BACK else tl.program_id(1)) * BE + tl.arange(0, BE)
         own = e < E
@@ -72,14 +72,14 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
                     row = top + t // KW
                     column = left + t % KW
                     seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                    v = tl.load(x + ((image * H + row) * W + column)[:, None] * XP + e[None, :],
-                                mask=seen[:, None] & own[None, :], other=PAD).to(kind)
+                    v = padded(x + ((image * H + row) * W + column)[:, None] * XP + e[None, :], seen[:, None] & own[None, :],
+                               PAD).to(kind)
                     a += v * tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :]
             od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
             a = finished(a, od, fd, yd, LOD, HID, ZEROD, INTEGER, WIDE)
         if BACK:
             weight = tl.load(w2 + e[:, None] * N + n[None, :], mask=own[:, None] & (n < N)[None, :], other=0)
-            acc = tl.dot(a.to(stored), weight, acc, input_precision=PRECISION, out_dtype=kind)
+            acc = tl.dot(settled(a.to(stored)), weight, acc, input_precision=PRECISION, out_dtype=kind)
         else:
             tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
     if BACK:

@@ -23,6 +23,7 @@ from dovetail.gpu.calls import (
     fused_call,
     moved_call,
     sum_constants,
+    vector_call,
     window_constants,
 )
 from dovetail.gpu.configs import Gpu
@@ -96,7 +97,7 @@ class Lowered:
                 part = run[first:last + 1]
                 apart = sum(c.estimates_s[0] for c in alone[first:last + 1] if c is not None)
                 one = alone[first] if first == last else _call(self.gpu, self.kind, part)
-                for call in (one, _deep(self.gpu, self.kind, part)):
+                for call in (one, *_others(self.gpu, self.kind, part)):
                     if call is not None and call.estimates_s[0] <= HOPELESS * apart:
                         yield first, last, call
 
@@ -360,9 +361,11 @@ def _call(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
     return call if call.configs else None
 
 
-def _deep(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
-    """Another kernel for one pointwise layer of few pixels."""
+def _others(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> tuple[Call | None, ...]:
+    """Other kernels for one pointwise layer of few pixels."""
     item = part[0]
-    if len(part) > 1 or not item.pointwise or item.mean is not None:
-        return None
-    return deep_call(gpu, kind, tuple(item.names), item.x, item.y, item.layer, item.other, item.total)
+    if len(part) > 1 or item.mean is not None or item.groups > 1:
+        return ()
+    names = tuple(item.names)
+    vector = vector_call(gpu, kind, names, item.x, item.y, item.layer) if item.other is None else None
+    return (deep_call(gpu, kind, names, item.x, item.y, item.layer, item.other, item.total) if item.pointwise else None, vector)

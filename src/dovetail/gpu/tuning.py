@@ -1,8 +1,16 @@
-"""Which tile a kernel gets: the estimate's best few, compiled side by side and timed."""
+"""Which kernels a network gets: candidates compiled side by side, timed alone, then chosen once more where they will run.
+
+A kernel alone among copies of itself is not the kernel in its place: there, its neighbours' programs share the chip with it, and
+other code and other weights were in the caches. So the division found from times alone is only where a search begins that swaps
+kernels and tiles inside the whole network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -16,9 +24,33 @@ from dovetail.gpu.precompile import precompile
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
-CANDIDATES = 6
+CANDIDATES = 10
 """Tiles timed per kernel."""
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
+IN_PLACE_TILES = 4
+"""Tiles of a kernel that are tried in its place, the best alone first."""
+IN_PLACE_SLACK = 1.3
+"""How much slower alone than what it replaces a kernel may be to be tried in its place."""
+IN_PLACE_GAIN = 0.002
+"""Share of the network's time a swap must win, or noise would decide."""
+IN_PLACE_S = 20.0
+"""Seconds this search may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Layers `first` to `last` of run `run` in one kernel."""
+
+    run: int
+    first: int
+    last: int
+    call: Call
+    config: Config
+    seconds: float
+
+
+Options = Sequence[Sequence[tuple[int, int, Call]]]
+"""Of every run of layers: (first, last, call) of every kernel that computes some of its layers."""
 
 
 def launch_all(launches: Sequence[Callable[[], object]]) -> None:
@@ -41,12 +73,27 @@ def captured(launches: Sequence[Callable[[], object]]) -> Callable[[], None]:
     return replay
 
 
+def replay_seconds(replay: Callable[[], None], replays: int = REPLAYS, rounds: int = ROUNDS) -> float:
+    """Median time of a replay."""
+    replay()
+    found = []
+    for _ in range(rounds):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(replays):
+            replay()
+        stop.record()
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(stop) / replays * 1e-3)
+    return float(median(found))
+
+
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
     def __init__(self, launcher: Launcher, timing: bool) -> None:
         self.launcher, self.timing = launcher, timing
-        self.known: dict[str, tuple[Config, float]] = {}
+        self.known: dict[str, tuple[tuple[float, Config], ...]] = {}
 
     def prepare(self, calls: Iterable[Call]) -> None:
         """Compile the candidates of all calls that are not known yet, on all processors."""
@@ -56,39 +103,73 @@ class Tuner:
         precompile([self.launcher.described(call, config) for call in fresh.values()
                     for config in call.configs[:CANDIDATES]])
 
-    @staticmethod
-    def _tried(launch: Callable[[], None]) -> bool:
-        try:
-            launch()
-        except (triton.runtime.errors.OutOfResources, triton.compiler.errors.CompilationError, RuntimeError):
-            return False
-        return True
-
-    def best(self, call: Call) -> tuple[Call, Config, float]:
-        """The call, its best tile and that tile's time in seconds."""
+    def ranked(self, call: Call) -> tuple[tuple[float, Config], ...]:
+        """(seconds, tile), fastest first."""
         if not self.timing:
-            return call, call.configs[0], call.estimates_s[0]
+            return ((call.estimates_s[0], call.configs[0]),)
         if call.key not in self.known:
             timed = [(self.timed(call, c), c) for c in call.configs[:CANDIDATES]]
-            time, config = min(timed, key=lambda x: x[0])
-            self.known[call.key] = (config, time)
-        config, time = self.known[call.key]
-        return call, config, time
+            self.known[call.key] = tuple(sorted(timed, key=lambda t: t[0]))
+        return self.known[call.key]
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit."""
         launch = self.launcher.bound(call, config)
-        if not self._tried(launch):
+        try:
+            launch()
+        except (triton.runtime.errors.OutOfResources, triton.compiler.errors.CompilationError, RuntimeError):
             return float("inf")
-        replay = captured([launch] * REPEATS)
-        replay()
-        rounds = []
-        for _ in range(ROUNDS):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(REPLAYS):
-                replay()
-            stop.record()
-            torch.cuda.synchronize()
-            rounds.append(start.elapsed_time(stop) / REPLAYS / REPEATS * 1e-3)
-        return float(median(rounds))
+        return replay_seconds(captured([launch] * REPEATS)) / REPEATS
+
+
+def divided(options: Options, tuner: Tuner) -> list[Part]:
+    """The cheapest kernels that together compute all runs, by their times alone."""
+    parts: list[Part] = []
+    for run, ways in enumerate(options):
+        best: list[tuple[float, list[Part]]] = [(0.0, [])]
+        for stop in range(1, 2 + max(last for _, last, _ in ways)):
+            found = []
+            for first, last, call in ways:
+                if last == stop - 1:
+                    seconds, config = tuner.ranked(call)[0]
+                    found.append((best[first][0] + seconds, [*best[first][1], Part(run, first, last, call, config, seconds)]))
+            best.append(min(found, key=lambda f: f[0]))
+        parts += best[-1][1]
+    return parts
+
+
+def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[Part]:
+    """Parts after swaps that made the whole network faster; equal layers change together."""
+    def network_s(chosen: Sequence[Part]) -> float:
+        replay = captured([tuner.launcher.bound(p.call, p.config) for p in chosen])
+        once = replay_seconds(replay, 3, 1)
+        return replay_seconds(replay, max(3, int(2e-3 / once)), 5)
+
+    singles = {(p.run, p.first): p for p in divided([[w for w in ways if w[0] == w[1]] for ways in options], tuner)}
+    places = sorted(((call.key, run, first, last, call) for run, ways in enumerate(options) for first, last, call in ways),
+                    key=lambda p: p[:4])
+    groups = [list(group) for _, group in groupby(places, key=lambda p: p[0])]
+    groups.sort(key=lambda g: -len(g) * tuner.ranked(g[0][4])[0][0])
+    now, until = network_s(parts), time.perf_counter() + IN_PLACE_S
+    for group in groups:
+        for seconds, config in tuner.ranked(group[0][4])[:IN_PLACE_TILES]:
+            if time.perf_counter() > until or seconds == float("inf"):
+                break
+            trial = parts
+            for _, run, first, last, call in group:
+                trial = _swapped(trial, Part(run, first, last, call, config, seconds), singles)
+            if trial != parts and (taken := network_s(trial)) < now * (1 - IN_PLACE_GAIN):
+                now, parts = taken, trial
+    return parts
+
+
+def _swapped(parts: list[Part], new: Part, singles: Mapping[tuple[int, int], Part]) -> list[Part]:
+    """Parts with a new one in the place of those it covers; what they covered besides is left to single layers."""
+    covered = [p for p in parts if p.run == new.run and p.last >= new.first and p.first <= new.last]
+    before = [singles[new.run, i] for i in range(covered[0].first, new.first)]
+    after = [singles[new.run, i] for i in range(new.last + 1, covered[-1].last + 1)]
+    instead = [*before, new, *after]
+    if sum(p.seconds for p in instead) > IN_PLACE_SLACK * sum(p.seconds for p in covered):
+        return parts
+    at = parts.index(covered[0])
+    return [*parts[:at], *instead, *parts[at + len(covered):]]
