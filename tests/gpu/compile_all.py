@@ -10,7 +10,7 @@ from triton.compiler import ASTSource
 from triton.compiler import compile as compile_kernel
 
 from dovetail.gpu.calls import Call, Place
-from dovetail.gpu.configs import H200
+from dovetail.gpu.estimator import specification
 from dovetail.gpu.lower import lower
 from dovetail.gpu.precompile import KERNELS
 from tests.gpu.test_executor import GRAPHS
@@ -42,7 +42,7 @@ def main(capability: int) -> None:
     for name in NETWORKS:
         for kind in ("float16", "float32", "int8"):
             graph = GRAPHS[name]()
-            lowered = lower(quantized(graph) if kind == "int8" else graph, kind, H200)
+            lowered = lower(quantized(graph) if kind == "int8" else graph, kind, specification("h200"))
             for run in lowered.runs:
                 for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
                     what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), call.constants.get("ADD"))

@@ -10,7 +10,7 @@ import pytest
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import lower as lowering
 from dovetail.gpu.calls import Call
-from dovetail.gpu.configs import H200
+from dovetail.gpu.estimator import specification
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.gpu.lower import lower
 from dovetail.ir import (
@@ -152,7 +152,7 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-@pytest.mark.parametrize("name", ["inverted", "inverted stride 2", "inverted 5x5", "deep", "grouped"])
+@pytest.mark.parametrize("name", ["inverted", "inverted stride 2", "inverted 5x5", "deep", "grouped", "classifier"])
 def test_every_kernel_and_tile_computes_the_same(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "HOPELESS", float("inf"))
     made, inputs, _ = compiled(name, kind)
@@ -161,17 +161,19 @@ def test_every_kernel_and_tile_computes_the_same(name: str, kind: str, monkeypat
     for run in made.lowered.runs:
         options = () if isinstance(run, Call) else tuple(made.lowered.options(run))
         for first, last, call in options:  # layer by layer, so that every tensor exists
-            if first == last and call.kernel != "deep":
+            if first == last and call.kernel != "vector":
                 launcher.bound(call, call.configs[0])()
         for _, _, call in options:
             after = launcher.place(call.output)
             before = after.clone()
-            for config in (call.configs[0], call.configs[len(call.configs) // 2], call.configs[-1]):
+            halved = [c for c in call.configs if c.get("SUMS") == 2][:1]
+            for config in (call.configs[0], call.configs[len(call.configs) // 2], call.configs[-1], *halved):
                 after.fill_(7)
                 launcher.bound(call, config)()
-                kernels.add(f"{call.kernel}{len(call.nodes)}")
+                kernels |= {f"{call.kernel}{len(call.nodes)}", *(["halved"] if config.get("SUMS") == 2 else [])}
                 assert bool(((after - before).abs() <= (0 if kind == "int8" else 1e-4)).all()), (call.nodes, dict(config))
-    assert {"inverted": {"conv1", "fused4", "fused3", "conv2"}, "deep": {"deep1", "fused2"}}.get(name, set()) <= kernels
+    assert {"inverted": {"conv1", "fused4", "fused3", "conv2"}, "deep": {"halved", "fused2"},
+            "classifier": {"vector1"}}.get(name, set()) <= kernels
 
 
 def test_what_has_no_kernel_is_named() -> None:
@@ -179,20 +181,20 @@ def test_what_has_no_kernel_is_named() -> None:
     x = stem(net)
     graph = net.graph(net.add(Mul(), x, net.add(Conv(12, Window((1, 1))), x)))
     with pytest.raises(UnsupportedError, match="n2: GPU kernels have no Mul"):
-        lower(graph, "float16", H200)
+        lower(graph, "float16", specification("h200"))
 
 
 def test_integers_and_floats_are_not_confused() -> None:
     with pytest.raises(UnsupportedError, match="int8 arithmetic needs a quantized graph"):
-        lower(tiny(), "int8", H200)
+        lower(tiny(), "int8", specification("h200"))
 
 
 def test_a_mean_of_windows_stays_out_of_integer_kernels() -> None:
     net = Net(9)
     graph = net.graph(net.add(AvgPool(Window((2, 2), (2, 2))), stem(net)))
-    assert lower(graph, "float16", H200)
+    assert lower(graph, "float16", specification("h200"))
     with pytest.raises(UnsupportedError, match="pooling that rounds integers"):
-        lower(quantized(graph), "int8", H200)
+        lower(quantized(graph), "int8", specification("h200"))
 
 
 def test_an_activation_alone_is_a_kernel() -> None:

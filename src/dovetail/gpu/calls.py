@@ -9,7 +9,8 @@ from math import ceil, inf
 
 import numpy as np
 
-from dovetail.gpu.configs import Config, Gpu, Work, power, seconds
+from dovetail.gpu.amounts import Shape, Stages, conv_work, depthwise_work, fused_work, vector_work
+from dovetail.gpu.estimator import Config, Gpu, Work, power, seconds
 from dovetail.gpu.layers import Layer, Sum
 from dovetail.ir import Array, Window
 
@@ -59,13 +60,15 @@ class Call:
     configs: tuple[Config, ...]
     estimates_s: tuple[float, ...]
     output: Place
+    work: Callable[[Config], Work] | None = None
+    """What a tile asks of a GPU; None for kernels that have one tile only."""
     key: str = ""
 
 
-def ranked(gpu: Gpu, kind: str, configs: Iterable[Config],
+def ranked(gpu: Gpu, kernel: str, kind: str, configs: Iterable[Config],
            work: Callable[[Config], Work]) -> tuple[tuple[Config, ...], tuple[float, ...]]:
     """Configurations by estimated time."""
-    judged = sorted(((seconds(gpu, kind, work(c)), i, c) for i, c in enumerate(configs)), key=lambda x: x[:2])
+    judged = sorted(((seconds(gpu, kernel, kind, work(c)), i, c) for i, c in enumerate(configs)), key=lambda x: x[:2])
     kept = [(t, c) for t, _, c in judged if t < inf] or [(t, c) for t, _, c in judged[:1]]
     return tuple(c for _, c in kept), tuple(t for t, _ in kept)
 
@@ -82,45 +85,55 @@ def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | flo
             "OP": other.pitch if other is not None else 1}
 
 
+def laid(weights: Array, kind: str, groups: int = 1) -> tuple[Array, int, int]:
+    """Weights as a kernel reads them, and how far apart input and output channels lie: matrix units want bytes input by input."""
+    depth, filters = len(weights) // groups, weights.shape[1]
+    if kind != "int8":
+        return weights, filters, 1
+    turned = weights.reshape(groups, depth, filters).transpose(0, 2, 1)
+    return np.ascontiguousarray(turned).reshape(groups * filters, depth), 1, depth
+
+
+MOST_HALVED = 4096
+"""Pixels up to which chains of products are what a pointwise layer waits for."""
+
+
 def conv_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, window: Window, layer: Layer, groups: int = 1,
               other: Place | None = None, total: Sum | None = None, mean: Place | None = None) -> Call:
     """Convolution of any kind but depthwise; `other` is added, or all pixels averaged into `mean`."""
     channels, filters = x.channels // groups, y.channels // groups
     taps = window.kernel[0] * window.kernel[1]
     flat = taps > 1 and channels < 16
+    halved = taps == 1 and not any(window.pads) and y.pixels <= MOST_HALVED
     depth = taps * channels if flat else channels
     element, images, area = ELEMENT[kind], y.images, y.height * y.width
 
     def grid(c: Config) -> tuple[int, int, int]:
         return images if mean is not None else ceil(y.pixels / c["BP"]), ceil(filters / c["BN"]), groups
 
-    def work(c: Config) -> Work:
-        programs = grid(c)[0] * grid(c)[1] * groups
-        steps = ceil(depth / c["BK"]) * (1 if flat else taps)
-        tile = (c["BP"] + c["BN"]) * c["BK"] * element
-        padded = c["BP"] * c["BN"] * c["BK"] * steps
-        # A load of scattered values costs an instruction each.
-        loads = c["BP"] * c["BK"] * steps * (4.0 if flat or x.planar else 0.5)
-        fresh = x.pixels * x.channels * element + y.pixels * y.channels * element + layer.weights.size * element
-        return Work(programs, tile * steps + c["BP"] * c["BN"] * element, 2.0 * padded, loads + 8.0 * c["BP"] * c["BN"],
-                    1.0 + (steps - 1) * (0.7 + c["BK"] / 200), tile * min(c["num_stages"], steps), c["num_warps"], fresh)
+    values = x.pixels * x.channels + y.pixels * y.channels * (1 if other is None else 2) + layer.weights.size
+    shape = Shape(element, values * element)
 
-    configs = _conv_tiles(y.pixels if mean is None else area, filters, depth, 1 if flat else taps, mean is not None, kind)
-    best, times = ranked(gpu, kind, configs, work)
+    def work(c: Config) -> Work:
+        return conv_work(gpu, c, grid(c)[0] * grid(c)[1] * groups, depth, 1 if flat else taps, flat or x.planar, shape)
+
+    configs = _conv_tiles(y.pixels if mean is None else area, filters, depth, 1 if flat else taps, mean is not None, halved, kind)
+    best, times = ranked(gpu, "conv", kind, configs, work)
     xb, xh, xw, xc = x.strides
     out = mean if mean is not None else y
+    weights, wk, wn = laid(layer.weights, kind, groups)
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": channels, "N": filters,
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
-                 "XC": xc, "YP": out.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero, "PAD": layer.pad,
-                 "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": mean is not None, "FLAT": flat,
+                 "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
+                 "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": mean is not None, "FLAT": flat,
                  "PRECISION": "ieee" if kind == "float32" else "tf32", **sum_constants(total, other)}
     beside = other if other is not None else NOTHING
-    operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, beside, out, images)
-    return keyed(Call("conv", nodes, operands, constants, grid, best, times, out), kind)
+    operands = (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, images)
+    return keyed(Call("conv", nodes, operands, constants, grid, best, times, out, work), kind)
 
 
-def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, kind: str) -> list[Config]:
-    """Tiles worth a look."""
+def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, halved: bool, kind: str) -> list[Config]:
+    """Tiles worth a look; `halved`: also with two sums side by side."""
     least = 32 if kind == "int8" else 16
     rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
     columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
@@ -132,48 +145,13 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
             continue
         for warps, stages in product({2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8},
                                      (2,) if steps <= 2 else sorted({4, min(steps, 8)})):
-            found.append({"BP": bp, "BN": bn, "BK": bk, "num_warps": warps, "num_stages": stages})
+            tile = {"BP": bp, "BN": bn, "BK": bk, "SUMS": 1, "num_warps": warps, "num_stages": stages}
+            found += [tile, {**tile, "SUMS": 2}] if halved and steps >= 4 else [tile]
     return found
 
 
 MOST_VECTOR_IMAGES = 4
 """Images up to which every image may read all weights anew."""
-LEAST_DEEP = 128
-"""Input channels from which on several sums side by side are tried."""
-MOST_DEEP = 4096
-"""Pixels up to which they are."""
-
-
-def deep_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, layer: Layer, other: Place | None = None,
-              total: Sum | None = None) -> Call | None:
-    """A pointwise layer of few pixels and many channels; None for others."""
-    depth, element = int(layer.weights.shape[0]), ELEMENT[kind]
-    if depth < LEAST_DEEP or y.pixels > MOST_DEEP or x.planar or x.height * x.width != y.height * y.width:
-        return None
-
-    def grid(c: Config) -> tuple[int, int, int]:
-        return ceil(y.pixels / c["BP"]), ceil(y.channels / c["BN"]), 1
-
-    def work(c: Config) -> Work:
-        steps = ceil(depth / c["S"] / c["BK"])
-        tile = (c["BP"] + c["BN"]) * c["BK"] * c["S"] * element
-        fresh = (x.pixels * x.channels + y.pixels * y.channels) * element + layer.weights.size * element
-        return Work(grid(c)[0] * grid(c)[1], tile * steps + c["BP"] * c["BN"] * element, 2.0 * c["BP"] * c["BN"] * depth,
-                    tile * steps / element / 4 + 16.0 * c["S"] * c["BP"] * c["BN"], 2.0 + (steps - 1) * 2.0, 2.0 * tile,
-                    c["num_warps"], fresh)
-
-    tiles = [{"S": s, "BP": bp, "BN": bn, "BK": bk, "num_warps": s * wide, "num_stages": 2}
-             for s in (2, 4, 8) for bp in (16, 32) for bn in (16, 32, 64) for bk in (32, 64, 128) for wide in (1, 2)
-             if bn < 2 * y.channels and s * bk < 2 * depth and (bp == 16 or bp < 2 * y.pixels) and s * wide <= 8]
-    best, times = ranked(gpu, kind, tiles, work)
-    constants = {"K": depth, "N": y.channels, "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
-                 "INTEGER": kind == "int8", "WIDE": layer.wide, "PRECISION": "ieee" if kind == "float32" else "tf32",
-                 **sum_constants(total, other)}
-    beside = other if other is not None else NOTHING
-    operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, beside, y, y.pixels)
-    return keyed(Call("deep", nodes, operands, constants, grid, best, times, y), kind)
-
-
 MOST_VECTOR = 1 << 15
 """Weights one program of the kernel for single pixels holds in registers."""
 
@@ -188,46 +166,43 @@ def vector_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place,
     def grid(c: Config) -> tuple[int, int, int]:
         return ceil(y.channels / c["BN"]), y.images, 1
 
+    shape = Shape(element, layer.weights.size * element)
+
     def work(c: Config) -> Work:
-        moved = c["BN"] * depth * element
-        fresh = layer.weights.size * element
-        return Work(grid(c)[0] * y.images, moved, 0.0, 3.0 * c["BN"] * block, 3.0, 0.0, c["num_warps"], fresh)
+        return vector_work(gpu, c, grid(c)[0] * y.images, shape)
 
     tiles = [{"BN": bn, "BK": block, "num_warps": warps, "num_stages": 1} for bn in (2, 4, 8, 16) for warps in (4, 8)
              if bn * block <= MOST_VECTOR and bn * block >= 32 * warps]
-    best, times = ranked(gpu, kind, tiles, work)
+    best, times = ranked(gpu, "vector", kind, tiles, work)
     constants = {"K": depth, "N": y.channels, "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
                  "INTEGER": kind == "int8", "WIDE": layer.wide}
     operands = (x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, y)
-    return keyed(Call("vector", nodes, operands, constants, grid, best, times, y), kind)
+    return keyed(Call("vector", nodes, operands, constants, grid, best, times, y, work), kind)
 
 
 def depthwise_call(gpu: Gpu, kind: str, node: str, x: Place, y: Place, window: Window, layer: Layer) -> Call:
     """One filter per channel."""
-    element, (kh, kw) = ELEMENT[kind], window.kernel
+    element = ELEMENT[kind]
 
     def grid(c: Config) -> tuple[int, int, int]:
         return x.images * ceil(y.width / c["TW"]) * ceil(y.height / c["R"]), ceil(x.channels / c["BC"]), 1
 
+    shape = Shape(element, (x.pixels + y.pixels) * x.channels * element)
+
     def work(c: Config) -> Work:
-        programs, rows = grid(c)[0] * grid(c)[1], (c["R"] - 1) * window.stride[0] + window.reach[0]
-        tile = c["TW"] * c["BC"]
-        read = rows * kw * tile
-        fresh = (x.pixels + y.pixels) * x.channels * element
-        once = rows * (c["TW"] * window.stride[1] + kw - 1) * c["BC"] * element
-        return Work(programs, once + c["R"] * tile * element, 0.0, 1.5 * read + c["R"] * tile * (kh * kw + 4), 2.0, 0.0,
-                    c["num_warps"], fresh)
+        rows = (c["R"] - 1) * window.stride[0] + window.reach[0]
+        return depthwise_work(gpu, c, grid(c)[0] * grid(c)[1], window.kernel, rows, shape)
 
     tiles = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, min(8, tw * bc // each)), "num_stages": 2}
              for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128) for each in (128, 256)
              if (tw == 4 or tw < 2 * y.width) and (bc == 16 or bc < 2 * x.channels) and (r == 1 or r <= y.height)
              and 128 <= tw * bc <= 4096]
-    best, times = ranked(gpu, kind, tiles, work)
+    best, times = ranked(gpu, "depthwise", kind, tiles, work)
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LO": layer.lo, "HI": layer.hi,
                  "ZERO": layer.zero, "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide}
     operands = (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y)
-    return keyed(Call("depthwise", (node,), operands, constants, grid, best, times, y), kind)
+    return keyed(Call("depthwise", (node,), operands, constants, grid, best, times, y, work), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,28 +232,17 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
     def grid(c: Config) -> tuple[int, int, int]:
         return ceil(y.pixels / c["BP"]), 1 if back is not None else ceil(inner / c["BE"]), 1
 
-    # Dependent steps per block of middle channels, as measured: layouts change between the stages.
-    wait = 18.0 if padded > 1 else 12.0 if middle is not None else 4.0
+    stages = Stages(inner, taps, front is not None, middle is not None, back is not None)
+    shape = Shape(element, (x.pixels * x.channels + y.pixels * y.channels) * element)
 
     def work(c: Config) -> Work:
-        blocks = ceil(inner / c["BE"]) if back is not None else 1
-        rows = c["BP"] * padded
-        first = rows * depth * c["BE"] * blocks if front is not None else 0
-        last = c["BP"] * c["BE"] * width * blocks if back is not None else 0
-        read = rows * depth if front is not None else c["BP"] * taps * c["BE"] * blocks
-        held = ((depth if front is not None else 0) + (width if back is not None else 0) + taps) * c["BE"] * blocks
-        plain = rows * c["BE"] * blocks * 6 if front is not None else c["BP"] * taps * c["BE"] * blocks * 2.5
-        shared = (rows * depth + (depth + width) * c["BE"] * 2) * element + (rows * c["BE"] * 4 if padded > 1 else 0)
-        fresh = (x.pixels * x.channels + y.pixels * y.channels) * element
-        fetched = read / (3 if middle is not None else 1) + held
-        return Work(grid(c)[0] * grid(c)[1], fetched * element, 2.0 * (first + last), plain,
-                    2.0 + blocks * wait, shared, c["num_warps"], fresh)
+        return fused_work(gpu, c, grid(c)[0] * grid(c)[1], stages, shape)
 
     tiles = [{"BP": bp, "BE": be, "BC": depth, "BN": width, "T": padded, "num_warps": warps, "num_stages": 2}
              for bp in (8, 16, 32, 64, 128) for be in (16, 32, 64) for warps in (4, 8)
              if be < 2 * inner and 16 <= bp * padded <= 512 and bp * padded * be <= 1 << 15 and bp * width <= 1 << 14
              and (back is None or (bp >= 16 and be >= (32 if kind == "int8" else 16)))]
-    best, times = ranked(gpu, kind, tiles, work)
+    best, times = ranked(gpu, "fused", kind, tiles, work)
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, "N": y.channels,
         **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8", "FRONT": front is not None,
@@ -291,10 +255,13 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
         constants |= {f"LO{suffix}": stage.lo if stage else 0.0, f"HI{suffix}": stage.hi if stage else 0.0,
                       f"ZERO{suffix}": stage.zero if stage else 0}
     arrays: list[Array] = []
-    for stage in (front, middle, back):
-        arrays += [stage.weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
+    for name, stage in (("1", front), ("D", middle), ("2", back)):
+        weights, wk, wn = (NOTHING, 1, 1) if stage is None else laid(stage.weights, kind if name != "D" else "")
+        if name != "D":
+            constants |= {f"W{name}K": wk, f"W{name}N": wn}
+        arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
     operands = (x, *arrays, other if other is not None else NOTHING, y, y.images)
-    return keyed(Call("fused", nodes, operands, constants, grid, best, times, y), kind)
+    return keyed(Call("fused", nodes, operands, constants, grid, best, times, y, work), kind)
 
 
 def _inner(x: Place, y: Place, module: Module) -> int:

@@ -18,7 +18,7 @@ import triton
 
 from dovetail.errors import UsageError
 from dovetail.gpu.calls import Call, Place
-from dovetail.gpu.configs import H200, Config, Gpu
+from dovetail.gpu.estimator import FITTED_ON, Config, Gpu, matching, specification
 from dovetail.gpu.layers import STORED_OFFSET
 from dovetail.gpu.lower import Lowered, lower
 from dovetail.gpu.precompile import KERNELS, Job
@@ -147,14 +147,19 @@ class Compiled:
         return values
 
 
-def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu = H200) -> Compiled:
-    """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`."""
+def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None) -> Compiled:
+    """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
+
+    `gpu` is what estimates assume; else the GPU at hand, or the one they were fitted on where that has no specification.
+    """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
     device = "cpu" if triton.knobs.runtime.interpret else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
     pdl = device == "cuda" and torch.cuda.get_device_capability() >= PDL_CAPABILITY
+    if gpu is None:
+        gpu = (matching(torch.cuda.get_device_name()) if device == "cuda" else None) or specification(FITTED_ON)
     launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
     tuner = Tuner(launcher, timing=device == "cuda")
     options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]

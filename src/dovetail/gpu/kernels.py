@@ -1,7 +1,8 @@
 """Triton kernels: convolution of any kind, depthwise convolution, fused modules, pooling and moves, in floats and integers.
 
 Activations lie as images x rows x columns x channels with a pitch (channels of the buffer they are part of), so that
-concatenations and parts of channels are places, not copies. Weights are (taps x input channels) x output channels.
+concatenations and parts of channels are places, not copies. Weights are (taps x input channels) x output channels, `WK` and
+`WN` apart: of floats, output channels lie side by side, of bytes input channels do, as matrix units want them.
 
 Integers: an 8-bit value is stored as int8 (unsigned ones less 128); padding reads `PAD`, the stored form of zero, and biases
 have the zero points' share taken off (`gpu/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md, which
@@ -128,14 +129,16 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
-         YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, PAD: tl.constexpr,
-         INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
+         WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
+         ZERO: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
          A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
          AZERO: tl.constexpr, MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
-         BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+         BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
     """Convolution as a product of matrices: BP pixels x BN channels per program, the third axis is the group.
 
-    `FLAT` reads taps and channels of small inputs as one axis. `ADD` adds another tensor; `MEAN` averages over all pixels of an image, of which the program then has all.
+    `FLAT` reads taps and channels of small inputs as one axis. `ADD` adds another tensor; `MEAN` averages over all pixels of an
+    image, of which the program then has all. `SUMS` = 2 (pointwise layers only) adds up the halves of the channels side by side:
+    a product waits for the one before it in its own sum only.
     """
     pixels = images * OH * OW
     group = tl.program_id(2)
@@ -162,7 +165,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
     keep = alive[:, None] & own[None, :]
     if (STEPS == 1) and not FLAT:
         k = tl.arange(0, BK)
-        ww = tl.load(w + k[:, None] * N + n[None, :], mask=(k < K)[:, None] & own[None, :], other=0)
+        ww = tl.load(w + k[:, None] * WK + n[None, :] * WN, mask=(k < K)[:, None] & own[None, :], other=0)
     begin(PDL)
     if ADD:
         beside = tl.load(other + m.to(tl.int64)[:, None] * OP + channel[None, :], mask=keep, other=0)
@@ -170,6 +173,20 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
         inside = alive if PLAIN else alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
         v = padded((start + top * XH + left * XW)[:, None] + (k * XC)[None, :], inside[:, None] & (k < K)[None, :], PAD)
         acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
+    elif SUMS == 2:
+        HALF: tl.constexpr = (BLOCKS + 1) // 2
+        second = tl.zeros((BP, BN), kind)
+        at = (start + top * XH + left * XW)[:, None]
+        for step in range(HALF):
+            k = step * BK + tl.arange(0, BK)
+            far = k + HALF * BK
+            v = tl.load(at + (k * XC)[None, :], mask=alive[:, None] & (k < K)[None, :], other=0)
+            ww = tl.load(w + k[:, None] * WK + n[None, :] * WN, mask=(k < K)[:, None] & own[None, :], other=0)
+            vv = tl.load(at + (far * XC)[None, :], mask=alive[:, None] & (far < K)[None, :], other=0)
+            www = tl.load(w + far[:, None] * WK + n[None, :] * WN, mask=(far < K)[:, None] & own[None, :], other=0)
+            acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
+            second = tl.dot(vv, www, second, input_precision=PRECISION, out_dtype=kind)
+        acc += second
     else:
         for step in range(STEPS):
             k = (step % BLOCKS) * BK + tl.arange(0, BK)
@@ -182,7 +199,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
                 seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
                 at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
                 v = padded(at, seen & inside[None, :], PAD)
-                weight = w + k[:, None] * N + n[None, :]
+                weight = w + k[:, None] * WK + n[None, :] * WN
             else:
                 tap = step // BLOCKS
                 row = top + tap // KW * DH
@@ -193,7 +210,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
                 else:
                     seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
                     v = padded(at, seen[:, None] & inside[None, :], PAD)
-                weight = w + (tap * CI + k)[:, None] * N + n[None, :]
+                weight = w + (tap * CI + k)[:, None] * WK + n[None, :] * WN
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     acc = finished(acc, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
@@ -204,42 +221,6 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
         if ADD:
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
         tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], acc.to(y.dtype.element_ty), mask=keep)
-
-
-@triton.jit
-def deep(x, w, bias, multiplier, shift, other, y, pixels, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
-         OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
-         ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr,
-         A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, PRECISION: tl.constexpr,
-         S: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
-    """A pointwise layer of few pixels and many input channels: S sums over a part of the channels each, side by side.
-
-    One sum over all channels is a chain of products of which each waits for the last; on few pixels nothing else is left to do.
-    """
-    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
-    PART: tl.constexpr = (K + S * BK - 1) // (S * BK) * BK
-    m = tl.program_id(0) * BP + tl.arange(0, BP)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    own = n < N
-    alive = m < pixels
-    keep = alive[:, None] & own[None, :]
-    offset, factor, by = constants(n, own, bias, multiplier, shift, INTEGER, WIDE)
-    at = m.to(tl.int64)[:, None]
-    part = tl.arange(0, S) * PART
-    acc = tl.zeros((S, BP, BN), kind)
-    begin(PDL)
-    if ADD:
-        beside = tl.load(other + at * OP + n[None, :], mask=keep, other=0)
-    for i in range(0, PART, BK):
-        k = part[:, None] + (i + tl.arange(0, BK))[None, :]
-        inside = k < K
-        v = tl.load(x + (m * XP)[None, :, None] + k[:, None, :], mask=alive[None, :, None] & inside[:, None, :], other=0)
-        ww = tl.load(w + (k * N)[:, :, None] + n[None, None, :], mask=inside[:, :, None] & own[None, None, :], other=0)
-        acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
-    total = finished(tl.sum(acc, 0), offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
-    if ADD:
-        total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-    tl.store(y + at * YP + n[None, :], total.to(y.dtype.element_ty), mask=keep)
 
 
 @triton.jit

@@ -15,7 +15,8 @@ from dovetail.gpu.kernels import begin, constants, corner, finished, joined, pad
 def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
           H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
           CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
-          SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
+          SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, W1K: tl.constexpr, W1N: tl.constexpr,
+          W2K: tl.constexpr, W2N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
           LO1: tl.constexpr, HI1: tl.constexpr, ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr,
           LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, PAD: tl.constexpr, PADE: tl.constexpr,
           INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
@@ -57,7 +58,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
         e = (block if BACK else tl.program_id(1)) * BE + tl.arange(0, BE)
         own = e < E
         if FRONT:
-            weight = tl.load(w1 + c[:, None] * E + e[None, :], mask=(c < CI)[:, None] & own[None, :], other=0)
+            weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
             a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
             o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, WIDE)
             a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, INTEGER, WIDE)
@@ -78,7 +79,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
             od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
             a = finished(a, od, fd, yd, LOD, HID, ZEROD, INTEGER, WIDE)
         if BACK:
-            weight = tl.load(w2 + e[:, None] * N + n[None, :], mask=own[:, None] & (n < N)[None, :], other=0)
+            weight = tl.load(w2 + e[:, None] * W2K + n[None, :] * W2N, mask=own[:, None] & (n < N)[None, :], other=0)
             acc = tl.dot(settled(a.to(stored)), weight, acc, input_precision=PRECISION, out_dtype=kind)
         else:
             tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])

@@ -18,7 +18,6 @@ from dovetail.gpu.calls import (
     Module,
     Place,
     conv_call,
-    deep_call,
     depthwise_call,
     fused_call,
     moved_call,
@@ -26,7 +25,7 @@ from dovetail.gpu.calls import (
     vector_call,
     window_constants,
 )
-from dovetail.gpu.configs import Gpu
+from dovetail.gpu.estimator import Gpu
 from dovetail.gpu.layers import Layer, Sum, addition, byte_scheme, float_bounds, is_depthwise, layer, offset_of
 from dovetail.ir import (
     Add,
@@ -362,10 +361,8 @@ def _call(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
 
 
 def _others(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> tuple[Call | None, ...]:
-    """Other kernels for one pointwise layer of few pixels."""
+    """Other kernels for one layer."""
     item = part[0]
-    if len(part) > 1 or item.mean is not None or item.groups > 1:
+    if len(part) > 1 or item.mean is not None or item.other is not None or item.groups > 1:
         return ()
-    names = tuple(item.names)
-    vector = vector_call(gpu, kind, names, item.x, item.y, item.layer) if item.other is None else None
-    return (deep_call(gpu, kind, names, item.x, item.y, item.layer, item.other, item.total) if item.pointwise else None, vector)
+    return (vector_call(gpu, kind, tuple(item.names), item.x, item.y, item.layer),)

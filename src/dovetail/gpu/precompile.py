@@ -16,7 +16,7 @@ import triton
 from dovetail.gpu import kernels, kernels_fused, kernels_moves
 
 KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "deep": kernels.deep, "vector": kernels.vector, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
+    "conv": kernels.conv, "vector": kernels.vector, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
     "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add, "chosen": kernels_moves.chosen,
     "looked_up": kernels_moves.looked_up}
 FEWEST = 8

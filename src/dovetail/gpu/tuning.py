@@ -18,14 +18,12 @@ import torch
 import triton
 
 from dovetail.gpu.calls import Call
-from dovetail.gpu.configs import Config
+from dovetail.gpu.estimator import CANDIDATES, Config
 from dovetail.gpu.precompile import precompile
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
-CANDIDATES = 10
-"""Tiles timed per kernel."""
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
 IN_PLACE_TILES = 4
 """Tiles of a kernel that are tried in its place, the best alone first."""

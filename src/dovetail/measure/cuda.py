@@ -164,6 +164,17 @@ class Program:
         return tensor.contiguous(memory_format=self._torch.channels_last) if tensor.dim() == 4 else tensor
 
 
+_INDICES: dict[tuple[tuple[int, ...], str], Any] = {}
+
+
+def _on_device(torch: Any, indices: tuple[int, ...], device: Any) -> Any:
+    """Indices as a tensor, made once: while a CUDA graph is captured nothing may be copied to the device."""
+    key = (indices, str(device))
+    if key not in _INDICES:
+        _INDICES[key] = torch.tensor(indices, device=device)
+    return _INDICES[key]
+
+
 def apply_node(torch: Any, node: Node, inputs: list[Any], weights: list[Any]) -> Any:
     """One node as PyTorch calls, on any number of frames; activations are applied in place."""
     functional = torch.nn.functional
@@ -193,7 +204,7 @@ def apply_node(torch: Any, node: Node, inputs: list[Any], weights: list[Any]) ->
         case Reshape(shape):
             result = inputs[0].reshape(inputs[0].shape[0], *shape[1:])
         case Select(indices):
-            result = inputs[0][:, list(indices)]
+            result = inputs[0].index_select(1, _on_device(torch, indices, inputs[0].device))
         case _:
             raise UnsupportedError(f"node {node.name}: {node.op.kind} is not measured on a GPU; known are convolution, Gemm, "
                                    "pooling, Add, Clip, Concat, Select and Reshape")

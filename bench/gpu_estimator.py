@@ -1,0 +1,174 @@
+"""The estimate of kernel times (FuseEstimator) against a GPU: measure tiles, fit the costs, judge the estimate.
+
+On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--network NAME ...]`
+times a random choice of tiles of every kernel of some networks. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the
+costs that come with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's
+correlation over everything measured, and for how many layers the estimate's first choice, or the best of those that are timed
+anyway, is within 5 % of the fastest tile measured. Judge with a file that was not fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dovetail import zoo
+from dovetail.files import replace_text
+from dovetail.gpu.calls import Call
+from dovetail.gpu.estimator import FITTED_ON, seconds, specification
+from dovetail.gpu.lower import lower
+from dovetail.ir import Graph
+from dovetail.ir.onnx_read import read_onnx
+
+CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
+UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
+"""Networks to judge with: none of them is fitted."""
+TILES, PROMISING, LIMIT_S = 12, 4, 200.0
+"""Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
+CLOSE = 1.05
+COSTS = Path(__file__).parents[1] / "src/dovetail/gpu/specs/costs.toml"
+
+
+def network(name: str) -> Graph:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        path.write_bytes(zoo.build(name))
+        return read_onnx(path).graph
+
+
+def tiled(name: str, images: int) -> dict[str, Call]:
+    """Every kernel with tiles that some part of a network could use."""
+    lowered = lower(network(name), "float16", specification(FITTED_ON), images)
+    found: dict[str, Call] = {}
+    for run in lowered.runs:
+        for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
+            if call.work is not None:
+                found.setdefault(call.key, call)
+    return found
+
+
+def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
+    import torch
+    import triton
+
+    from dovetail.gpu.executor import PDL_CAPABILITY, Launcher
+    from dovetail.gpu.precompile import precompile
+    from dovetail.gpu.tuning import Tuner
+    launcher, rng = Launcher("float16", "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY), random.Random(0)
+    start, jobs = time.perf_counter(), []
+    for name, images in cases:
+        for call in tiled(name, images).values():
+            rest = call.configs[PROMISING:]
+            some = [*call.configs[:PROMISING], *rng.sample(rest, min(TILES - PROMISING, len(rest)))]
+            jobs.append((name, images, call, some))
+    print(f"{len(jobs)} kernels, {sum(len(j[3]) for j in jobs)} tiles", flush=True)
+    precompile([launcher.described(call, config) for _, _, call, some in jobs for config in some])
+    tuner, found = Tuner(launcher, timing=True), []
+    for name, images, call, some in jobs:
+        launcher.buffers.clear()
+        timed = [(tuner.timed(call, config), dict(config)) for config in some]
+        found.append({"network": name, "images": images, "kernel": call.kernel, "key": call.key,
+                      "times": [(t, c) for t, c in timed if t < float("inf")]})
+        if time.perf_counter() - start > LIMIT_S:
+            break
+    replace_text(path, json.dumps({
+        "gpu": torch.cuda.get_device_name(), "date": date.today().isoformat(), "torch": torch.__version__,
+        "triton": triton.__version__, "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:]),
+        "kernels": found}) + "\n")
+    print(f"{len(found)} kernels timed in {time.perf_counter() - start:.0f} s")
+
+
+def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]]]]:
+    """Kernels as they are now with the times measured of them."""
+    kernels = json.loads(path.read_text())["kernels"]
+    calls = {(name, images): tiled(name, images) for name, images in {(k["network"], k["images"]) for k in kernels}}
+    for kernel in kernels:
+        call = calls[kernel["network"], kernel["images"]].get(kernel["key"])
+        if call is not None:
+            yield call, kernel["times"]
+
+
+def fit(path: Path) -> None:
+    """Costs that are never negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen."""
+    from scipy.optimize import nnls
+    rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
+    for call, times in matched(path):
+        assert call.work is not None
+        best = min(t for t, _ in times)
+        for taken, config in times:
+            amounts = call.work(config).amounts
+            if amounts is not None:
+                rows.setdefault(call.kernel, []).append((dict(amounts), taken, (best / taken) ** 1.5 / taken))
+    measured = json.loads(path.read_text())
+    lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
+    for kernel, found in sorted(rows.items()):
+        names = list(found[0][0])
+        weights = np.array([w for _, _, w in found])
+        matrix = np.array([[a[n] for n in names] for a, _, _ in found])
+        scale = np.maximum(matrix.max(0), 1e-30)
+        each, _ = nnls(matrix / scale * weights[:, None], np.array([t for _, t, _ in found]) * weights)
+        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in zip(names, each / scale, strict=True) if c > 0)]
+        print(f"{kernel}: {len(found)} tiles")
+    replace_text(COSTS, "\n".join(lines) + "\n")
+
+
+def spearman(a: list[float], b: list[float]) -> float:
+    ranks = [np.argsort(np.argsort(np.array(v))) for v in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def judge(path: Path) -> dict[str, Any]:
+    from dovetail.gpu.estimator import CANDIDATES
+    gpu = specification(FITTED_ON)
+    estimates, taken, errors, inside = [], [], [], []
+    firsts: dict[str, list[tuple[bool, bool]]] = {}
+    for call, times in matched(path):
+        assert call.work is not None
+        judged = sorted((seconds(gpu, call.kernel, "float16", call.work(c)), t) for t, c in times)
+        estimates += [e for e, _ in judged]
+        taken += [t for _, t in judged]
+        errors += [abs(e / t - 1) for e, t in judged]
+        if len(judged) >= 4:
+            inside.append(spearman([e for e, _ in judged], [t for _, t in judged]))
+            limit = CLOSE * min(t for _, t in judged)
+            firsts.setdefault(call.kernel, []).append((judged[0][1] <= limit, min(t for _, t in judged[:CANDIDATES]) <= limit))
+    every = [f for found in firsts.values() for f in found]
+    return {"tiles": len(taken), "kernels": len(every), "spearman": spearman(estimates, taken),
+            "spearman_within_kernel": median(inside), "error_median": median(errors), "first_within_5_percent": sum(f for f, _ in every) / len(every),
+            "timed_within_5_percent": sum(f for _, f in every) / len(every), "timed_tiles": CANDIDATES,
+            "by_kernel": {k: {"kernels": len(v), "first": sum(f for f, _ in v) / len(v), "timed": sum(t for _, t in v) / len(v)}
+                          for k, v in sorted(firsts.items())}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", type=Path, help="time tiles on this machine's GPU into a file")
+    parser.add_argument("--unseen", action="store_true", help="with --measure: the networks to judge with")
+    parser.add_argument("--fit", type=Path, help="fit the costs to a measured file")
+    parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
+    parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.measure, UNSEEN if options.unseen else CASES)
+    if options.fit:
+        fit(options.fit)
+    if options.judge:
+        found = judge(options.judge)
+        print(json.dumps(found, indent=1))
+        if options.json:
+            replace_text(options.json, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
