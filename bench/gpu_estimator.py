@@ -145,7 +145,8 @@ def judge(path: Path) -> dict[str, Any]:
             firsts.setdefault(call.kernel, []).append((judged[0][1] <= limit, min(t for _, t in judged[:CANDIDATES]) <= limit))
     every = [f for found in firsts.values() for f in found]
     return {"tiles": len(taken), "kernels": len(every), "spearman": spearman(estimates, taken),
-            "spearman_within_kernel": median(inside), "error_median": median(errors), "first_within_5_percent": sum(f for f, _ in every) / len(every),
+            "spearman_within_kernel": median(inside), "error_median": median(errors),
+            "first_within_5_percent": sum(f for f, _ in every) / len(every),
             "timed_within_5_percent": sum(f for _, f in every) / len(every), "timed_tiles": CANDIDATES,
             "by_kernel": {k: {"kernels": len(v), "first": sum(f for f, _ in v) / len(v), "timed": sum(t for _, t in v) / len(v)}
                           for k, v in sorted(firsts.items())}}

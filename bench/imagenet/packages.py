@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dovetail.errors import ToolError
-from dovetail.files import replace_folder
-from dovetail.fpga.tools import cache_folder
+from dovetail.files import cache_folder, replace_folder
 
 LIMIT_S = 600
 

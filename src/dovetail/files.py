@@ -12,6 +12,15 @@ from pathlib import Path
 from dovetail.errors import UsageError
 
 
+def cache_folder() -> Path:
+    """Root of what may be thrown away and made again: DOVETAIL_CACHE, else the user's cache directory."""
+    chosen = os.environ.get("DOVETAIL_CACHE")
+    if chosen:
+        return Path(chosen)
+    import platformdirs  # here, since a machine that only computes may do without it
+    return Path(platformdirs.user_cache_dir("dovetail"))
+
+
 def _refuse(path: Path, problem: OSError) -> UsageError:
     return UsageError(f"{path}: cannot be written, {(problem.strerror or str(problem)).lower()}; "
                       "give a path in an existing folder with write permission and free space")

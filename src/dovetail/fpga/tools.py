@@ -24,9 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-import platformdirs
-
 from dovetail.errors import ToolError
+from dovetail.files import cache_folder
 
 GIBIBYTE = 1 << 30
 POLL_S = 0.02
@@ -267,11 +266,6 @@ def yosys_is_chosen() -> bool:
 def _find_yosys(chosen: str | None, path: str) -> Tool | None:
     found = chosen or shutil.which("yosys", path=path)
     return None if found is None else Tool("yosys", (found,), ask("yosys", [found, "-V"], {}, INSTALL_YOSYS))
-
-
-def cache_folder() -> Path:
-    """Root of the cache: DOVETAIL_CACHE, else the user's cache directory."""
-    return Path(os.environ.get("DOVETAIL_CACHE") or platformdirs.user_cache_dir("dovetail"))
 
 
 def content_key(parts: Iterable[str]) -> str:

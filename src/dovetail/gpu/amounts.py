@@ -44,8 +44,9 @@ def conv_work(gpu: Gpu, c: Config, programs: int, depth: int, taps: int, scatter
     sectors = sums * c["BK"] * max(c["BN"] * element, SECTOR) + sums * c["BP"] * max(c["BK"] * element, SECTOR)
     amounts = {
         "launch": 1.0, "steps": out.waves * steps, "exposed": out.waves * max(1.0, steps / max(1, c["num_stages"] - 1)),
-        "cache": out.each * sectors * steps, "sm_loads": out.each * loads * steps * warps, "sm_results": out.each * results * warps,
-        "memory": shape.moved_bytes, "depth": out.waves * c["BK"], "programs": programs, "wide": out.waves * (warps >= 8),
+        "cache": out.each * sectors * steps, "sm_loads": out.each * loads * steps * warps,
+        "sm_results": out.each * results * warps, "memory": shape.moved_bytes,
+        "depth": out.waves * c["BK"], "programs": programs, "wide": out.waves * (warps >= 8),
         "chain": out.waves * min(c["BK"] * steps, 2 * depth * taps) / warps}
     return Work(amounts, 2.0 * programs * sums * c["BP"] * c["BN"] * c["BK"] * steps, shape.moved_bytes)
 

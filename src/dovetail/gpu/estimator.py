@@ -2,8 +2,8 @@
 
 Compact DNNs 2024 (paper III) ranks fusions by the bytes they move. On GPUs that start a kernel in a microsecond, bytes are one
 of several amounts that matter: waves of programs, dependent steps, instructions per multiprocessor, bytes from the second-level
-cache and from memory. Every kernel states its amounts (`gpu/amounts.py`); what one of each costs was fitted to times measured on an
-H200 (`specs/costs.toml`, written by bench/gpu_estimator.py). On other GPUs each cost is scaled by the one figure of the
+cache and from memory. Every kernel states its amounts (`gpu/amounts.py`); what one of each costs was fitted to times measured
+on an H200 (`specs/costs.toml`, written by bench/gpu_estimator.py). On other GPUs each cost is scaled by the one figure of the
 specification it follows, so an estimate there is an extrapolation, good enough to decide what is worth timing.
 """
 

@@ -1,4 +1,4 @@
-"""Compiled networks on a GPU: kernels chosen by timing, one buffer per tensor or concatenation, everything one CUDA graph.
+"""Compiled networks on a GPU: kernels chosen by timing, tensors in one piece of memory, everything one CUDA graph.
 
 `compile_graph` runs wherever PyTorch and Triton do; under Triton's interpreter (TRITON_INTERPRET=1) on the CPU, without timing.
 """
@@ -21,8 +21,10 @@ from dovetail.gpu.calls import Call, Place
 from dovetail.gpu.estimator import FITTED_ON, Config, Gpu, matching, specification
 from dovetail.gpu.layers import STORED_OFFSET
 from dovetail.gpu.lower import Lowered, lower
+from dovetail.gpu.memory import Memory, planned
 from dovetail.gpu.precompile import KERNELS, Job
-from dovetail.gpu.tuning import Tuner, captured, divided, launch_all, settled_in_place
+from dovetail.gpu.remembered import for_gpu
+from dovetail.gpu.tuning import Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
@@ -67,6 +69,12 @@ class Launcher:
         if at.buffer not in self.buffers:
             self.buffers[at.buffer] = torch.zeros(at.pixels * at.pitch, device=self.device, dtype=TYPES[self.kind])
         return self.buffers[at.buffer][at.offset:]
+
+    def share_memory(self, memory: Memory) -> None:
+        """Put all buffers into one piece of memory, in the place of those that tuning used."""
+        self.buffers.clear()
+        whole = torch.zeros(max(memory.elements, 1), device=self.device, dtype=TYPES[self.kind])
+        self.buffers |= {name: whole[at:at + memory.sizes[name]] for name, at in memory.offsets.items()}
 
     def described(self, call: Call, config: Config) -> Job:
         """What compiling a launch needs to know."""
@@ -161,13 +169,12 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     if gpu is None:
         gpu = (matching(torch.cuda.get_device_name()) if device == "cuda" else None) or specification(FITTED_ON)
     launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
-    tuner = Tuner(launcher, timing=device == "cuda")
+    timing = device == "cuda"
+    known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
-    tuner.prepare(call for ways in options for *_, call in ways)
-    parts = divided(options, tuner)
-    if tuner.timing:
-        parts = settled_in_place(parts, options, tuner)
+    parts = chosen(options, Tuner(launcher, timing, known))
+    launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
     launches = [launcher.bound(part.call, part.config) for part in parts]
     made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))
-    made.replay = captured(launches) if device == "cuda" else lambda: launch_all(launches)
+    made.replay = captured(launches) if timing else lambda: launch_all(launches)
     return made

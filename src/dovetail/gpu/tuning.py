@@ -20,6 +20,7 @@ import triton
 from dovetail.gpu.calls import Call
 from dovetail.gpu.estimator import CANDIDATES, Config
 from dovetail.gpu.precompile import precompile
+from dovetail.gpu.remembered import Remembered, network_key
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
@@ -89,9 +90,10 @@ def replay_seconds(replay: Callable[[], None], replays: int = REPLAYS, rounds: i
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
-    def __init__(self, launcher: Launcher, timing: bool) -> None:
+    def __init__(self, launcher: Launcher, timing: bool, remembered: Remembered | None = None) -> None:
         self.launcher, self.timing = launcher, timing
-        self.known: dict[str, tuple[tuple[float, Config], ...]] = {}
+        self.remembered = remembered or Remembered()
+        self.known = self.remembered.tiles
 
     def prepare(self, calls: Iterable[Call]) -> None:
         """Compile the candidates of all calls that are not known yet, on all processors."""
@@ -118,6 +120,25 @@ class Tuner:
         except (triton.runtime.errors.OutOfResources, triton.compiler.errors.CompilationError, RuntimeError):
             return float("inf")
         return replay_seconds(captured([launch] * REPEATS)) / REPEATS
+
+
+def chosen(options: Options, tuner: Tuner) -> list[Part]:
+    """The kernels of a network: as chosen before, or by timing them, or by the estimate alone."""
+    key = network_key([call.key for ways in options for *_, call in ways])
+    before = tuner.remembered.networks.get(key)
+    if before is not None and tuner.timing:
+        calls = {(run, first, last, call.kernel): call for run, ways in enumerate(options) for first, last, call in ways}
+        parts = [Part(run, first, last, calls[run, first, last, kernel], config, seconds)
+                 for run, first, last, kernel, config, seconds in before]
+        precompile([tuner.launcher.described(p.call, p.config) for p in {p.call.key: p for p in parts}.values()])
+        return parts
+    tuner.prepare(call for ways in options for *_, call in ways)
+    parts = divided(options, tuner)
+    if tuner.timing:
+        parts = settled_in_place(parts, options, tuner)
+        tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
+        tuner.remembered.save()
+    return parts
 
 
 def divided(options: Options, tuner: Tuner) -> list[Part]:

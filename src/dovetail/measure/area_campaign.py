@@ -18,10 +18,10 @@ from pathlib import Path
 from types import FrameType
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.files import replace_text
+from dovetail.files import cache_folder, replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES, find_synthesizer, synthesize
-from dovetail.fpga.tools import cache_folder, content_key
+from dovetail.fpga.tools import content_key
 from dovetail.measure.area_layers import AreaLayer, area_graph
 
 Progress = Callable[[str, int, int], None]
