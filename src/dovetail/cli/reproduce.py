@@ -9,7 +9,7 @@ from dovetail.cli.options import Commands, add_json
 from dovetail.cli.output import emit, progress_bar
 from dovetail.platform.device import ModelSet
 
-PAPERS = ("gp-2023", "heterogeneity-2021")
+PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024")
 
 
 def add_commands(commands: Commands) -> None:
@@ -21,15 +21,20 @@ def add_commands(commands: Commands) -> None:
                      help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
     sub.add_argument("--figure", type=int, choices=(1, 4), default=4,
                      help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
+    sub.add_argument("--part", choices=("fcm",), default="fcm", help="compact-2024: fcm, fused modules on a GPU (paper III)")
+    sub.add_argument("--record", type=Path, metavar="FILE",
+                     help="compact-2024: measurements of bench/gpu_fcm.py (default: those of an H200 that come along)")
     sub.add_argument("-o", "--output", type=Path, help="gp-2023: write its figures as SVG and the tables to this folder")
     add_json(sub)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from dovetail.reproduce import gp_2023, heterogeneity_2021, heterogeneity_figure_1
+    from dovetail.reproduce import compact_2024_fcm, gp_2023, heterogeneity_2021, heterogeneity_figure_1
     with progress_bar() as progress:
         if options.paper == "gp-2023":
             found, text = gp_2023.reproduce(progress), gp_2023.text
+        elif options.paper == "compact-2024":
+            found, text = compact_2024_fcm.reproduce(options.record), compact_2024_fcm.text
         elif options.figure == 1:
             found, text = heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text
         else:

@@ -88,8 +88,11 @@ class Lowered:
     kind: str
     gpu: Gpu
 
-    def options(self, run: tuple[Item, ...]) -> Iterator[tuple[int, int, Call]]:
-        """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless."""
+    def options(self, run: tuple[Item, ...], hopeless: float = HOPELESS) -> Iterator[tuple[int, int, Call]]:
+        """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless.
+
+        That is `hopeless` times as dear as its layers apart.
+        """
         alone = [_call(self.gpu, self.kind, (item,)) for item in run]
         for first in range(len(run)):
             for last in range(first, min(first + 3, len(run))):
@@ -97,7 +100,7 @@ class Lowered:
                 apart = sum(c.estimates_s[0] for c in alone[first:last + 1] if c is not None)
                 one = alone[first] if first == last else _call(self.gpu, self.kind, part)
                 for call in (one, *_others(self.gpu, self.kind, part)):
-                    if call is not None and call.estimates_s[0] <= HOPELESS * apart:
+                    if call is not None and call.estimates_s[0] <= hopeless * apart:
                         yield first, last, call
 
 
