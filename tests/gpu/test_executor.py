@@ -170,7 +170,7 @@ def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
                 launcher.bound(call, config)()
                 kernels |= {f"{call.kernel}{len(call.nodes)}", *(["halved"] if config.get("SUMS") == 2 else [])}
                 assert bool(((after - before).abs() <= (0 if kind == "int8" else 1e-4)).all()), (call.nodes, dict(config))
-    assert {"inverted": {"conv1", "fused4", "fused3", "conv2"}, "deep": {"halved", "fused2"},
+    assert {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2"}, "deep": {"halved", "fused2"},
             "classifier": {"vector1"}}.get(name, set()) <= kernels
 
 

@@ -100,6 +100,24 @@ def fused_work(gpu: Gpu, c: Config, programs: int, stages: Stages, shape: Shape)
     return Work(amounts, 2.0 * programs * blocks * products, shape.moved_bytes)
 
 
+def banded_work(gpu: Gpu, c: Config, programs: int, taps: int, shape: Shape) -> Work:
+    """A pointwise and a depthwise layer in bands: a tap asks every lane that may hold its value."""
+    warps, threads, vector = c["num_warps"], 32 * c["num_warps"], VECTOR / shape.element
+    inputs, weights = c["BR"] * c["BC"], c["BC"] * c["BE"]
+    registers = 2.0 * taps + 3.0 * c["BR"] * c["BE"] / threads + 48
+    out = shared_out(gpu, programs, warps, registers, (inputs + weights) * shape.element)
+    if out is None:
+        return NO_ROOM
+    fetched = taps * c["BO"] * c["BE"] / threads
+    products = c["BR"] * c["BC"] * c["BE"]
+    amounts = {
+        "launch": 1.0, "waves": out.waves, "sm_shuffles": out.each * warps * fetched * ceil(c["BR"] / 32),
+        "sm_values": out.each * warps * fetched, "sm_inputs": out.each * warps * inputs / threads / vector,
+        "sm_weights": out.each * warps * weights / threads / vector, "sm_matrix": out.each * products / 2048,
+        "memory": shape.moved_bytes}
+    return Work(amounts, 2.0 * programs * products, shape.moved_bytes)
+
+
 def vector_work(gpu: Gpu, c: Config, programs: int, shape: Shape) -> Work:
     out = shared_out(gpu, programs, c["num_warps"], 1.5 * c["BN"] * c["BK"] / (32 * c["num_warps"]) + 24, 0)
     assert out is not None

@@ -9,7 +9,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from dovetail.gpu.amounts import Shape, Stages, conv_work, depthwise_work, fused_work, vector_work
+from dovetail.gpu.amounts import Shape, Stages, banded_work, conv_work, depthwise_work, fused_work, vector_work
 from dovetail.gpu.estimator import Config, Gpu, Work, power, seconds
 from dovetail.gpu.layers import Layer, Sum
 from dovetail.ir import Array, Window
@@ -262,6 +262,46 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
         arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
     operands = (x, *arrays, other if other is not None else NOTHING, y, y.images)
     return keyed(Call("fused", nodes, operands, constants, grid, best, times, y, work), kind)
+
+
+MOST_BAND = 256
+"""Pixels of the layer in front that a program of a banded module holds."""
+
+
+def banded_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, module: Module) -> Call | None:
+    """A pointwise layer with the depthwise layer behind it, in bands of rows; None where a band is too large."""
+    front, middle, window = module.front, module.middle, module.window
+    assert front is not None
+    assert middle is not None
+    assert window is not None
+    element, inner, depth = ELEMENT[kind], y.channels, power(x.channels, 32 if kind == "int8" else 16)
+
+    def grid(c: Config) -> tuple[int, int, int]:
+        return x.images * ceil(y.height / c["BAND"]), ceil(inner / c["BE"]), 1
+
+    taps, shape = window.kernel[0] * window.kernel[1], Shape(element, (x.pixels * x.channels + y.pixels * y.channels) * element)
+
+    def work(c: Config) -> Work:
+        return banded_work(gpu, c, grid(c)[0] * grid(c)[1], taps, shape)
+
+    tiles: list[Config] = []
+    for band, be, warps in product(sorted({1, 2, 4, 7, y.height}), (16, 32), (4, 8)):
+        rows = power(((band - 1) * window.stride[0] + window.kernel[0]) * x.width)
+        if band <= y.height and rows <= MOST_BAND and be < 2 * inner and rows * be >= 32 * warps:
+            tiles.append({"BAND": band, "BR": rows, "BO": power(band * y.width), "BE": be, "BC": depth, "num_warps": warps,
+                          "num_stages": 1})
+    if not tiles:
+        return None
+    best, times = ranked(gpu, "banded", kind, tiles, work)
+    weights, wk, wn = laid(front.weights, kind)
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner,
+                 **window_constants(window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, "LO1": front.lo, "HI1": front.hi,
+                 "ZERO1": front.zero, "LOD": middle.lo, "HID": middle.hi, "ZEROD": middle.zero, "PADE": middle.pad,
+                 "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
+                 "PRECISION": "ieee" if kind == "float32" else "tf32"}
+    operands = (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
+                middle.shifts, y)
+    return keyed(Call("banded", nodes, operands, constants, grid, best, times, y, work), kind)
 
 
 def _inner(x: Place, y: Place, module: Module) -> int:

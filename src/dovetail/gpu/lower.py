@@ -17,6 +17,7 @@ from dovetail.gpu.calls import (
     Call,
     Module,
     Place,
+    banded_call,
     conv_call,
     depthwise_call,
     fused_call,
@@ -364,8 +365,15 @@ def _call(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
 
 
 def _others(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> tuple[Call | None, ...]:
-    """Other kernels for one layer."""
-    item = part[0]
+    """Other kernels for the same layers."""
+    item, last, names = part[0], part[-1], tuple(n for i in part for n in i.names)
+    if len(part) == 2 and _in_bands(item, last):
+        return (banded_call(gpu, kind, names, item.x, last.y, Module(item.layer, last.layer, last.window)),)
     if len(part) > 1 or item.mean is not None or item.other is not None or item.groups > 1:
         return ()
-    return (vector_call(gpu, kind, tuple(item.names), item.x, item.y, item.layer),)
+    return (vector_call(gpu, kind, names, item.x, item.y, item.layer),)
+
+
+def _in_bands(front: Item, middle: Item) -> bool:
+    return front.pointwise and front.other is None and middle.depthwise and not front.x.planar \
+        and front.x.channels <= MOST_FRONT and middle.window.dilation == (1, 1)
