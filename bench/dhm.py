@@ -37,6 +37,7 @@ from peers import da4ml_rtl
 from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network
 from peers.simulation import simulation_figures
+from proofs.random_networks import random_networks
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 ALM_TARGETS = {"alm_3_64_3x3": (64, 16_000.0, 53_610.0), "alm_3_32_3x3": (32, 8_000.0, 21_147.0)}
@@ -217,7 +218,7 @@ def peers() -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
-    "compile": compiled, "model": area_model, "peers": peers}
+    "compile": compiled, "model": area_model, "peers": peers, "random": random_networks}
 
 
 def main() -> int:

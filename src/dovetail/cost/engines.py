@@ -43,6 +43,7 @@ from dovetail.ir import (
     Pool,
     Reduce,
     Select,
+    Upsample,
     Window,
 )
 from dovetail.numerics.requantize import requantizer
@@ -53,6 +54,8 @@ TABLE_STAGES = 1
 """Clock edges from a code to its entry, which is stored as it is."""
 TABLE_CODES = 256
 PRODUCT_STAGES = 1
+REPEAT_STAGES = 3
+"""Clock edges from a step to the repeated pixel: it may come from a row's memory, whose word waits in a register."""
 ACCUMULATOR_BITS = 32
 PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
@@ -152,6 +155,8 @@ def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
         engine = _pool(graph, node, axis, starts, stops)
     elif isinstance(node.op, GlobalAvgPool):
         engine = _global_average(graph, node, axis, starts, stops)
+    elif isinstance(node.op, Upsample):
+        return _repeated(graph, node, node.op, axis, starts, stops)
     else:
         engine = _joined(graph, node, axis, starts, stops)
     outputs = engine.output_bits / output_bits(graph, node)
@@ -346,6 +351,19 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
     return replace(engine, skip_depth=max(depth for depth, _ in waiting), skip_bits=8 * sum(channels for _, channels in waiting))
 
 
+def _repeated(graph: Graph, node: Node, op: Upsample, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """A step per beat out, for which the source waits; rows that come again lie in a memory."""
+    engine = _streamed(graph, node, axis, starts, stops)
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    beats = float(height * op.rows * width * op.columns)
+    counts = sum((count - 1).bit_length() for count in (op.rows, op.columns, width))
+    row_bits = engine.output_bits if op.rows > 1 else None
+    return replace(engine, steps=engine.steps * 0 + beats, flush=engine.flush * 0 + beats - height * width,
+                   stages=engine.stages * 0 + FIFO_LATENCY_CYCLES + (REPEAT_STAGES if op.rows > 1 else 1),
+                   register_bits=engine.register_bits + (3 * engine.output_bits if op.rows > 1 else 0.0),
+                   control_bits=float(counts), line_depth=width if op.rows > 1 else 0, line_bits=row_bits)
+
+
 def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
     """A table per channel, as wide as its entries need; nothing is rounded."""
     engine = _streamed(graph, node, axis, starts, stops)
@@ -372,5 +390,6 @@ def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
         fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
-        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(1.0, beats / (height * width))
+        most = np.inf if isinstance(node.op, Upsample) else 1.0  # repeated beats take their time, padding is masked
+        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(most, beats / (height * width))
     return lag
