@@ -37,6 +37,8 @@ from peers import da4ml_rtl
 from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network
 from peers.simulation import simulation_figures
+from proofs.images import example_images
+from proofs.modules import modules
 from proofs.random_networks import random_networks
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
@@ -218,7 +220,8 @@ def peers() -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
-    "compile": compiled, "model": area_model, "peers": peers, "random": random_networks}
+    "compile": compiled, "model": area_model, "peers": peers, "random": random_networks,
+    "modules": modules, "images": example_images}
 
 
 def main() -> int:
