@@ -1,4 +1,4 @@
-"""The trained example over 200 real images: as planned, its FPGA part in Verilator, and the whole network as one folded design."""
+"""The trained example over 200 real images: as planned, its FPGA part in Verilator, and as one folded design."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def example_images(count: int = IMAGES) -> dict[str, Any]:
                    "backends": {s.name: build.part(s).backend for s in build.program.segments}}
     whole = whole_network(build.graph, inputs, expected)
     fine = planned["bit_exact"] and whole["bit_exact"]
-    print(f"example            {count} images: plan {'exact' if planned['bit_exact'] else 'NOT EXACT'} {planned['backends']}, "
-          f"one design {'exact' if whole['bit_exact'] else 'NOT EXACT'}, a frame every {whole['interval_cycles']} cycles", flush=True)
+    said = {True: "exact", False: "NOT EXACT"}
+    print(f"example            {count} images: plan {said[planned['bit_exact']]} {planned['backends']}, "
+          f"one design {said[whole['bit_exact']]}, a frame every {whole['interval_cycles']} cycles", flush=True)
     return {"example_images": {"images": count, "as_planned": planned, "one_design": whole, "status": "ok" if fine else "missed"}}
 
 
