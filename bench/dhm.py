@@ -37,6 +37,7 @@ from peers import da4ml_rtl
 from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network
 from peers.simulation import simulation_figures
+from proofs.activity import activity
 from proofs.images import example_images
 from proofs.modules import modules
 from proofs.random_networks import random_networks
@@ -221,7 +222,7 @@ def peers() -> dict[str, Any]:
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
     "compile": compiled, "model": area_model, "peers": peers, "random": random_networks,
-    "modules": modules, "images": example_images}
+    "modules": modules, "images": example_images, "activity": activity}
 
 
 def main() -> int:

@@ -114,6 +114,20 @@ def test_selftest_drives_the_hardware_behind_its_ports(build: Path, tmp_path: Pa
     assert main(["selftest", str(copy), "--frames", "0"]) == 2
 
 
+def test_power_counts_toggles_and_says_what_to_plan_with(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "counted"
+    shutil.copytree(build, copy)
+    assert main(["power", str(copy), "--frames", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "toggles counted by Verilator over 3 frames" in printed
+    assert "put into the board file under [device.parameters]: activity = { value = 0." in printed
+    remembered = json.loads((copy / "power.json").read_text())["results"][0]
+    assert 0 < remembered["energy_low_j"] <= remembered["energy_high_j"]
+    assert "toggles counted by Verilator over 3 frames" in (copy / "report.html").read_text(encoding="utf-8")
+    assert main(["power", str(copy), "--frames", "0"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "dovetail: power: 0 frames; at least 1 is needed"
+
+
 def test_the_report_opens_without_console_errors(build: Path, tmp_path: Path) -> None:
     document, console = browse((build / "report.html").read_text(encoding="utf-8"), tmp_path)
     assert console == []
