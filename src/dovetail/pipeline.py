@@ -332,8 +332,8 @@ def export_build(build: Build, vendor: str, folder: Path, part: str | None = Non
             device = build.platform.device(segment.device)
             assert device.family is not None, "every FPGA has a family"
             assert device.clock_hz is not None, "every FPGA has a clock"
-            design = fpga_part.load_design(build.folder / "fpga" / segment.name)
-            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part).items():
+            design, shell = fpga_part.load_handover(segment.graph, build.folder / "fpga")
+            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part, shell).items():
                 path = temporary / segment.name / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
