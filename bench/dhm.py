@@ -38,6 +38,7 @@ from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network
 from peers.simulation import simulation_figures
 from proofs.activity import activity
+from proofs.folded_area import folded_area
 from proofs.images import example_images
 from proofs.modules import modules
 from proofs.random_networks import random_networks
@@ -222,7 +223,7 @@ def peers() -> dict[str, Any]:
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
     "compile": compiled, "model": area_model, "peers": peers, "random": random_networks,
-    "modules": modules, "images": example_images, "activity": activity}
+    "modules": modules, "images": example_images, "activity": activity, "folded": folded_area}
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, used_taps
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.cost.repeated import repeated_parts
 from dovetail.cost.rounding import (
     division_bits,
     filter_widths,
@@ -54,8 +55,6 @@ TABLE_STAGES = 1
 """Clock edges from a code to its entry, which is stored as it is."""
 TABLE_CODES = 256
 PRODUCT_STAGES = 1
-REPEAT_STAGES = 3
-"""Clock edges from a step to the repeated pixel: it may come from a row's memory, whose word waits in a register."""
 ACCUMULATOR_BITS = 32
 PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
@@ -156,7 +155,9 @@ def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     elif isinstance(node.op, GlobalAvgPool):
         engine = _global_average(graph, node, axis, starts, stops)
     elif isinstance(node.op, Upsample):
-        return _repeated(graph, node, node.op, axis, starts, stops)
+        engine = _streamed(graph, node, axis, starts, stops)
+        _, height, width = map_shape(graph.shape(node.inputs[0]))
+        return replace(engine, **repeated_parts(node.op, height, width, engine.output_bits, engine.register_bits))
     else:
         engine = _joined(graph, node, axis, starts, stops)
     outputs = engine.output_bits / output_bits(graph, node)
@@ -349,19 +350,6 @@ def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
     if not waiting:
         return engine
     return replace(engine, skip_depth=max(depth for depth, _ in waiting), skip_bits=8 * sum(channels for _, channels in waiting))
-
-
-def _repeated(graph: Graph, node: Node, op: Upsample, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
-    """A step per beat out, for which the source waits; rows that come again lie in a memory."""
-    engine = _streamed(graph, node, axis, starts, stops)
-    _, height, width = map_shape(graph.shape(node.inputs[0]))
-    beats = float(height * op.rows * width * op.columns)
-    counts = sum((count - 1).bit_length() for count in (op.rows, op.columns, width))
-    row_bits = engine.output_bits if op.rows > 1 else None
-    return replace(engine, steps=engine.steps * 0 + beats, flush=engine.flush * 0 + beats - height * width,
-                   stages=engine.stages * 0 + FIFO_LATENCY_CYCLES + (REPEAT_STAGES if op.rows > 1 else 1),
-                   register_bits=engine.register_bits + (3 * engine.output_bits if op.rows > 1 else 0.0),
-                   control_bits=float(counts), line_depth=width if op.rows > 1 else 0, line_bits=row_bits)
 
 
 def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:

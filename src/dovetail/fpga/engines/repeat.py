@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS
-from dovetail.cost.engines import REPEAT_STAGES
+from dovetail.cost.repeated import REPEAT_STAGES
 from dovetail.fpga.engines.layers import Compute, Layer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
