@@ -212,17 +212,7 @@ def _scan(window: Window, height: int, width: int) -> Scan:
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
     return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked, raster.counted, raster.output_size[1], raster.width, _counter_bits(raster))
-
-
-def _counter_bits(raster: Raster) -> int:
-    """Widths of the counters that follow a raster: its steps, the next output and where that lies, the column of a line."""
-    rows, columns = raster.output_size
-    bits = (raster.steps - 1).bit_length() if raster.flush else 0
-    if raster.counted:
-        waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
-        bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
-    return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
+                raster.masked, raster.counted, raster.output_size[1], raster.width, raster.counter_bits)
 
 
 def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
