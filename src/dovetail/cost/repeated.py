@@ -15,9 +15,9 @@ REPEAT_STAGES = 3
 def repeated_parts(op: Upsample, height: int, width: int, output_bits: Floats, register_bits: Floats) -> dict[str, Any]:
     """What the engine has beside or instead of one that passes pixels on; `register_bits` are those of such a one.
 
-    A step per beat out, for which the source waits; rows that come again lie in a memory.
+    A step per beat out, for which the source waits; rows of several pixels that come again lie in a memory.
     """
-    beats, again, none = float(height * op.rows * width * op.columns), op.rows > 1, output_bits * 0
+    beats, again, none = float(height * op.rows * width * op.columns), op.rows > 1 and width > 1, output_bits * 0
     return {"steps": none + beats, "flush": none + beats - height * width,
             "stages": none + FIFO_LATENCY_CYCLES + (REPEAT_STAGES if again else 1),
             "register_bits": register_bits + (3 * output_bits if again else 0.0),

@@ -29,7 +29,7 @@ def repeat_engine(layer: Layer, rows: int, columns: int, compute: Compute) -> En
     pixel: Signal = signal("pixel", 0, (1 << form.data_bits) - 1)
     module.drive(pixel, in_data, takes)
     word = Staged(pixel, 1)
-    if rows > 1:
+    if rows > 1 and form.width > 1:  # a row of one pixel is still in its register
         again = signal("row_read", 0, (1 << form.data_bits) - 1)
         module.memories.append(Memory("row", form.data_bits, form.width, takes, column, in_data, column, again,
                                       form.data_bits * form.width >= LINE_BLOCK_BITS))
