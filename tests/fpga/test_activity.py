@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.fpga.activity import Toggles, count_toggles, watched
-from dovetail.fpga.assemble import build_design
+from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.simulate import simulate
 from tests.fpga.random_graphs import Sketch, random_inputs, same_window
@@ -59,6 +59,9 @@ def test_a_watched_design_computes_the_same_in_the_same_clocks() -> None:
     assert plain.toggles == {}
     found = count_toggles(design, inputs)
     assert {name.partition("_")[0] for name in found} == {"u", "fork", "fifo"}
+    modules = design_modules(graph, "net")  # every module is instantiated once here
+    assert sum(t.bits for t in found.values()) == sum(
+        sum(r.target.width for r in m.registers) + sum(memory.read_value.width for memory in m.memories) for m in modules)
     flat = count_toggles(design, {name: np.zeros_like(values) for name, values in inputs.items()})
     assert all(flat[name].toggles < found[name].toggles for name in found if name.startswith("u_"))
 

@@ -17,6 +17,8 @@ from dovetail.fpga.source import is_verilog, without_comments
 
 REGISTER = re.compile(r"^reg (?:\[(\d+):0\] )?(\w+);", re.MULTILINE)
 """A register as `fpga/verilog.py` declares it; memories have a second range."""
+SIMULATION_ONLY = re.compile(r"^`ifdef .*?^`endif", re.MULTILINE | re.DOTALL)
+"""What no hardware is made of."""
 WORD_BITS = 64
 """Registers are counted together in words of about this many bits, which a processor counts at once."""
 
@@ -62,7 +64,8 @@ def watched(design: Design) -> Design:
 
 def _counting(text: str) -> str:
     """A module's text with its counters before `endmodule`; one without registers stays as it is."""
-    words = _words([(name, int(high or 0) + 1) for high, name in REGISTER.findall(without_comments(text))])
+    built = SIMULATION_ONLY.sub("", without_comments(text))
+    words = _words([(name, int(high or 0) + 1) for high, name in REGISTER.findall(built)])
     if not words:
         return text
     bits = sum(width for _, width in words)
