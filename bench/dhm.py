@@ -1,8 +1,10 @@
 """Direct Hardware Mapping in figures: area, adders, clock, simulation, compile time and other people's generators beside ours.
 
 `python bench/dhm.py --json FILE [--part NAME ...]`. Weights are Gaussian int8, every filter scaled to 127, seed 0. Areas are
-Yosys counts before place and route; only the ECP5 clock is a router's. Syntheses are kept in the cache of `dovetail`. Times are
-of the clock, and of the processor where that says more on a busy machine. A part that lacks a tool says which and ends with 2.
+Yosys counts before place and route; only the ECP5 clock is a router's. Proofs (bench/proofs) run when named: random networks,
+modules of compact networks at their sizes, the example over 200 images, toggles, a folded design in synthesis. Syntheses are kept
+in the cache of `dovetail`. Times are of the clock, and of the processor where that says more on a busy machine. A part that lacks
+a tool says which and ends with 2.
 """
 
 from __future__ import annotations
@@ -37,6 +39,11 @@ from peers import da4ml_rtl
 from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network
 from peers.simulation import simulation_figures
+from proofs.activity import activity
+from proofs.folded_area import folded_area
+from proofs.images import example_images
+from proofs.modules import modules
+from proofs.random_networks import random_networks
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 ALM_TARGETS = {"alm_3_64_3x3": (64, 16_000.0, 53_610.0), "alm_3_32_3x3": (32, 8_000.0, 21_147.0)}
@@ -218,18 +225,22 @@ def peers() -> dict[str, Any]:
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
     "compile": compiled, "model": area_model, "peers": peers}
+PROOFS: dict[str, Callable[[], dict[str, Any]]] = {
+    "random": random_networks, "modules": modules, "images": example_images, "activity": activity, "folded": folded_area}
+"""Designs against the reference, toggles and a folded design in synthesis: run when named, since they take half an hour."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this; repeatable")
+    parser.add_argument("--part", action="append", choices=[*PARTS, *PROOFS],
+                        help="only this; repeatable; " + ", ".join(PROOFS) + " run only when named")
     options = parser.parse_args()
     found: dict[str, Any] = {}
     failed = False
     for name in options.part or PARTS:
         try:
-            found |= PARTS[name]()
+            found |= {**PARTS, **PROOFS}[name]()
         except DovetailError as error:
             print(f"{name}: {error}", file=sys.stderr)
             failed = True

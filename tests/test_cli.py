@@ -114,6 +114,31 @@ def test_selftest_drives_the_hardware_behind_its_ports(build: Path, tmp_path: Pa
     assert main(["selftest", str(copy), "--frames", "0"]) == 2
 
 
+def test_export_hands_over_what_was_compiled_behind_its_axi_ports(build: Path, tmp_path: Path,
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(build), "--vendor", "quartus", "-o", str(tmp_path / "project")]) == 0
+    project = tmp_path / "project" / "fpga0"
+    assert capsys.readouterr().out == f"{project}: build it there with `quartus_sh -t build.tcl`\n"
+    for name in ("fpga0_axi.v", "fpga0_axi_control.v"):
+        assert (project / "rtl" / name).read_text() == (build / "fpga" / "fpga0" / "axi" / name).read_text()
+    known = json.loads((project / "host" / "shell.json").read_text())
+    assert known["build_hash"] in (project / "README.md").read_text()
+
+
+def test_power_counts_toggles_and_says_what_to_plan_with(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "counted"
+    shutil.copytree(build, copy)
+    assert main(["power", str(copy), "--frames", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "toggles counted by Verilator over 3 frames" in printed
+    assert "put into the board file under [device.parameters]: activity = { value = 0." in printed
+    remembered = json.loads((copy / "power.json").read_text())["results"][0]
+    assert 0 < remembered["energy_low_j"] <= remembered["energy_high_j"]
+    assert "toggles counted by Verilator over 3 frames" in (copy / "report.html").read_text(encoding="utf-8")
+    assert main(["power", str(copy), "--frames", "0"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "dovetail: power: 0 frames; at least 1 is needed"
+
+
 def test_the_report_opens_without_console_errors(build: Path, tmp_path: Path) -> None:
     document, console = browse((build / "report.html").read_text(encoding="utf-8"), tmp_path)
     assert console == []
@@ -215,7 +240,7 @@ def test_inspect_and_platforms_answer_people_and_scripts(capsys: pytest.CaptureF
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "platforms", "plan", "quantize", "compile", "verify", "run", "synth", "export", "report"):
+    for command in ("inspect", "platforms", "plan", "quantize", "compile", "verify", "run", "power", "synth", "export", "report"):
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0

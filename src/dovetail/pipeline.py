@@ -42,6 +42,7 @@ from dovetail.report.perfetto import write_trace
 from dovetail.runtime import accuracy, board_trial, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
+from dovetail.runtime.power import POWER
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
@@ -331,8 +332,8 @@ def export_build(build: Build, vendor: str, folder: Path, part: str | None = Non
             device = build.platform.device(segment.device)
             assert device.family is not None, "every FPGA has a family"
             assert device.clock_hz is not None, "every FPGA has a clock"
-            design = fpga_part.load_design(build.folder / "fpga" / segment.name)
-            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part).items():
+            design, shell = fpga_part.load_handover(segment.graph, build.folder / "fpga")
+            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part, shell).items():
                 path = temporary / segment.name / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
@@ -348,7 +349,7 @@ def _remembered(folder: Path, name: str) -> dict[str, Any] | None:
 def write_report(build: Build) -> Path:
     """Render `report.html` from what the build folder knows by now."""
     verification = _remembered(build.folder, "verification.json")
-    synthesis = _remembered(build.folder, "synthesis.json")
+    synthesis, power = _remembered(build.folder, "synthesis.json"), _remembered(build.folder, POWER)
     timeline = schedule(build.graph, build.platform, build.plan.assignment)
     parts = {s.name: build.part(s) for s in build.program.segments}
     marks = (verification or {}).get("high_water", {})
@@ -362,6 +363,7 @@ def write_report(build: Build) -> Path:
                       "note": parts[s.name].note} for s in build.program.segments],
         "designs": designs,
         "synthesis": None if synthesis is None else synthesis["results"],
+        "power": None if power is None else power["results"],
         "verification": None if verification is None else _shown(verification),
         "provenance": {"model_file": build.manifest["model"]["file"], "model_sha256": build.manifest["model"]["sha256"],
                        "versions": build.manifest["versions"], "warnings": build.manifest["warnings"],

@@ -162,6 +162,27 @@ def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def power_text(results: Sequence[Mapping[str, Any]]) -> str:
+    """Toggles and energy of every part and engine, beside what the plan assumed."""
+    lines = []
+    for found in results:
+        rows = [[e["node"], f"{e['register_bits']:,}", percent(e["activity"]), _between(e), joules(e["planned_energy_j"])]
+                for e in found["engines"]]
+        lines += [f"{found['segment']} on {found['device']}: {percent(found['toggles_per_clock'])} of all register bits toggle "
+                  f"per clock, {percent(found['activity'])} while their engine works "
+                  f"(planned with {percent(found['planned_activity'])})",
+                  table(["engine", "register bits", "activity", "energy per frame", "planned"], rows, right=(1, 2, 3, 4)),
+                  f"energy per frame above idle: {_between(found)}, planned {joules(found['planned_energy_j'])}; "
+                  f"{found['power_low_w']:.3g} to {found['power_high_w']:.3g} W at full rate",
+                  f"source: {found['source']}",
+                  f"to plan with these toggles, put into the board file under [device.parameters]: {found['board_line']}"]
+    return "\n".join(lines)
+
+
+def _between(found: Mapping[str, Any]) -> str:
+    return f"{joules(found['energy_low_j'])} to {joules(found['energy_high_j'])}"
+
+
 WAYS = {"float": "float", "int8": "integers", "onnxruntime_int8": "ONNX Runtime int8", "build": "build"}
 
 

@@ -31,6 +31,7 @@ from dovetail.ir import (
     Scheme,
     Select,
     Tensor,
+    Upsample,
     Window,
 )
 
@@ -177,6 +178,13 @@ class Sketch:
         assert scheme is not None
         return self.append(Select(indices), (x,), Scheme(8, scheme.signed, (scheme.exponent + int(self.rng.random() < 0.2),)))
 
+    def upsample(self, x: str, rows: int, columns: int) -> str:
+        """Repeated pixels, now and then at another scale."""
+        scheme = self.tensors[x].scheme
+        assert scheme is not None
+        moved = Scheme(8, scheme.signed, (scheme.exponent + int(self.rng.random() < 0.2),))
+        return self.append(Upsample(rows, columns), (x,), moved)
+
     def reduce(self, *xs: str) -> str:
         """Partial sums of one layer, added with a bias."""
         scheme = self.tensors[xs[0]].scheme
@@ -241,8 +249,8 @@ def random_graph(seed: int) -> Graph:
     height, width = SIZES[rng.integers(len(SIZES))]
     x = s.input((1, s.integer(1, 4), height, width), signed=bool(rng.random() < 0.6), exponent=s.integer(-8, -4))
     if seed >= POINTWISE_SEEDS:
-        return (tables, gates)[seed % 2](s, x)
-    return (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds, shuffled)[seed % 8](s, x)
+        return NETWORKS[8 + seed % 2](s, x)
+    return NETWORKS[seed % 8](s, x)
 
 
 def layer(s: Sketch, x: str) -> Graph:
@@ -313,6 +321,20 @@ def gates(s: Sketch, x: str) -> Graph:
     y = s.mul(x, s.conv(x, channels, same_window(3)))
     z = s.mul(s.lookup(y), y)
     return s.graph((s.mul(z, z), s.mul(s.conv(z, 1, same_window(3)), z)))
+
+
+def enlarged(s: Sketch, x: str) -> Graph:
+    """A U-Net in small: a map pooled and enlarged again meets itself; another is enlarged by odd factors, at once and twice."""
+    y = s.conv(s.upsample(x, 2, 2), 2, same_window(3))
+    half = s.pool(MaxPool(Window((2, 2), (2, 2))), y)
+    again = s.upsample(s.conv(half, 3, same_window(3)), 2, 2)
+    odd = s.upsample(s.upsample(x, s.integer(1, 3), s.integer(1, 3)), 1, 2)
+    return s.graph((s.conv(s.concat(again, y), 2, same_window(1)), odd))
+
+
+NETWORKS = (layer, chain, residual, branches, classifier, partial_sums, outputs_of_all_kinds, shuffled, tables, gates,
+            enlarged)
+"""Every shape of network, from a first feature map."""
 
 
 def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:

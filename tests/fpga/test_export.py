@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.export import VENDORS, export_project
+from dovetail.fpga.tools import find_verilator
+from tests.fpga.random_graphs import Sketch, same_window
 from tests.fpga.test_place import DESIGN
 
 RECORD = """
 proc unknown {args} { puts $args }
 proc get_ports {name} { return "port($name)" }
 proc current_fileset {} { return sources_1 }
+namespace eval ipx { proc current_core {} { return core } }
 source [lindex $argv 0]
 """
 
 
 def written(folder: Path, vendor: str, family: str, part: str | None = None) -> dict[str, str]:
-    files = export_project(DESIGN, vendor, family, 125e6, part)
+    return place_files(folder, export_project(DESIGN, vendor, family, 125e6, part))
+
+
+def place_files(folder: Path, files: dict[str, str]) -> dict[str, str]:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -61,6 +73,64 @@ def test_vendor_scripts_are_valid_tcl_that_names_every_source_the_part_and_the_c
     assert any(constraints in line for line in asked)
     assert commands(tmp_path, constraints)[0] == "create_clock -name clk -period 8.000 port(clk)"
     assert all((tmp_path / name).is_file() for name in files)
+
+
+@cache
+def handed_over() -> Shell:
+    """A folded layer, whose weights lie in a memory image, behind AXI ports."""
+    s = Sketch(np.random.default_rng(0))
+    graph = s.graph((s.conv(s.input((1, 4, 6, 7)), 5, same_window(3)),))
+    return build_shell(build_design(graph, "part", folds={graph.nodes[0].name: Fold(1, 2, 2)}), graph)
+
+
+FAMILIES = [("quartus", "cyclone10gx"), ("vivado", "xcup"), ("oss", "ecp5")]
+
+
+@pytest.mark.parametrize(("vendor", "family"), FAMILIES)
+def test_a_project_has_the_axi_top_and_the_link_shell_and_nothing_to_warn_about(
+        tmp_path: Path, vendor: str, family: str) -> None:
+    shell = handed_over()
+    files = place_files(tmp_path, export_project(shell.core, vendor, family, 125e6, shell=shell))
+    assert {"host/LINK.md", "host/registers.json", "host/part_registers.h", "host/shell.json"} <= files.keys()
+    assert all(files[f"rtl/{name}"] == text for name, text in shell.design.files.items())
+    assert "DVLK" in files["host/LINK.md"]
+    assert "| 0x0C | CONTROL | RW |" in files["host/LINK.md"]
+    assert "`s_axis_in0_tvalid`" in files["README.md"]
+    tool = find_verilator()
+    sources = [name.removeprefix("rtl/") for name in files if name.startswith("rtl/") and name.endswith(".v")]
+    for top in (shell.top, shell.core.top):
+        design = [name for name in sources if not name.startswith("pins_") and (top == shell.top or "_axi" not in name)]
+        lint = [*tool.command, "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "--top-module", top, *design]
+        done = subprocess.run(lint, capture_output=True, text=True, check=False, cwd=tmp_path / "rtl",
+                              env={**tool.environment, "PATH": "/usr/bin:/bin"})
+        assert (done.returncode, done.stderr) == (0, ""), top
+
+
+@pytest.mark.parametrize(("vendor", "family"), FAMILIES[:2])
+def test_scripts_build_the_axi_top_or_the_core_that_is_asked_for(
+        tmp_path: Path, vendor: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = handed_over()
+    files = place_files(tmp_path, export_project(shell.core, vendor, family, 125e6, shell=shell))
+    named = {line.split()[-1] for line in commands(tmp_path, "build.tcl")}
+    assert {name for name in files if name.startswith("rtl/") and name.endswith(".v")} <= named
+    for top, pin in ((shell.top, "s_axis_in0_tdata[*]"), (shell.core.top, "in0_data[*]")):
+        monkeypatch.setenv("DOVETAIL_TOP", top)
+        asked = commands(tmp_path, "build.tcl")
+        assert any(line.startswith(("project_new", "create_project")) and line.split()[1] == top for line in asked)
+        assert vendor != "quartus" or f"set_instance_assignment -name VIRTUAL_PIN ON -to {{{pin}}}" in asked
+    if vendor == "vivado":
+        asked = commands(tmp_path, "package_ip.tcl")
+        buses = [line.split()[2] for line in asked if line.startswith("ipx::associate_bus_interfaces")]
+        assert buses == ["s_axi_ctrl", "s_axis_in0", "m_axis_out0"]
+
+
+def test_yosys_finds_the_axi_top_and_the_weights_of_an_open_project(tmp_path: Path) -> None:
+    shell = handed_over()
+    place_files(tmp_path, export_project(shell.core, "oss", "ecp5", 125e6, shell=shell))
+    run = subprocess.run(["make", "part_axi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    modules = json.loads((tmp_path / "part_axi.json").read_text())["modules"]
+    assert "pins_part_axi" in modules
 
 
 def test_the_readme_lists_every_port_and_the_command() -> None:

@@ -33,6 +33,7 @@ from dovetail.fpga.hardware import Module
 from dovetail.fpga.source import is_verilog
 from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.verilog import fit, print_module
+from tests.fpga.random_bundles import draw
 from tests.fpga.random_graphs import POINTWISE_SEEDS, random_folds, random_graph
 
 X = signal("x", -128, 127)
@@ -106,12 +107,17 @@ endmodule
 """
 
 
+ENLARGED = 21
+"""A network of `random_bundles` that repeats pixels along both axes."""
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[str]]]:
     """Top module and files of a few random designs, one of every kind of network."""
     found = []
-    for seed in (*range(10), POINTWISE_SEEDS, POINTWISE_SEEDS + 1):
-        graph = random_graph(seed)
+    graphs = {seed: random_graph(seed) for seed in (*range(10), POINTWISE_SEEDS, POINTWISE_SEEDS + 1)}
+    graphs[ENLARGED] = draw(ENLARGED).graph
+    for seed, graph in graphs.items():
         if any(unsupported(graph, node) for node in graph.nodes):
             continue
         designs = [build_design(graph, f"r{seed}")]

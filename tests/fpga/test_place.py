@@ -9,7 +9,7 @@ import pytest
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga import place
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.place import find_nextpnr, pin_wrapper, place_ecp5
+from dovetail.fpga.place import core_pins, find_nextpnr, pin_wrapper, place_ecp5
 
 STREAM = {"channels": 3, "bits": 8, "signed": True, "height": 1, "width": 1}
 TEXT = """module accumulate (input wire clk, input wire rst, input wire x_valid, output wire x_ready, input wire [23:0] x_data,
@@ -41,7 +41,7 @@ def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
 
 
 def test_the_wrapper_has_four_pins_whatever_the_streams():
-    text = pin_wrapper(DESIGN)
+    text = pin_wrapper(DESIGN.top, core_pins(DESIGN))
     assert text.startswith("module dovetail_pins (input wire clk, input wire rst, input wire serial, output wire parity);")
     assert ".x_data(feed[24:1])" in text
     assert ".y_ready(feed[25:25])" in text

@@ -14,6 +14,7 @@ from dovetail.fpga import tools
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.resources import RESOURCES
 from dovetail.fpga.synthesize import divide, find_synthesizer, parse_cells, synthesize
+from dovetail.platform.fitted import dhm_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -162,3 +163,11 @@ def test_no_yosys_at_all_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolError, match=r"^yosys: not found; install it with pip install 'dovetail\[fpga\]'$"):
         find_synthesizer("ecp5")
+
+
+def test_ultrascale_and_ultrascale_plus_count_alike_so_they_share_coefficients():
+    older, newer = (dict(synthesize(filters(), family).resources) for family in ("xcu", "xcup"))
+    assert older == newer
+    cells = [{k: v for k, v in dhm_model(name).coefficients.items() if not k.startswith("power_")}
+             for name in ("dhm-xcu", "dhm-xcup")]
+    assert cells[0] == cells[1]

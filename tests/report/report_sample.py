@@ -234,6 +234,18 @@ def extras() -> dict[str, object]:
                 "notes": ["synth_intel_alm; not placed"],
             }
         ],
+        "power": [
+            {
+                "segment": "fpga0",
+                "toggles_per_clock": 0.085,
+                "activity": 0.24,
+                "planned_activity": 0.125,
+                "energy_low_j": 4.3e-7,
+                "energy_high_j": 4.5e-7,
+                "planned_energy_j": 2.3e-7,
+                "source": "power model; toggles counted by Verilator over 16 frames (calibration.npz)",
+            }
+        ],
         "verification": {"equal": True, "frames": 64, "tensors_compared": 320, "first_mismatch": None, "wall_s": 12.4},
         "provenance": {
             "model_file": "examples/fashion/model.onnx",

@@ -155,6 +155,8 @@ def test_missing_parts_say_so_and_name_the_command(tmp_path: Path) -> None:
         "not yet verified",
         "Not run. Nothing has been compared with the integer reference yet. Run dovetail verify 'my build' to get it.",
         "Not run. No synthesis tool has counted these designs. Run dovetail synth 'my build' --family cyclone10gx to get it.",
+        "Not run. Energy of this hardware goes by an assumed activity; its toggles have not been counted. "
+        "Run dovetail power 'my build' to get it.",
         "Not run. No Verilog has been generated for the FPGA part of this plan. "
         "Run dovetail compile m.onnx -p tx2-c10gx -o 'my build' to get it.",
         "Not run. No accuracy or calibration was recorded for this build.",
@@ -328,7 +330,8 @@ def test_the_report_inside_the_page_is_the_report() -> None:
 def test_unknown_extras_are_refused_by_name() -> None:
     with pytest.raises(
         BuildError,
-        match=r"^report: extras hold design; known are quantization, segments, designs, synthesis, verification, provenance$",
+        match=(r"^report: extras hold design; known are quantization, segments, designs, synthesis, power, verification, "
+               r"provenance$"),
     ):
         _report({"design": []})
 

@@ -13,7 +13,7 @@ from dovetail.numerics.equalize import Equalise
 
 
 def add_commands(commands: Commands) -> None:
-    """`compile`, `verify`, `run`, `selftest`, `synth`, `export`, `report`."""
+    """`compile`, `verify`, `run`, `selftest`, `power`, `synth`, `export`, `report`."""
     build = commands.add("compile", _compile, "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     add_model(build)
@@ -59,6 +59,12 @@ def add_commands(commands: Commands) -> None:
     trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
     trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
     add_json(trial)
+
+    power = commands.add("power", _power, "count how often the FPGA parts toggle on the build's own images, and what that costs",
+                         "dovetail power build/model --frames 16")
+    power.add_argument("build", type=Path, help="a build folder")
+    power.add_argument("--frames", type=int, default=16, help="stored samples to simulate (default: %(default)s)")
+    add_json(power)
 
     report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
                           "dovetail report build/model")
@@ -146,6 +152,18 @@ def _selftest(options: argparse.Namespace) -> int:
         trials = pipeline.try_boards(build, options.frames, options.stall_seed, options.trace, progress)
     emit(options.json, trials, lambda: terminal.trial_text(trials))
     return 0 if all(t["equal"] for t in trials) else 1
+
+
+def _power(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build
+    from dovetail.runtime.power import measure_power, power_json
+    build = load_build(options.build)
+    with progress_bar() as progress:
+        results = power_json(build, measure_power(build, options.frames, progress))
+    pipeline.write_report(build)
+    emit(options.json, results, lambda: terminal.power_text(results))
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

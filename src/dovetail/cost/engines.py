@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, used_taps
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.cost.repeated import repeated_parts
 from dovetail.cost.rounding import (
     division_bits,
     filter_widths,
@@ -43,6 +44,7 @@ from dovetail.ir import (
     Pool,
     Reduce,
     Select,
+    Upsample,
     Window,
 )
 from dovetail.numerics.requantize import requantizer
@@ -152,6 +154,10 @@ def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
         engine = _pool(graph, node, axis, starts, stops)
     elif isinstance(node.op, GlobalAvgPool):
         engine = _global_average(graph, node, axis, starts, stops)
+    elif isinstance(node.op, Upsample):
+        engine = _streamed(graph, node, axis, starts, stops)
+        _, height, width = map_shape(graph.shape(node.inputs[0]))
+        return replace(engine, **repeated_parts(node.op, height, width, engine.output_bits, engine.register_bits))
     else:
         engine = _joined(graph, node, axis, starts, stops)
     outputs = engine.output_bits / output_bits(graph, node)
@@ -206,17 +212,7 @@ def _scan(window: Window, height: int, width: int) -> Scan:
         top, left, bottom, right = window.pads
         raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
     return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked, raster.counted, raster.output_size[1], raster.width, _counter_bits(raster))
-
-
-def _counter_bits(raster: Raster) -> int:
-    """Widths of the counters that follow a raster: its steps, the next output and where that lies, the column of a line."""
-    rows, columns = raster.output_size
-    bits = (raster.steps - 1).bit_length() if raster.flush else 0
-    if raster.counted:
-        waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
-        bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
-    return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
+                raster.masked, raster.counted, raster.output_size[1], raster.width, raster.counter_bits)
 
 
 def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
@@ -372,5 +368,6 @@ def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
         fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
-        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(1.0, beats / (height * width))
+        most = np.inf if isinstance(node.op, Upsample) else 1.0  # repeated beats take their time, padding is masked
+        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(most, beats / (height * width))
     return lag

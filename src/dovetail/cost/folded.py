@@ -141,6 +141,12 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
          (loops.words, kept, False)))
 
 
+def control_bits(loops: Loops, folded: FoldedRaster) -> int:
+    """Widths of counters: those of the raster, of the rounds, and of the output FIFO and its credits."""
+    rounds = sum((count - 1).bit_length() for count in (loops.blocks, loops.slices, loops.passes, loops.clocks))
+    return folded.raster.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
+
+
 def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
     """An engine's content by the family's coefficients."""
     cost, content = model.coefficients, content_of(shape, loops, folded)
@@ -159,11 +165,13 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
             words = ceil(depth / least) * least
             small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
                       else cost["logic_per_buffer_bit"] * words * width)
-    rounded = content.rounded + HEADROOM_BITS * loops.lanes
+    rounded, control = content.rounded + HEADROOM_BITS * loops.lanes, control_bits(loops, folded)
     logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
              + cost["logic_per_output_bit"] * content.rounded
-             + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices + small)
-    registers = content.registers + cost["register_per_output_bit"] * (content.rounded + rounded)
+             + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices
+             + cost["logic_per_control_bit"] * control + small)
+    registers = (content.registers + cost["register_per_control_bit"] * control
+                 + cost["register_per_output_bit"] * (content.rounded + rounded))
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
             ("dsp", cost["dsp_per_product"] * content.products))
 

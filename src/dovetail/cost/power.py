@@ -26,6 +26,17 @@ def dynamic_power_w(area: Mapping[str, Floats], model: DhmModel, clock_hz: float
     return rate * (area[model.logic] * known["power_w_per_logic"] + area[model.block] * known["power_w_per_block"])
 
 
+def frame_energy_j(area: Mapping[str, float], model: DhmModel, toggles: float, block_toggles: float) -> float:
+    """Energy above idle of one frame, in which every signal of the logic toggles so often, and those of RAM blocks so often.
+
+    It does not depend on the clock: what is charged by a toggle is.
+    """
+    known = model.coefficients
+    per_toggle = 1 / (known["power_clock_hz"] * known["power_activity"])
+    return per_toggle * (area.get(model.logic, 0.0) * known["power_w_per_logic"] * toggles
+                         + area.get(model.block, 0.0) * known["power_w_per_block"] * block_toggles)
+
+
 def activity_of(device: Device) -> float:
     """The activity a board file states for its FPGA, else the default."""
     return device.parameters.get("activity", DEFAULT_ACTIVITY)

@@ -146,6 +146,16 @@ class Raster:
         return self.outputs < self.steps or self.masked
 
     @property
+    def counter_bits(self) -> int:
+        """Widths of the counters that follow it: its steps, the next output and where that lies, the column of a line."""
+        rows, columns = self.output_size
+        bits = (self.steps - 1).bit_length() if self.flush else 0
+        if self.counted:
+            waits = (self.first, self.steps - 1 - self.last + self.first, self.row_jump - 1, self.window.stride[1] - 1)
+            bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
+        return bits if self.line_in_registers else bits + (self.width - 1).bit_length()
+
+    @property
     def stages(self) -> int:
         """Clock edges from a step to its taps."""
         return (ISSUE_STAGES + (COUNT_STAGES if self.counted else 0) + (0 if self.line_in_registers else LINE_MEMORY_STAGES)

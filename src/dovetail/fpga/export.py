@@ -1,8 +1,9 @@
 """Vendor hand-over: a hardware part as a project that a vendor's tool, or the open one, builds with one command.
 
-The core's streams are wider than any package has pins. Quartus gets virtual pins, Vivado an out-of-context run, so that
-both report area and timing of the core alone and the project can be instantiated in a board design unchanged; the open
-flow for ECP5 needs real pins and puts the core between shift registers (`place.pin_wrapper`).
+The top module is the part behind its AXI ports (`fpga/axi`) where it has some, ready for a board design; the core alone is built
+by naming it. Its streams are wider than any package has pins, and a board has its own: Quartus gets virtual pins, Vivado an
+out-of-context run, so that both report area and timing of what is handed over; the open flow for ECP5 needs real pins and puts
+it between shift registers (`place.pin_wrapper`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
-from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.place import TOP as PINS_TOP
-from dovetail.fpga.place import pin_wrapper
+from dovetail.fpga.axi.shell import LITE, Shell, all_pins
+from dovetail.fpga.design import Design
+from dovetail.fpga.export_pages import link_page, readme
+from dovetail.fpga.place import core_pins, pin_wrapper
 from dovetail.fpga.source import is_verilog
+
+TOP_VARIABLE = "DOVETAIL_TOP"
+"""Environment variable that names another top module than the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,56 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """What is handed over: a core, and its shell where it has one."""
+
+    core: Design
+    shell: Shell | None = None
+
+    @property
+    def top(self) -> str:
+        return self.core.top if self.shell is None else self.shell.top
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return self.core.files if self.shell is None else self.shell.design.files
+
+    @property
+    def tops(self) -> dict[str, list[tuple[str, int, bool]]]:
+        """Modules that can be built, the default first, with all pins but clock and reset."""
+        core = {self.core.top: core_pins(self.core)}
+        return core if self.shell is None else {self.shell.top: all_pins(self.core, self.shell.bus_bits), **core}
+
+    @property
+    def verilog(self) -> list[str]:
+        return sorted(f"rtl/{name}" for name in self.files if is_verilog(name))
+
+    @property
+    def images(self) -> list[str]:
+        """Memory images, which weights in ROM are read from."""
+        return sorted(f"rtl/{name}" for name in self.files if not is_verilog(name))
+
+    @property
+    def bus_interfaces(self) -> list[str]:
+        """The shell's AXI interfaces, as tools find them by the names of their pins."""
+        return [LITE, *(f"s_axis_{p.name}" for p in self.core.inputs), *(f"m_axis_{p.name}" for p in self.core.outputs)]
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """A tool, the families it builds for, the part taken where a board names none, and what it writes."""
 
     tool: str
     parts: Mapping[str, str]
-    write: Callable[[Design, Target], dict[str, str]]
+    write: Callable[[Project, Target], dict[str, str]]
     command: str
 
 
-def export_project(design: Design, vendor: str, family: str, clock_hz: float, part: str | None = None) -> dict[str, str]:
-    """Files of a project by relative path: `rtl/`, constraints, scripts, README.md.
+def export_project(design: Design, vendor: str, family: str, clock_hz: float, part: str | None = None,
+                   shell: Shell | None = None) -> dict[str, str]:
+    """Files of a project by relative path: `rtl/`, constraints, scripts, README.md; with a shell also `host/`.
 
+    `host/` holds what a program on the other side needs: the register map for people, programs and C, and the link shell.
     UsageError where the vendor's tool does not build for the family.
     """
     if vendor not in VENDORS:
@@ -53,35 +96,35 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
         fitting = [name for name, other in VENDORS.items() if family in other.parts]
         raise UsageError(f"vendor {vendor}: {tool.tool} does not build for family {family} of {design.top}; "
                          f"use --vendor {' or '.join(fitting) or 'another board'}")
-    target = Target(family, part or tool.parts[family], clock_hz)
-    sources = {f"rtl/{name}": text for name, text in design.files.items()}
-    return {**sources, **tool.write(design, target), "README.md": _readme(design, tool, target)}
+    target, project = Target(family, part or tool.parts[family], clock_hz), Project(design, shell)
+    found = {f"rtl/{name}": text for name, text in project.files.items()} | tool.write(project, target)
+    if shell is not None:
+        found |= {f"host/{name}": text for name, text in {**shell.documents(), "LINK.md": link_page(shell)}.items()}
+    tops = {name: f"{TOP_VARIABLE}={name} {tool.command}" for name in project.tops}
+    return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, target.part, target.clock_hz)}
 
 
-def _verilog(design: Design) -> list[str]:
-    return sorted(f"rtl/{name}" for name in design.files if is_verilog(name))
-
-
-def _images(design: Design) -> list[str]:
-    """Memory images, which weights in ROM are read from."""
-    return sorted(f"rtl/{name}" for name in design.files if not is_verilog(name))
-
-
-def _quartus(design: Design, target: Target) -> dict[str, str]:
+def _quartus(project: Project, target: Target) -> dict[str, str]:
     title = "Cyclone 10 GX" if target.family == "cyclone10gx" else "Cyclone V"
+    pins = [f"  {top} {{rst {' '.join(f'{pin}[*]' if bits > 1 else pin for pin, bits, _ in pins)}}}"
+            for top, pins in project.tops.items()]
     lines = [
-        f"# quartus_sh -t build.tcl: creates the project {design.top}, compiles it and reports timing.",
+        f"# quartus_sh -t build.tcl: creates the project {project.top}, compiles it and reports timing.",
         "load_package flow",
-        f"project_new {design.top} -overwrite",
+        *_chosen_top(project),
+        "project_new $top -overwrite",
         f'set_global_assignment -name FAMILY "{title}"',
         f"set_global_assignment -name DEVICE {target.part}",
-        f"set_global_assignment -name TOP_LEVEL_ENTITY {design.top}",
+        "set_global_assignment -name TOP_LEVEL_ENTITY $top",
         "set_global_assignment -name VERILOG_INPUT_VERSION VERILOG_2001",
-        *(f"set_global_assignment -name VERILOG_FILE {name}" for name in _verilog(design)),
-        *(["set_global_assignment -name SEARCH_PATH rtl"] if _images(design) else []),
+        *(f"set_global_assignment -name VERILOG_FILE {name}" for name in project.verilog),
+        *(["set_global_assignment -name SEARCH_PATH rtl"] if project.images else []),
         "set_global_assignment -name SDC_FILE clock.sdc",
-        "# Streams are wider than the package: they stay inside the device until a board design connects them.",
-        *(f"set_instance_assignment -name VIRTUAL_PIN ON -to {name}" for name in ("rst", *_stream_pins(design))),
+        "# There are more pins than a package has: they stay inside the device until a board design connects them.",
+        "set pins {", *pins, "}",
+        "foreach pin [dict get $pins $top] {",
+        "  set_instance_assignment -name VIRTUAL_PIN ON -to $pin",
+        "}",
         "export_assignments",
         "execute_flow -compile",
         "project_close",
@@ -89,23 +132,42 @@ def _quartus(design: Design, target: Target) -> dict[str, str]:
     return {"build.tcl": _text(lines), "clock.sdc": _sdc(target, "derive_clock_uncertainty")}
 
 
-def _vivado(design: Design, target: Target) -> dict[str, str]:
+def _chosen_top(project: Project) -> list[str]:
+    return [f"set top {project.top}", f"if {{[info exists ::env({TOP_VARIABLE})]}} {{ set top $::env({TOP_VARIABLE}) }}"]
+
+
+def _vivado(project: Project, target: Target) -> dict[str, str]:
+    sources = [f"add_files -norecurse {name}" for name in (*project.verilog, *project.images)]
     lines = [
-        "# vivado -mode batch -source build.tcl: synthesizes and implements the core out of context, and reports.",
-        f"create_project {design.top} project -part {target.part} -force",
-        *(f"add_files -norecurse {name}" for name in (*_verilog(design), *_images(design))),
+        "# vivado -mode batch -source build.tcl: synthesizes and implements the top module out of context, and reports.",
+        *_chosen_top(project),
+        f"create_project $top project -part {target.part} -force",
+        *sources,
         "add_files -fileset constrs_1 -norecurse clock.xdc",
-        f"set_property top {design.top} [current_fileset]",
+        "set_property top $top [current_fileset]",
         "update_compile_order -fileset sources_1",
-        f"synth_design -top {design.top} -part {target.part} -mode out_of_context",
+        f"synth_design -top $top -part {target.part} -mode out_of_context",
         "opt_design",
         "place_design",
         "route_design",
         "report_utilization -file utilization.rpt",
         "report_timing_summary -file timing.rpt",
-        f"write_checkpoint -force {design.top}.dcp",
+        "write_checkpoint -force $top.dcp",
     ]
-    return {"build.tcl": _text(lines), "clock.xdc": _sdc(target)}
+    found = {"build.tcl": _text(lines), "clock.xdc": _sdc(target)}
+    if project.shell is None:
+        return found
+    packaging = [
+        f"# vivado -mode batch -source package_ip.tcl: packs {project.top} as an IP for block designs, into ip/.",
+        f"create_project packaging packaging -part {target.part} -force",
+        *sources,
+        f"set_property top {project.top} [current_fileset]",
+        "update_compile_order -fileset sources_1",
+        "ipx::package_project -root_dir ip -vendor dovetail -library networks -taxonomy /UserIP -import_files -force",
+        *(f"ipx::associate_bus_interfaces -busif {name} -clock clk [ipx::current_core]" for name in project.bus_interfaces),
+        "ipx::save_core [ipx::current_core]",
+    ]
+    return {**found, "package_ip.tcl": _text(packaging)}
 
 
 def _sdc(target: Target, *more: str) -> str:
@@ -113,34 +175,38 @@ def _sdc(target: Target, *more: str) -> str:
                   f"create_clock -name clk -period {target.period_ns:.3f} [get_ports clk]", *more])
 
 
-def _oss(design: Design, target: Target) -> dict[str, str]:
-    sources = " ".join([*_verilog(design), "rtl/pins.v"])
+def _oss(project: Project, target: Target) -> dict[str, str]:
+    wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
+    sources = [*project.verilog, *wrappers]
+    inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
     size = f"{_kilo_luts(target.part)}k"
     lines = [
         "# make: synthesis, placement, routing and bitstream with Yosys, nextpnr and Project Trellis.",
+        f"{TOP_VARIABLE} ?= {project.top}",
         "YOSYS ?= yosys",
         "NEXTPNR ?= nextpnr-ecp5",
         "ECPPACK ?= ecppack",
         "SEED ?= 1",
+        f"TOP := $({TOP_VARIABLE})",
         "",
-        f"{design.top}.bit: {design.top}.config",
+        "$(TOP).bit: $(TOP).config",
         "\t$(ECPPACK) $< $@",
         "",
-        f"{design.top}.config: {design.top}.json clock.lpf",
+        "$(TOP).config: $(TOP).json clock.lpf",
         f"\t$(NEXTPNR) --{size} --json $< --lpf clock.lpf --lpf-allow-unconstrained --timing-allow-fail "
         f"--freq {target.clock_hz / 1e6:g} --seed $(SEED) --textcfg $@ --report timing.json",
         "",
-        f"{design.top}.json: {sources}",
-        f"\t$(YOSYS) -p 'read_verilog {sources}; synth_ecp5 -top {PINS_TOP} -json $@'",
+        f"$(TOP).json: {' '.join(sources)}",
+        f"\tcd rtl && $(YOSYS) -p 'read_verilog {inside}; synth_ecp5 -top pins_$(TOP) -json ../$@'",
         "",
         "clean:",
-        f"\trm -f {design.top}.bit {design.top}.config {design.top}.json timing.json",
+        "\trm -f *.bit *.config *.json",
         "",
         ".PHONY: clean",
     ]
     lpf = _text([f'FREQUENCY PORT "clk" {target.clock_hz / 1e6:g} MHZ;',
                  "# Pins of your board go here, such as: LOCATE COMP \"clk\" SITE \"P3\";"])
-    return {"Makefile": _text(lines), "clock.lpf": lpf, "rtl/pins.v": pin_wrapper(design)}
+    return {"Makefile": _text(lines), "clock.lpf": lpf, **wrappers}
 
 
 def _kilo_luts(part: str) -> int:
@@ -152,41 +218,8 @@ def _kilo_luts(part: str) -> int:
     return int(found[1])
 
 
-def _stream_pins(design: Design) -> list[str]:
-    return [f"{port.name}_{part}" for port in (*design.inputs, *design.outputs) for part in ("valid", "ready", "data[*]")]
-
-
 def _text(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
-
-
-def _readme(design: Design, tool: Vendor, target: Target) -> str:
-    rate = target.clock_hz / design.interval_cycles if design.interval_cycles else 0.0
-    return _text([
-        f"# {design.top}: a project for {tool.tool}",
-        "",
-        f"Build it with `{tool.command}` here, for part {target.part} at {target.clock_hz / 1e6:g} MHz, the plan's clock.",
-        "Change the part where your board has another; the RTL is plain Verilog-2005 without vendor primitives.",
-        "",
-        "| port | direction | channels x bits | frame | tensor |",
-        "|---|---|---|---|---|",
-        *(_port_row(port, "in") for port in design.inputs),
-        *(_port_row(port, "out") for port in design.outputs),
-        "",
-        f"First beat in to last beat out: {design.latency_cycles:,} clocks. A frame every {design.interval_cycles:,} clocks"
-        + (f", {rate:,.0f} frames/s at this clock." if rate else "."),
-        "",
-        "`clk`, and `rst` synchronous and active high for at least one clock. A stream moves a beat when `valid` and `ready` are",
-        "both 1; a beat is one pixel in raster order, channel c in bits [bits*c + bits-1 : bits*c]. Frames follow without gaps.",
-        "",
-        "Area and timing of the vendor's tool replace the plan's estimates: tell them to the board file (`clock_hz`).",
-    ])
-
-
-def _port_row(port: StreamPort, direction: str) -> str:
-    sign = "signed" if port.signed else "unsigned"
-    return (f"| `{port.name}_valid/ready/data` | {direction} | {port.channels} x {port.bits} {sign} | "
-            f"{port.height} x {port.width} beats | {port.tensor} |")
 
 
 VENDORS: Mapping[str, Vendor] = {

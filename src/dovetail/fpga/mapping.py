@@ -26,6 +26,7 @@ from dovetail.fpga.engines.layers import (
     window_engine,
 )
 from dovetail.fpga.engines.pointwise import looked_up, multiplied
+from dovetail.fpga.engines.repeat import repeat_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.ir import (
     Add,
@@ -44,6 +45,7 @@ from dovetail.ir import (
     Reshape,
     Scheme,
     Select,
+    Upsample,
     Window,
 )
 from dovetail.numerics.fixed import integer_bounds
@@ -145,7 +147,7 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
             return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
     inputs = [formats[t] for t in node.inputs]
     match node.op:
-        case Conv() | Gemm() | GlobalAvgPool() | Clip() | Reshape():
+        case Conv() | Gemm() | GlobalAvgPool() | Clip() | Reshape() | Upsample():
             return None
         case MaxPool():
             return _max_pool_reason(node.op, node.name, inputs[0])
@@ -227,8 +229,10 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str,
         case GlobalAvgPool():
             return (global_average_engine(layer, zero, _rescale(graph, node)),)
         case Select(indices):
-            moved = scheme_of(graph, node.inputs[0]) == scheme_of(graph, node.output)
-            return (join_engine(layer, chosen(layer, indices, zero, None if moved else _rescale(graph, node))),)
+            return (join_engine(layer, chosen(layer, indices, zero, _moved(graph, node))),)
+        case Upsample(rows, columns):
+            every = chosen(layer, range(output.channels), zero, _moved(graph, node))
+            return (repeat_engine(layer, rows, columns, every),)
         case Lookup():
             table = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.channels, table.shape[-1])), node.op.lo)),)
@@ -303,6 +307,11 @@ def _rescale(graph: Graph, node: Node) -> Rescale:
     how, divisor = requantizer(graph, node), _divisor(graph, node)
     assert divisor is not None
     return Rescale(divisor, how.per_channel(channels), integer_bounds(node.op.bounds, scheme), how.zero)
+
+
+def _moved(graph: Graph, node: Node) -> Rescale | None:
+    """How what is moved is rescaled: not at all where its scheme stays."""
+    return None if scheme_of(graph, node.inputs[0]) == scheme_of(graph, node.output) else _rescale(graph, node)
 
 
 def _join(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:

@@ -110,5 +110,11 @@ def load_part_shell(graph: Graph, folder: Path) -> Shell:
     return load_shell(load_design(folder / graph.name), folder / graph.name / SHELL)
 
 
+def load_handover(graph: Graph, folder: Path) -> tuple[Design, Shell | None]:
+    """A segment's stored design, and its shell where it has one: a design of more ports than a register map holds has none."""
+    design = load_design(folder / graph.name)
+    return design, load_part_shell(graph, folder) if has_room(design) else None
+
+
 def load_part(graph: Graph, folder: Path, on_simulated: Callable[[Simulation], None] | None = None) -> FpgaPart:
     return FpgaPart(graph, load_design(folder / graph.name), on_simulated)

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
     start = time.monotonic()
     yosys, nextpnr = find_synthesizer("ecp5"), find_nextpnr()
-    files = {**design.files, f"{TOP}.v": pin_wrapper(design)}
+    files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design))}
     sources = " ".join(name for name in files if is_verilog(name))
     files["pins.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json pins.json\n"
     options = (f"--{device}", "--json", "pins.json", "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
@@ -101,26 +101,33 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     return Placement(device, nextpnr.version, seed, float(min(clocks)), freq_mhz, used, available, notes, wall_s, found)
 
 
-def pin_wrapper(design: Design) -> str:
-    """Verilog of a top module with four pins: clock, reset, serial input, and the parity of all registered outputs."""
-    driven = [(f"{port.name}_{part}", bits) for port in design.inputs for part, bits in (("valid", 1), ("data", port.data_bits))]
-    driven += [(f"{port.name}_ready", 1) for port in design.outputs]
-    seen = [(f"{port.name}_{part}", bits) for port in design.outputs for part, bits in (("valid", 1), ("data", port.data_bits))]
-    seen += [(f"{port.name}_ready", 1) for port in design.inputs]
+def core_pins(design: Design) -> list[tuple[str, int, bool]]:
+    """Every pin of a design's streams as (name, bits, whether it is an input)."""
+    pins = []
+    for forward, backward, inward in ((design.inputs, design.outputs, True), (design.outputs, design.inputs, False)):
+        pins += [(f"{p.name}_{part}", bits, inward) for p in forward for part, bits in (("valid", 1), ("data", p.data_bits))]
+        pins += [(f"{p.name}_ready", 1, inward) for p in backward]
+    return pins
+
+
+def pin_wrapper(top: str, pins_of_top: Sequence[tuple[str, int, bool]], name: str = TOP) -> str:
+    """Verilog of module `name` with four pins: clock, reset, serial input, and the parity of all registered outputs of `top`."""
+    driven = [(pin, bits) for pin, bits, inward in pins_of_top if inward]
+    seen = [(pin, bits) for pin, bits, inward in pins_of_top if not inward]
     pins = [".clk(clk)", ".rst(reset)"]
     for bus, wires in (("feed", driven), ("watch", seen)):
         start = 0
-        for name, bits in wires:
-            pins.append(f".{name}({bus}[{start + bits - 1}:{start}])")
+        for pin, bits in wires:
+            pins.append(f".{pin}({bus}[{start + bits - 1}:{start}])")
             start += bits
     feed_bits, watch_bits = sum(bits for _, bits in driven), sum(bits for _, bits in seen)
     lines = [
-        f"module {TOP} (input wire clk, input wire rst, input wire serial, output wire parity);",
+        f"module {name} (input wire clk, input wire rst, input wire serial, output wire parity);",
         f"reg reset; reg [{feed_bits - 1}:0] feed; wire [{watch_bits - 1}:0] watch; reg [{watch_bits - 1}:0] level0;",
         "always @(posedge clk) begin",
         f"  reset <= rst; feed <= {{feed[{feed_bits - 2}:0], serial}}; level0 <= watch;",
         "end",
-        f"{design.top} design_under_test ({', '.join(pins)});",
+        f"{top} design_under_test ({', '.join(pins)});",
     ]
     level, bits = 0, watch_bits
     while bits > 1:

@@ -1,7 +1,8 @@
 """Simulate designs clock by clock with Verilator and return what leaves their streams.
 
 Verilog may report FIFO high-water marks: a line `high_water INSTANCE MARK` printed by a `final` block, with `%m` as INSTANCE,
-lands in `Simulation.high_water` under the instance path below the top module.
+lands in `Simulation.high_water` under the instance path below the top module, and a line `toggles INSTANCE BITS COUNT` in
+`Simulation.toggles`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Simulation:
     """Seconds for the whole call, build included where it was not cached; a bundle's for each of its simulations."""
     run_s: float = 0.0
     """Seconds the compiled simulation ran; a bundle's for each of its simulations."""
+    toggles: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Register bits and how often they changed, by instance, of designs that count them (fpga/activity.py)."""
 
 
 def simulate(
@@ -97,10 +100,10 @@ def _simulate(
             lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
         began = time.monotonic()
-        high_water = _run(program, folder, distinct, on_frame)
+        told = _run(program, folder, distinct, on_frame)
         ended = time.monotonic()
         return [
-            _collect(folder, index, design, count, high_water[distinct.index(design)], ended - start, ended - began)
+            _collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
             for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
         ]
 
@@ -116,9 +119,17 @@ def scratch_folder() -> Iterator[Path]:
                         "make room or set TMPDIR to another folder") from error
 
 
-def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[dict[str, int]]:
-    """Run the program over the jobs of a folder; returns high-water marks by design and instance."""
-    high_water: list[dict[str, int]] = [{} for _ in designs]
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a design printed about its instances."""
+
+    high_water: dict[str, int] = field(default_factory=dict)
+    toggles: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[_Told]:
+    """Run the program over the jobs of a folder; returns what each design told."""
+    told = [_Told() for _ in designs]
     failure: list[str] = []
 
     def listen(line: str) -> None:
@@ -128,7 +139,9 @@ def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Calla
         elif word == "failed":
             failure.append(rest)
         elif match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
-            high_water[int(match[1])][match[2]] = int(match[3])
+            told[int(match[1])].high_water[match[2]] = int(match[3])
+        elif match := re.fullmatch(r"toggles (?:\S*?\.)??d(\d+)\.(\S+) +(\d+) +(\d+)", line):
+            told[int(match[1])].toggles[match[2]] = (int(match[3]), int(match[4]))
 
     command = Command(
         tool="simulation",
@@ -145,7 +158,7 @@ def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Calla
         if not failure:
             raise ToolError(f"simulation: exit code {code} without a reason; delete the cache and try again")
         raise MismatchError(_explain(code, failure[0], designs))
-    return high_water
+    return told
 
 
 def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
@@ -163,11 +176,11 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
 
 
 def _collect(
-    folder: Path, index: int, design: Design, frames: int, high_water: Mapping[str, int], wall_s: float, run_s: float
+    folder: Path, index: int, design: Design, frames: int, told: _Told, wall_s: float, run_s: float
 ) -> Simulation:
     outputs = {
         port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
         for number, port in enumerate(design.outputs)
     }
     counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
-    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), high_water, wall_s, run_s)
+    return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), told.high_water, wall_s, run_s, told.toggles)

@@ -30,12 +30,13 @@ EXTRAS: Mapping[str, str] = {
     "segments": "[{name, device, backend: onnxruntime|verilator|emulated, nodes: [str], note}]",
     "designs": "[what `describe_design` returns]",
     "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
+    "power": "[{segment, toggles_per_clock, activity, planned_activity, energy_low_j, energy_high_j, planned_energy_j, source}]",
     "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s}",
     "provenance": "{model_file, model_sha256, build_dir, versions: {tool: version}, warnings: [str], commands: [str]}",
 }
 """What `extras` may hold, each optional down to the single key."""
 
-LISTS = ("segments", "designs", "synthesis")
+LISTS = ("segments", "designs", "synthesis", "power")
 
 
 def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, extras: Mapping[str, object]) -> dict[str, Any]:

@@ -21,6 +21,10 @@ def verify_command(report: Report) -> str:
     return f"dovetail verify {_known(report, 'build_dir', 'build')}"
 
 
+def power_command(report: Report) -> str:
+    return f"dovetail power {_known(report, 'build_dir', 'build')}"
+
+
 def synth_command(report: Report) -> str:
     """Synthesis for the family of the first FPGA on the board."""
     family = next((d["family"] for d in report["platform"]["devices"] if d["kind"] == "fpga" and d["family"]), None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.commands import compile_command, synth_command
+from dovetail.report.commands import compile_command, power_command, synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.palette import Report, bar, looks
 
@@ -23,7 +23,7 @@ def hardware(report: Report) -> Markup:
     body = [_design(d, looks(report)) for d in designs or []]
     if not designs:
         body = [not_run("No Verilog has been generated for the FPGA part of this plan.", compile_command(report))]
-    return section("designs", "FPGA designs", body, _synthesis(report))
+    return section("designs", "FPGA designs", body, _synthesis(report), _power(report))
 
 
 def _design(design: Mapping[str, Any], shown: Mapping[str, str]) -> Markup:
@@ -87,6 +87,21 @@ def _files(files: list[Any]) -> Markup | None:
     return element(
         "details", element("summary", f"{len(named)} Verilog file{'s' if len(named) != 1 else ''}"), element("ul", items)
     )
+
+
+def _power(report: Report) -> Markup:
+    """Energy of a frame by counted toggles, beside the plan's."""
+    results = report.get("power")
+    if not results:
+        return not_run("Energy of this hardware goes by an assumed activity; its toggles have not been counted.",
+                       power_command(report))
+    rows = [(r.get("segment") or "design", units.percent(r.get("toggles_per_clock")),
+             f"{units.percent(r.get('activity'))} (planned {units.percent(r.get('planned_activity'))})",
+             f"{units.joules(r.get('energy_low_j'))} to {units.joules(r.get('energy_high_j'))}",
+             units.joules(r.get("planned_energy_j")), r.get("source") or units.ABSENT) for r in results]
+    return table("Energy per frame above idle, by toggles counted in simulation (a model)",
+                 ("Design", "Toggles per clock", "Activity while working", "Energy, counted", "Energy, planned", "Source"), rows,
+                 numeric=(1, 2, 3, 4))
 
 
 def _synthesis(report: Report) -> Markup:

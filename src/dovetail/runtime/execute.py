@@ -83,7 +83,7 @@ class Verification:
     """Simulated segments: how fast the simulation ran, in cycles and frames per second."""
 
 
-def _gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
+def gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
     return {b.name: memory[b.tensor][(slice(None), *slices(b.region)[1:])] for b in segment.reads}
 
 
@@ -102,7 +102,7 @@ def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | N
     frames = len(next(iter(inputs.values())))
     for segment in build.program.segments:
         part = build.part(segment)
-        _scatter(segment, part.run(_gather(segment, memory), _watch(progress, segment, part, frames)), memory, build.program)
+        _scatter(segment, part.run(gather(segment, memory), _watch(progress, segment, part, frames)), memory, build.program)
     return {name: memory[name] for name in build.graph.outputs}
 
 
@@ -164,17 +164,17 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
         part = build.part(segment, partial(simulated.__setitem__, segment.name))
         watch = _watch(progress, segment, part, frames)
         ran.append({"name": segment.name, "device": segment.device, "backend": part.backend, "note": part.note})
-        _expect_partials(segment, expected, build.program)
+        expect_partials(segment, expected, build.program)
         try:
-            results = part.run(_gather(segment, memory), watch)
+            results = part.run(gather(segment, memory), watch)
             mismatch = _compare(segment, part, results, expected) or _compare_stalled(segment, part, memory, expected)
         except MismatchError as fault:
-            mismatch = _faulty(segment, part, str(fault), _gather(segment, memory))
+            mismatch = _faulty(segment, part, str(fault), gather(segment, memory))
             break
         compared += len(segment.writes)
         elements += sum(results[b.name].size for b in segment.writes)
         if mismatch is not None:
-            mismatch = replace(mismatch, engine=_blame(part, _gather(segment, memory), mismatch.frame))
+            mismatch = replace(mismatch, engine=_blame(part, gather(segment, memory), mismatch.frame))
             break
         _scatter(segment, results, memory, build.program)
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
@@ -206,7 +206,7 @@ def _compare_stalled(segment: Segment, part: Part, memory: Mapping[str, Array], 
     """A few frames of a simulated part again, with stalls: faults of FIFOs and handshakes show only under pressure."""
     if not isinstance(part, FpgaPart) or part.emulated:
         return None
-    few = {name: x[:STALLED_FRAMES] for name, x in _gather(segment, memory).items()}
+    few = {name: x[:STALLED_FRAMES] for name, x in gather(segment, memory).items()}
     return _compare(segment, part, part.run_stalled(few, seed=1), expected)
 
 
@@ -223,11 +223,11 @@ def _blame(part: Part, inputs: Mapping[str, Array], frame: int) -> str | None:
     return wrong_engine(part.graph, part.design, {name: x[frame:] for name, x in inputs.items()})
 
 
-def _expect_partials(segment: Segment, expected: dict[str, Array], program: Program) -> None:
+def expect_partials(segment: Segment, expected: dict[str, Array], program: Program) -> None:
     """Add what the reference says about partial sums, which exist only inside a plan."""
     if all(b.tensor in program.graph.tensors for b in segment.writes):
         return
-    results = run_integer(segment.graph, _gather(segment, expected))
+    results = run_integer(segment.graph, gather(segment, expected))
     for binding in segment.writes:
         if binding.tensor not in program.graph.tensors:
             expected[binding.tensor] = results[binding.name]
