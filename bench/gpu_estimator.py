@@ -26,7 +26,7 @@ import numpy as np
 from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import FITTED_ON, seconds, specification
+from dovetail.gpu.estimator import CANDIDATES, FITTED_ON, costs, seconds, specification
 from dovetail.gpu.lower import lower
 from dovetail.ir import Graph
 from dovetail.ir.onnx_read import read_onnx
@@ -52,7 +52,7 @@ def tiled(name: str, images: int) -> dict[str, Call]:
     lowered = lower(network(name), "float16", specification(FITTED_ON), images)
     found: dict[str, Call] = {}
     for run in lowered.runs:
-        for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
+        for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run, float("inf"))):
             if call.work is not None:
                 found.setdefault(call.key, call)
     return found
@@ -78,7 +78,7 @@ def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
     for name, images, call, some in jobs:
         launcher.buffers.clear()
         timed = [(tuner.timed(call, config), dict(config)) for config in some]
-        found.append({"network": name, "images": images, "kernel": call.kernel, "key": call.key,
+        found.append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
                       "times": [(t, c) for t, c in timed if t < float("inf")]})
         if time.perf_counter() - start > LIMIT_S:
             break
@@ -92,15 +92,19 @@ def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
 def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]]]]:
     """Kernels as they are now with the times measured of them."""
     kernels = json.loads(path.read_text())["kernels"]
-    calls = {(name, images): tiled(name, images) for name, images in {(k["network"], k["images"]) for k in kernels}}
+    calls = {(name, images, call.kernel, call.nodes): call for name, images in {(k["network"], k["images"]) for k in kernels}
+             for call in tiled(name, images).values()}
     for kernel in kernels:
-        call = calls[kernel["network"], kernel["images"]].get(kernel["key"])
+        call = calls.get((kernel["network"], kernel["images"], kernel["kernel"], tuple(kernel["nodes"])))
         if call is not None:
             yield call, kernel["times"]
 
 
-def fit(path: Path) -> None:
-    """Costs that are never negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen."""
+def fit(path: Path, target: Path = COSTS) -> None:
+    """Write costs, keeping those of kernels that the file does not time.
+
+    Costs are never negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen.
+    """
     from scipy.optimize import nnls
     rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
     for call, times in matched(path):
@@ -112,7 +116,11 @@ def fit(path: Path) -> None:
                 rows.setdefault(call.kernel, []).append((dict(amounts), taken, (best / taken) ** 1.5 / taken))
     measured = json.loads(path.read_text())
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
-    for kernel, found in sorted(rows.items()):
+    for kernel in sorted({*rows, *costs()}):
+        if kernel not in rows:
+            lines += ["", f"[{kernel}]  # not fitted", *(f"{n} = {c:.4e}" for n, c in costs()[kernel].items())]
+            continue
+        found = rows[kernel]
         names = list(found[0][0])
         weights = np.array([w for _, _, w in found])
         matrix = np.array([[a[n] for n in names] for a, _, _ in found])
@@ -120,7 +128,7 @@ def fit(path: Path) -> None:
         each, _ = nnls(matrix / scale * weights[:, None], np.array([t for _, t, _ in found]) * weights)
         lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in zip(names, each / scale, strict=True) if c > 0)]
         print(f"{kernel}: {len(found)} tiles")
-    replace_text(COSTS, "\n".join(lines) + "\n")
+    replace_text(target, "\n".join(lines) + "\n")
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -129,7 +137,6 @@ def spearman(a: list[float], b: list[float]) -> float:
 
 
 def judge(path: Path) -> dict[str, Any]:
-    from dovetail.gpu.estimator import CANDIDATES
     gpu = specification(FITTED_ON)
     estimates, taken, errors, inside = [], [], [], []
     firsts: dict[str, list[tuple[bool, bool]]] = {}

@@ -1,0 +1,28 @@
+"""The costs that come with the package are those that the committed measurements give, and estimates rank as the pages say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from bench.gpu_estimator import fit, judge
+
+from dovetail.gpu.estimator import costs
+
+RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
+
+
+def test_costs_are_fitted_to_the_committed_measurements(tmp_path: Path) -> None:
+    fit(RECORD, tmp_path / "costs.toml")
+    found = tomllib.loads((tmp_path / "costs.toml").read_text())
+    assert found.keys() == costs().keys()
+    for kernel, each in found.items():
+        assert each == pytest.approx(dict(costs()[kernel]), rel=1e-3), kernel
+
+
+def test_estimates_rank_tiles_nearly_as_time_does() -> None:
+    found = judge(RECORD)
+    assert found["tiles"] > 2000
+    assert found["spearman"] > 0.9
+    assert found["timed_within_5_percent"] > 0.9
