@@ -115,10 +115,22 @@ def two_sums() -> Graph:
     return net.graph(net.add(Add(RELU), p, s))
 
 
+def shuffled() -> Graph:
+    """Halves of channels, one through a layer, the other past it, then mixed; choices before 3x3 layers, one with a repetition."""
+    net = Net(9)
+    x = stem(net, (5, 6))
+    left, right = net.add(Select(tuple(range(6))), x), net.add(Select(tuple(range(6, 12))), x)
+    both = net.add(Concat(), left, net.add(Conv(6, Window((1, 1)), clamp=RELU), right))
+    mixed = net.add(Select(tuple(i // 2 + 6 * (i % 2) for i in range(12))), both)
+    some, twice = net.add(Select((11, 3, 4, 0)), mixed), net.add(Select((2, 3, 2)), mixed)
+    ends = [net.add(Conv(5, Window((3, 3), pads=SAME)), chosen) for chosen in (some, twice)]
+    return net.graph(net.add(Add(), *ends))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "inverted": inverted, "inverted stride 2": lambda: inverted(2), "inverted 5x5": lambda: inverted(1, 5),
     "inverted one row": lambda: inverted(1, 3, True, (1, 9)), "classifier": classifier, "flattened": flattened, "fire": fire,
-    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums}
+    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled}
 TOLERANCE = {"float32": 2e-6, "tf32": 2e-3, "float16": 4e-3}
 
 

@@ -5,7 +5,8 @@ Quantized tensors are stored as int8, unsigned ones less 128 (`STORED_OFFSET`): 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -116,6 +117,14 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
     multipliers = np.array([m << max(-s, 0) for m, s in pairs], dtype=np.int64)
     return Layer(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
                  np.maximum(shifts, 0) if wide else shifts, wide, lo - moved, hi - moved, how.zero - moved, zero)
+
+
+def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:
+    """The same layer reading all channels of the tensor its own were chosen from: others have no weight."""
+    own = weights.weights.reshape(-1, len(channels), weights.weights.shape[1])
+    spread = np.zeros((len(own), whole, own.shape[2]), dtype=own.dtype)
+    spread[:, list(channels)] = own
+    return replace(weights, weights=spread.reshape(-1, own.shape[2]))
 
 
 def addition(graph: Graph, node: Node, first: str) -> Sum:

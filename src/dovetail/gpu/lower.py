@@ -1,6 +1,7 @@
 """From a graph to kernel calls: where tensors lie, what each layer becomes, and which layers may share a kernel.
 
-Additions and means join the layer before them, concatenations become places, flattening is a convolution over the whole map.
+Additions and means join the layer before them, chosen channels the dense layer behind them, concatenations become places,
+flattening is a convolution over the whole map.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dovetail.gpu.calls import (
     window_constants,
 )
 from dovetail.gpu.estimator import Gpu
-from dovetail.gpu.layers import Layer, Sum, addition, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.gpu.layers import Layer, Sum, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
 from dovetail.ir import (
     Add,
     Array,
@@ -123,6 +124,8 @@ class _Lowering:
         self.parts: dict[str, tuple[str, int, int]] = {}
         self.work: list[Item | Call] = []
         self.makers: dict[str, Item] = {}
+        self.chosen: dict[str, tuple[str, tuple[int, ...]]] = {}
+        """Channels of another tensor that only dense layers read: those read them where they are."""
         for node in graph.nodes:
             if isinstance(node.op, Concat) and node.op.axis == 1:
                 self._divide(node)
@@ -169,7 +172,8 @@ class _Lowering:
 
     def _layer(self, node: Node) -> None:
         op, deep = node.op, is_depthwise(self.graph, node)
-        x = self._rows(node.inputs[0]) if deep else self.places[node.inputs[0]]
+        source, channels = self.chosen.get(node.inputs[0], (node.inputs[0], None))
+        x = self._rows(source) if deep else self.places[source]
         y = self._target(node.output)
         if isinstance(op, Gemm):
             # A flattened map is read by a kernel as large as the map.
@@ -177,7 +181,10 @@ class _Lowering:
         else:
             assert isinstance(op, Conv)
             window, groups = op.window, op.groups
-        item = Item(node, x, y, window, layer(self.graph, node, x.height, x.width), groups, deep, names=[node.name])
+        weights = layer(self.graph, node, x.height, x.width)
+        if channels is not None:
+            weights = among(weights, channels, x.channels)
+        item = Item(node, x, y, window, weights, groups, deep, names=[node.name])
         self.work.append(item)
         self.makers[node.output], self.places[node.output] = item, y
 
@@ -279,10 +286,22 @@ class _Lowering:
         self.places[node.output] = y
 
     def _select(self, node: Node) -> None:
-        y = self._target(node.output)
         assert isinstance(node.op, Select)
+        if self._read_in_place(node, node.op.indices):
+            self.chosen[node.output] = (node.inputs[0], node.op.indices)
+            return
+        y = self._target(node.output)
         self._choose(node, 0, self._rows(node.inputs[0]), y, np.array(node.op.indices))
         self.places[node.output] = y
+
+    def _read_in_place(self, node: Node, indices: tuple[int, ...]) -> bool:
+        """Whether only dense layers read chosen channels, each of them once: they may read the whole tensor instead."""
+        whole, same = self.places.get(node.inputs[0]), node.op.bounds is None
+        same = same and self.graph.tensors[node.inputs[0]].scheme == self.graph.tensors[node.output].scheme
+        readers = self.graph.consumers(node.output)
+        dense = bool(readers) and all(isinstance(r.op, Conv) and r.op.groups == 1 for r in readers)
+        return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \
+            and node.output not in self.graph.outputs
 
     def _clip(self, node: Node) -> None:
         y = self._target(node.output)
