@@ -59,6 +59,10 @@ AUTO = "auto"
 PACES = tuple(1024 * 4**k for k in range(7))
 """Clocks per frame that `fold = AUTO` tries first: at 100 MHz from ten microseconds to forty milliseconds."""
 
+NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
+"""Times the best pace so far: what is tried then, nearer each time."""
+PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
+
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
@@ -154,7 +158,7 @@ def with_folds(graph: Graph, platform: Platform, options: Options, assignment: A
     def judge(paces: Sequence[int]) -> int:
         """The best pace so far, 0 standing for none, after trying some more."""
         for pace in paces:
-            progress("folds", len(found), len(PACES) + 3)
+            progress("folds", len(found), PACE_TRIES)
             try:
                 paced = platform.with_pace(pace) if pace else platform
                 found[pace] = _solved(graph, paced, options, assignment, explained=False).objective
@@ -163,8 +167,9 @@ def with_folds(graph: Graph, platform: Platform, options: Options, assignment: A
         return min(found, key=lambda pace: found[pace])
 
     best = judge((0, *PACES))
-    best = judge((best // 2, best * 2)) if best else best
-    progress("folds", len(PACES) + 3, len(PACES) + 3)
+    for factors in NEARER if best else ():
+        best = judge([int(best * factor) for factor in factors])
+    progress("folds", PACE_TRIES, PACE_TRIES)
     return platform.with_pace(best) if best else platform
 
 
