@@ -116,7 +116,7 @@ def two_sums() -> Graph:
 
 
 def shuffled() -> Graph:
-    """Halves of channels, one through a layer, the other past it, then mixed; choices before 3x3 layers, one with a repetition."""
+    """Halves of channels, one through a layer, the other past it, then mixed; choices before 3x3 layers, one repeats channels."""
     net = Net(9)
     x = stem(net, (5, 6))
     left, right = net.add(Select(tuple(range(6))), x), net.add(Select(tuple(range(6, 12))), x)
