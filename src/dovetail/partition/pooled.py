@@ -20,6 +20,7 @@ from dovetail.partition.cuts import Limit, Network, follow, price_limits, priced
 from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, mixture_of, solve_network
+from dovetail.partition.filled import Told, fill
 from dovetail.partition.labels import Search
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
@@ -27,6 +28,7 @@ from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
 from dovetail.partition.problem import Problem
 from dovetail.partition.quotes import ask_all
+from dovetail.partition.seating import seat
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tree import Tree, relaxed_tree
 from dovetail.platform.device import Kind
@@ -56,6 +58,8 @@ CURVES = 2
 TIGHTER = 0.985
 """By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
 
+GOOD, HASTE = 4.5e-3, 0.6
+"""Distance at which a search ends that has used so much of its time that this part of it, or less, is left."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -80,14 +84,17 @@ def pooled_problem(problem: Problem) -> Problem | None:
 def _priced_alike(problem: Problem, pool: Pool) -> bool:
     """Whether all boards of a pool take the same for the same."""
     ask_all(problem)
+    first, *others = pool.boards
+    if all(problem.twins.get(b) == first for b in others):
+        return True
     for node in problem.graph.nodes:
-        first, *others = (problem.quotes.get((node.name, b)) for b in pool.boards)
-        for other in others:
-            if (first is None) != (other is None):
+        own, *rest = (problem.quotes.get((node.name, b)) for b in pool.boards)
+        for other in rest:
+            if (own is None) != (other is None):
                 return False
-            if first is None or other is None or first[1] is other[1]:
+            if own is None or other is None:
                 continue
-            a, b = first[1], other[1]
+            a, b = own[1], other[1]
             pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
                      *((v, b.resources[r]) for r, v in a.resources.items())]
             if not all(np.array_equal(x, y) for x, y in pairs):
@@ -132,6 +139,7 @@ class _Hunt:
     left: list[Options] = field(default_factory=list)
     kept: list[Options] = field(default_factory=list)
     struck: float = inf
+    seated: list[Assignment] = field(default_factory=list)
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -163,10 +171,14 @@ class _Hunt:
         self.found.append(assignment)
         self.plans.append((judged.latency_s, judged.energy_j))
 
+    def together(self, assignment: Assignment) -> list[tuple[tuple[str, ...], ...]]:
+        """The blocks whose arms run at once, arm by arm."""
+        return [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
+                if arm_devices(b, assignment) is not None]
+
     def lift(self, assignment: Assignment) -> bool:
         """Keep what becomes of a plan of the pool; where it does not fit on the boards, what it misses is a further limit."""
-        together = [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
-                    if arm_devices(b, assignment) is not None]
+        together = self.together(assignment)
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, together)
         if lifted is not None:
             self.keep(*lifted)
@@ -179,6 +191,21 @@ class _Hunt:
         if lifted is not None:
             self.keep(*lifted)
         return False
+
+    def told(self, told: Told, deadline: float) -> None:
+        """Keep what a search over boards told."""
+        self.bound = max(self.bound, min(told.bound, self.goal))
+        if told.assignment is None or told.assignment in self.seated:
+            return
+        self.seated.append(told.assignment)
+        seated = seat(self.problem, self.pool, told.assignment, told.names)
+        if seated is not None:
+            self.keep(*seated)
+        if len(self.pool.boards) > len(self.pool.stand_ins) and told.pooled is not None and not self.close(GOOD):
+            # Boards of a long ring are farther from each other than in the pool: parts find their own.
+            lifted = lift(self.problem, self.relaxed, self.pool, told.pooled, self.together(told.pooled), deadline)
+            if lifted is not None:
+                self.keep(*lifted)
 
     def over(self, net: Network) -> Network:
         """A network with the limits found so far."""
@@ -240,13 +267,48 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
-    for _ in range(ROUNDS):
+    filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
+    for _ in range(0 if filled else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
     now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
     close = many or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
+
+
+def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+            build: Build) -> bool:
+    """Plans and a bound from labels that know how full boards are; whether there are any."""
+    if hunt.problem.goal is Goal.EDP or not _built(hunt, tree, ranking, choices, tolerance, build):
+        return False
+    share = hunt.largest(hunt.net) if hunt.net is not None else None
+    if hunt.net is None or share is None:
+        return hunt.net is None
+
+    def tell(told: Told) -> float:
+        hunt.told(told, deadline)
+        enough = hunt.close(CLOSE) or (hunt.close(GOOD) and time.thread_time() > deadline - HASTE * whole_s)
+        return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
+
+    whole_s = deadline - time.thread_time()
+    return fill(hunt.net, hunt.pool, hunt.weights, share, hunt.value(hunt.weights) * (1 - tolerance), deadline, tell)
+
+
+def _built(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
+    """Make the network of the columns that a better plan may use; whether it can be made, with nothing left of it if none may."""
+    left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
+    if not all(len(c) for c in left):
+        hunt.bound = max(hunt.bound, hunt.goal * (1 - tolerance))
+        hunt.net = None
+        return True
+    if left is not hunt.left:
+        kept = thin(hunt.relaxed, left)
+        if kept is None:
+            hunt.net = None
+            return False
+        hunt.left, hunt.kept, hunt.struck, hunt.net = left, kept, hunt.goal, build(hunt.relaxed, tree, kept)
+    return True
 
 
 def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
@@ -280,16 +342,8 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
 def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
            build: Build) -> bool:
     """Ask for one plan of the pool; whether there is nothing more to gain this way."""
-    left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
-    if not all(len(c) for c in left):
-        hunt.bound = max(hunt.bound, hunt.goal * (1 - tolerance))
+    if not _built(hunt, tree, ranking, choices, tolerance, build) or hunt.net is None:
         return True
-    if left is not hunt.left:
-        kept = thin(hunt.relaxed, left)
-        if kept is None:
-            return True
-        hunt.left, hunt.kept, hunt.struck, hunt.net = left, kept, hunt.goal, build(hunt.relaxed, tree, kept)
-    assert hunt.net is not None, "built when the goal it was struck for was met"
     net = hunt.over(hunt.net)
     answer = solve_network(net, hunt.plans, deadline, LABELS, tolerance=tolerance, start=ranking.prices)
     if hunt.fraction == 1:
