@@ -19,7 +19,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.cuts import Network, Step
-from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, spread, ways
+from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
 from dovetail.partition.lifting import renamed
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.renaming import Names, states_of
@@ -102,6 +102,7 @@ class Filling:
         self.fronts, self.names, self.many = fronts, names, many
         self.net: Network = fronts.net
         self.loads, self.width = loads, loads[0].shape[1]
+        self.steps: dict[int, tuple[Ints, Ints, Ways, Ints, Ints, Ints]] = {}
         boards = np.array(names.boards)
         at = {int(d): i for i, d in enumerate(boards)}
         self.orders = np.array([[at[int(x)] for x in names.orders[o][boards]] for o in range(len(names.orders))])
@@ -166,12 +167,10 @@ class Filling:
     def _moves(self, step: Step, here: Reached, ahead: Labels, allowed: float) -> _Moves:
         """The ways that lead to labels and can be in a plan below the cut-off."""
         fronts, beyond = self.fronts, self.fronts.reached[step.stop]
-        state, order, members = self._members(step.start, here)
-        every = ways(self.net, step, members, fronts.base[step.index], fronts.sizes[step.stop])
+        state, order, every, called, target, end = self._known(step, here)
         least, fewest = (np.full(len(beyond.keys), np.inf) for _ in range(2))
         np.minimum.at(least, ahead.of, ahead.cost)
         np.minimum.at(fewest, ahead.of, ahead.used)
-        called, target, end = self._ends(step, every.target)
         taken, cost = fronts.amounts[step.index], every.cost + least[target]
         good = np.flatnonzero((target >= 0) & (cost <= allowed))
         room = 1 - fewest[target[good]] - taken[every.column[good]]
@@ -183,6 +182,14 @@ class Filling:
         load = np.take_along_axis(self.loads[step.index][column], self.wide[own], axis=1)
         return _without_twins(_Moves(state[every.row[way]], target[way], column, own, back, self.then[self.undone[back], own],
                                      load, every.cost[way], taken[column]))
+
+    def _known(self, step: Step, here: Reached) -> tuple[Ints, Ints, Ways, Ints, Ints, Ints]:
+        """What `_members`, `ways` and `_ends` say of a step: it is the same in every run."""
+        if step.index not in self.steps:
+            state, order, members = self._members(step.start, here)
+            every = ways(self.net, step, members, self.fronts.base[step.index], self.fronts.sizes[step.stop])
+            self.steps[step.index] = state, order, every, *self._ends(step, every.target)
+        return self.steps[step.index]
 
     def _members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
         """All states that those reached stand for: which each is, by which order it is called so, and its places."""

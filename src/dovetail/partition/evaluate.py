@@ -218,8 +218,8 @@ def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float
         for device, amounts in cost.resources.items():
             own = used.get(device, {})
             for resource in own.keys() & amounts.keys():
-                both = own[resource], amounts[resource]
-                own[resource] = sum(both) if problem.shared_budget else max(both)
+                more = amounts[resource]
+                own[resource] = own[resource] + more if problem.shared_budget else max(own[resource], more)
     return used
 
 

@@ -21,8 +21,6 @@ REACHED = 120_000
 """Labels of one cut beyond which fronts are given up."""
 KEPT = (300, 1_500, 6_000)
 """Labels kept per cut in one search after another."""
-PART = 0.6
-"""Part of the time left that fronts may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +34,21 @@ class Told:
 
 
 def fill(net: Network, pool: Pool, weights: tuple[float, float], share: Share, goal: float, deadline: float,
-         tell: Callable[[Told], float]) -> bool:
+         tell: Callable[[Told], float], near: bool) -> bool:
     """Search for plans better than `goal`, and for a bound; whether there was anything to say.
 
-    `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls.
+    `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
+    the goal is that of a plan for the boards; else plans are looked for nearer to the bound first.
     """
     boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
-    names, many, loads = Names(net, boards), len(pool.boards) > len(pool.stand_ins), _loads(net, share, boards)
+    many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, share, boards)
+    # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
+    names = Names(net, boards, many)
     priced = price_limits(net, weights, goal, deadline)
-    for widening in WIDENINGS:
-        if goal <= priced.bound * (1 + SOON * widening) and widening < np.inf:
-            continue
-        cutoff, now = min(goal, priced.bound + widening * abs(priced.bound)), time.thread_time()
-        fronts = _fronts(net, weights, priced, cutoff, now + PART * max(0.0, deadline - now), names)
+    begun, met = time.thread_time(), False
+    for part in _cutoffs(priced.bound, goal, near):
+        cutoff = min(part, goal)
+        fronts = _fronts(net, weights, priced, cutoff, deadline, names)
         if fronts is None:
             return False
         goal = tell(Told(None, None, min(fronts.best, cutoff), names))
@@ -56,21 +56,34 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], share: Share, g
         for most in KEPT:
             now = time.thread_time()
             # Time grows as labels do: what cannot be done in time is not begun.
-            if fronts.best >= min(goal, cutoff) or now + spent * most / max(1, before) > deadline:
+            if fronts.best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** GROWTH > deadline:
                 break
             found = filling.run(min(cutoff, goal), most, deadline)
             spent, before = time.thread_time() - now, most
-            goal = tell(Told(found.assignment, found.pooled, found.bound, names))
+            goal, met = tell(Told(found.assignment, found.pooled, found.bound, names)), met or found.assignment is not None
             if found.complete:
                 break
-        if cutoff >= goal or time.thread_time() > deadline:
+        now = time.thread_time()
+        if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
             break
     return True
 
 
+def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
+    """Values below which plans are looked for, one after another, up to the goal."""
+    if near:
+        return [goal * (1 - LITTLE), goal]
+    return [c for w in WIDENINGS if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
+
+
+LITTLE, AGAIN = 2.5e-3, 0.25
+"""By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
+that must be done for all to be looked for."""
+GROWTH = 0.6
+"""Power with which time grows with labels: most of it goes to states."""
 SOON = 1.5
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
-WIDENINGS = (0.02, 0.06, 0.18, np.inf)
+WIDENINGS = (0.02, 0.06, 0.18)
 """How far above the prices' bound plans are looked for."""
 
 

@@ -49,7 +49,7 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING = 0.4, 0.4
+FIRST, LIFTING = 0.4, 0.2
 """Parts of the time that a first plan may take, and that the search leaves to lifting."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
@@ -58,8 +58,10 @@ CURVES = 2
 TIGHTER = 0.985
 """By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
 
-GOOD, HASTE = 4.5e-3, 0.6
-"""Distance at which a search ends that has used so much of its time that this part of it, or less, is left."""
+BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
+"""Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
+FAR = 1e-2
+"""Distance beyond which parts are given boards one by one as well, where boards are many."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -140,6 +142,7 @@ class _Hunt:
     kept: list[Options] = field(default_factory=list)
     struck: float = inf
     seated: list[Assignment] = field(default_factory=list)
+    pooled: Assignment | None = None
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -192,7 +195,7 @@ class _Hunt:
             self.keep(*lifted)
         return False
 
-    def told(self, told: Told, deadline: float) -> None:
+    def told(self, told: Told) -> None:
         """Keep what a search over boards told."""
         self.bound = max(self.bound, min(told.bound, self.goal))
         if told.assignment is None or told.assignment in self.seated:
@@ -201,9 +204,12 @@ class _Hunt:
         seated = seat(self.problem, self.pool, told.assignment, told.names)
         if seated is not None:
             self.keep(*seated)
-        if len(self.pool.boards) > len(self.pool.stand_ins) and told.pooled is not None and not self.close(GOOD):
-            # Boards of a long ring are farther from each other than in the pool: parts find their own.
-            lifted = lift(self.problem, self.relaxed, self.pool, told.pooled, self.together(told.pooled), deadline)
+        self.pooled = told.pooled
+
+    def lift_again(self, deadline: float) -> None:
+        """Boards of a long ring are farther from each other than in the pool: parts of the last plan find their own."""
+        if self.pooled is not None and len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
+            lifted = lift(self.problem, self.relaxed, self.pool, self.pooled, self.together(self.pooled), deadline)
             if lifted is not None:
                 self.keep(*lifted)
 
@@ -287,12 +293,16 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
         return hunt.net is None
 
     def tell(told: Told) -> float:
-        hunt.told(told, deadline)
-        enough = hunt.close(CLOSE) or (hunt.close(GOOD) and time.thread_time() > deadline - HASTE * whole_s)
+        hunt.told(told)
+        used = 1 - (deadline - time.thread_time()) / max(whole_s, 1e-9)
+        enough = hunt.close(BEST) or any(used > part and hunt.close(gap) for gap, part in ENOUGH)
         return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
 
     whole_s = deadline - time.thread_time()
-    return fill(hunt.net, hunt.pool, hunt.weights, share, hunt.value(hunt.weights) * (1 - tolerance), deadline, tell)
+    goal = hunt.value(hunt.weights) * (1 - tolerance)
+    found = fill(hunt.net, hunt.pool, hunt.weights, share, goal, deadline, tell, bool(hunt.found))
+    hunt.lift_again(deadline + whole_s)
+    return found
 
 
 def _built(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:

@@ -1,8 +1,8 @@
 """Equal FPGAs are one as good as another: states of the cuts that differ in their names alone are looked at as one.
 
 Boards of a ring do differ in their way to the host and to each other, if by little. A state stands here for all that its boards'
-other names make of it: whoever has reached one of them may go on from any. That leaves plans nothing to pay for which they
-would not pay otherwise, so what is found below is a bound; and there are up to 24 times fewer states.
+other names make of it: whoever has reached one of them may go on from any. Plans then pay for nothing that they would not pay
+otherwise, so what is found is a bound; and there are up to 24 times fewer states.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def states_of(keys: Ints, sizes: tuple[int, ...]) -> Ints:
 class Names:
     """All ways to exchange the names of some devices, and what each makes of the places of every tensor of a network."""
 
-    def __init__(self, net: Network, boards: tuple[int, ...]) -> None:
-        """`boards` are indices of devices."""
+    def __init__(self, net: Network, boards: tuple[int, ...], beside: bool) -> None:
+        """`boards` are indices of devices; with `beside`, those next to each other stay so."""
         boards = boards[:MOST_BOARDS]
         count = len(net.problem.devices)
         self.boards = boards
@@ -39,7 +39,7 @@ class Names:
         near = {(a, b): frozenset((devices[boards[a]], devices[boards[b]])) in joined for a, b in pairs}
         near |= {(b, a): linked for (a, b), linked in near.items()}
         for order in permutations(range(len(boards))):
-            if any(near[order[a], order[b]] != near[a, b] for a, b in pairs):
+            if beside and any(near[order[a], order[b]] != near[a, b] for a, b in pairs):
                 continue
             names = np.arange(count)
             names[list(boards)] = [boards[i] for i in order]

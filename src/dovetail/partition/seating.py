@@ -7,13 +7,14 @@ ways to name them are tried; where there are many, each is put next to those it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
-from dovetail.partition.packing import FULL
+from dovetail.partition.packing import FULL, as_sizes, pack
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
@@ -30,7 +31,51 @@ def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names) -> 
         plans = [_renamed(assignment, near)] if near is not None else []
     judged = [(evaluate(problem, a), a) for a in plans]
     best = min((pair for pair in judged if pair[0].feasible), key=lambda pair: pair[0].objective, default=None)
-    return None if best is None else reseated(problem, pool, *settle(problem, pool, best[1], best[0]))
+    if best is None:
+        return None
+    chosen, found = best[1], best[0]
+    if len(pool.boards) > len(pool.stand_ins):
+        chosen, found = _gathered(problem, pool, chosen, found)
+    return reseated(problem, pool, *settle(problem, pool, chosen, found))
+
+
+TRIALS = 80
+"""Boards whose nodes are moved to another, all together, to see whether that helps."""
+
+
+def _gathered(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after boards took in what others hold, while that shortened the ways between them."""
+    chosen, trials, tried = assignment, 0, set[tuple[str, str]]()
+    while trials < TRIALS:
+        for board, onto in _nearer(problem, pool, chosen):
+            if trials >= TRIALS or (board, onto) in tried:
+                continue
+            tried.add((board, onto))
+            trials += 1
+            moved = _renamed(chosen, {board: onto})
+            found = evaluate(problem, moved)
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                chosen, judged = moved, found
+                break
+        else:
+            break
+    return chosen, judged
+
+
+def _nearer(problem: Problem, pool: Pool, assignment: Assignment) -> list[tuple[str, str]]:
+    """Pairs of boards that fit on the second, which is nearer to what the first exchanges; those that save most first."""
+    sizes, exchanged, route = _loads(problem, pool, assignment), _exchanged(problem, assignment), problem.platform.route
+    apart = _apart(problem.platform.host, assignment)
+    found: list[tuple[float, str, str]] = []
+    for board, size in sizes.items():
+        others = [(other, amount) for (own, other), amount in exchanged.items() if own == board]
+        for onto, held in sizes.items():
+            if onto == board or (size + held > FULL).any() or frozenset((board, onto)) in apart:
+                continue
+            before, after = (sum(amount * len(route(at, to)) for to, amount in others if to != at) for at in (board, onto))
+            if after < before:
+                found.append((after - before, board, onto))
+    return [(board, onto) for _, board, onto in sorted(found)]
 
 
 def _renamed(assignment: Assignment, names: Mapping[str, str]) -> Assignment:
@@ -40,7 +85,7 @@ def _renamed(assignment: Assignment, names: Mapping[str, str]) -> Assignment:
 def _side_by_side(problem: Problem, pool: Pool, assignment: Assignment) -> dict[str, str] | None:
     """A board for every name, so that what they exchange has short ways: names change places while that helps."""
     host, sizes = problem.platform.host, _loads(problem, pool, assignment)
-    names = _merged(sizes, len(pool.boards))
+    names = _merged(sizes, len(pool.boards), _apart(host, assignment))
     if names is None:
         return None
     seats = [host, *pool.boards]
@@ -55,18 +100,18 @@ def _side_by_side(problem: Problem, pool: Pool, assignment: Assignment) -> dict[
     return {name: seats[best[i]] for name, i in number.items()}
 
 
-def _merged(sizes: Mapping[str, Floats], boards: int) -> dict[str, int] | None:
-    """A number for every name, the same for some where they are more than the boards; None where they do not fit."""
+def _merged(sizes: Mapping[str, Floats], boards: int, apart: set[frozenset[str]]) -> dict[str, int] | None:
+    """A number for every name, the same for some where they are more than the boards; None where they were not made to fit."""
     if len(sizes) <= boards:
         return {name: i for i, name in enumerate(sizes)}
-    left, found = list[Floats](), dict[str, int]()
-    for name in sorted(sizes, key=lambda n: -float(sizes[n].max())):
-        at = next((i for i, room in enumerate(left) if (room - sizes[name] >= 1 - FULL).all()), len(left))
-        if at == len(left):
-            left.append(np.ones(len(sizes[name])))
-        left[at] = left[at] - sizes[name]
-        found[name] = at
-    return found if len(left) <= boards else None
+    packed = pack([[as_sizes(size)] for size in sizes.values()], np.ones((boards, len(next(iter(sizes.values()))))))
+    found = {name: at[0] for name, (_, at) in zip(sizes, packed, strict=True)} if packed is not None else None
+    return found if found is not None and all(len({found[n] for n in pair}) == 2 for pair in apart) else None
+
+
+def _apart(host: str, assignment: Assignment) -> set[frozenset[str]]:
+    """Boards that share a node."""
+    return {frozenset(pair) for split in assignment.values() for pair in combinations(split.devices, 2) if host not in pair}
 
 
 def _one_by_one(amounts: Floats, hops: Floats) -> Ints:
