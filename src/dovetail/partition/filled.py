@@ -52,14 +52,14 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], share: Share, g
         if fronts is None:
             return False
         goal = tell(Told(None, None, min(fronts.best, cutoff), names))
-        filling, spent, before = Filling(fronts, names, loads, many), 0.0, 0
+        filling, spent, before, growth = Filling(fronts, names, loads, many), 0.0, 0, GROWTH
         for most in KEPT:
             now = time.thread_time()
             # Time grows as labels do: what cannot be done in time is not begun.
-            if fronts.best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** GROWTH > deadline:
+            if fronts.best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** growth > deadline:
                 break
             found = filling.run(min(cutoff, goal), most, deadline)
-            spent, before = time.thread_time() - now, most
+            spent, before, growth = time.thread_time() - now, most, GROWTH if found.most < most else FULL_GROWTH
             goal, met = tell(Told(found.assignment, found.pooled, found.bound, names)), met or found.assignment is not None
             if found.complete:
                 break
@@ -79,8 +79,8 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
-GROWTH = 0.6
-"""Power with which time grows with labels: most of it goes to states."""
+GROWTH, FULL_GROWTH = 0.6, 1.1
+"""Powers with which time grows with labels where they are few, as most of it goes to states, and where as many as allowed."""
 SOON = 1.5
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 WIDENINGS = (0.02, 0.06, 0.18)
