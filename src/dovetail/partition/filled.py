@@ -12,15 +12,15 @@ from dovetail.cost.estimate import Floats
 from dovetail.partition.boards import Filling
 from dovetail.partition.cuts import Network, Priced, price_limits
 from dovetail.partition.exact import mixture_of
-from dovetail.partition.fronts import Fronts, fronts_of
+from dovetail.partition.fronts import SLACK, Fronts, fronts_of
 from dovetail.partition.plan import Assignment
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.renaming import Names
 
 REACHED = 120_000
 """Labels of one cut beyond which fronts are given up."""
-KEPT = (300, 1_500, 6_000)
-"""Labels kept per cut in one search after another."""
+KEPT = ((3e-3, 300), (1.5e-2, 300), (np.inf, 300), (np.inf, 1_500), (np.inf, 6_000))
+"""How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +44,38 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], share: Share, g
     many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, share, boards)
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
-    priced = price_limits(net, weights, goal, deadline)
-    begun, met = time.thread_time(), False
+    priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     for part in _cutoffs(priced.bound, goal, near):
         cutoff = min(part, goal)
         fronts = _fronts(net, weights, priced, cutoff, deadline, names)
         if fronts is None:
             return False
         goal = tell(Told(None, None, min(fronts.best, cutoff), names))
-        filling, spent, before, growth = Filling(fronts, names, loads, many), 0.0, 0, GROWTH
-        for most in KEPT:
-            now = time.thread_time()
-            # Time grows as labels do: what cannot be done in time is not begun.
-            if fronts.best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** growth > deadline:
-                break
-            found = filling.run(min(cutoff, goal), most, deadline)
-            spent, before, growth = time.thread_time() - now, most, GROWTH if found.most < most else FULL_GROWTH
-            goal, met = tell(Told(found.assignment, found.pooled, found.bound, names)), met or found.assignment is not None
-            if found.complete:
-                break
+        goal, met = _searched(Filling(fronts, names, loads, many), names, cutoff, goal, deadline, tell)
         now = time.thread_time()
         if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
             break
     return True
+
+
+def _searched(filling: Filling, names: Names, cutoff: float, goal: float, deadline: float,
+              tell: Callable[[Told], float]) -> tuple[float, bool]:
+    """Look for plans below a cut-off with more and more labels; the goal then, and whether there was any plan."""
+    best, value, spent, before, growth = filling.fronts.best, np.inf, 0.0, 0, GROWTH
+    for nearer, most in KEPT:
+        now, at = time.thread_time(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
+        if value < np.inf and most <= before:
+            continue
+        # Time grows as labels do: what cannot be done in time is not begun.
+        if best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** growth > deadline:
+            break
+        found = filling.run(at, most, deadline)
+        growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
+        spent, before = time.thread_time() - now, most
+        goal, value = tell(Told(found.assignment, found.pooled, found.bound, names)), min(value, found.value)
+        if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
+            break
+    return goal, value < np.inf
 
 
 def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
@@ -79,8 +88,9 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
-GROWTH, FULL_GROWTH = 0.6, 1.1
-"""Powers with which time grows with labels where they are few, as most of it goes to states, and where as many as allowed."""
+GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
+"""Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
+and where a plan was found, below which all others are then looked for."""
 SOON = 1.5
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 WIDENINGS = (0.02, 0.06, 0.18)

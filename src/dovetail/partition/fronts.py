@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from dovetail.partition.renaming import Names, states_of
 EPSILON = 1e-9
 """Slack of limits, as everywhere."""
 SLACK = 1e-12
+"""Relative slack of comparisons with a cut-off, for the rounding of sums."""
 CHUNK = 400_000
 """Labels made at once."""
 APART = 8.0
@@ -183,8 +185,9 @@ def _distinct(net: Network, step: Step, here: Reached, cost: Floats, amounts: Fl
     every = ways(net, step, states, cost, sizes[step.stop])
     target = every.target if names is None else names.least(after, every.target, sizes[step.stop])
     row, taken = of[every.row], amounts[every.column]
-    order = np.lexsort((every.cost, taken, target, row))
-    same = np.append(False, (row[order][1:] == row[order][:-1]) & (target[order][1:] == target[order][:-1]))
+    pair = row * prod(sizes[step.stop]) + target
+    order = np.lexsort((every.cost, taken, pair))
+    same = np.append(False, pair[order][1:] == pair[order][:-1])
     costs = every.cost[order]
     lowered = costs - (np.ptp(costs) + 1) * np.cumsum(~same)
     order = order[np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])]
@@ -200,14 +203,16 @@ def _front(parts: Sequence[tuple[Ints, Floats, Floats, Ints, Ints, Ints]], sizes
     if not parts:
         parts = [(*(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)), *(np.zeros(0, dtype=np.int64),) * 3)]
     key, cost, used, parent, origin, column = (np.concatenate(c) for c in zip(*parts, strict=True))
-    order = np.lexsort((cost, used, key))
-    key, cost = key[order], cost[order]
-    if len(key):
-        new = np.append(True, key[1:] != key[:-1])
+    there = np.zeros(prod(sizes), dtype=np.bool_)
+    there[key] = True
+    keys, of = np.flatnonzero(there), (np.cumsum(there) - 1)[key]
+    order = np.lexsort((cost, of * APART + used))
+    of, cost = of[order], cost[order]
+    if len(of):
+        new = np.append(True, of[1:] != of[:-1])
         # Lowering each state by more than costs differ lets one running minimum serve all states.
         lowered = cost - (np.ptp(cost) + 1) * np.cumsum(new)
         keep = np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])
-        order, key = order[keep], key[keep]
-    keys, first, of = np.unique(key, return_index=True, return_inverse=True)
-    return Reached(keys, states_of(keys, sizes), first, of, cost[keep] if len(cost) else cost, used[order], parent[order],
-                   origin[order], column[order])
+        order, of, cost = order[keep], of[keep], cost[keep]
+    first = np.searchsorted(of, np.arange(len(keys)))
+    return Reached(keys, states_of(keys, sizes), first, of, cost, used[order], parent[order], origin[order], column[order])

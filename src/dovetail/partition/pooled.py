@@ -43,7 +43,7 @@ WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
 GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
-FEW_LABELS = 1_000
+FEW_LABELS = 200
 """Labels kept per node then."""
 WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
@@ -279,7 +279,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
     now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
-    close = many or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
+    close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
 
 
