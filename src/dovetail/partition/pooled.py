@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.partition.at_once import arm_devices
 from dovetail.partition.columns import Options, compacted, options
-from dovetail.partition.cuts import Limit, Network, follow, price_limits, priced_costs
+from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
 from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, mixture_of, solve_network
@@ -142,7 +142,7 @@ class _Hunt:
     kept: list[Options] = field(default_factory=list)
     struck: float = inf
     seated: list[Assignment] = field(default_factory=list)
-    pooled: Assignment | None = None
+    unseated: Assignment | None = None
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -204,12 +204,16 @@ class _Hunt:
         seated = seat(self.problem, self.pool, told.assignment, told.names)
         if seated is not None:
             self.keep(*seated)
-        self.pooled = told.pooled
+        else:
+            self.unseated = told.pooled
 
-    def lift_again(self, deadline: float) -> None:
-        """Boards of a long ring are farther from each other than in the pool: parts of the last plan find their own."""
-        if self.pooled is not None and len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
-            lifted = lift(self.problem, self.relaxed, self.pool, self.pooled, self.together(self.pooled), deadline)
+    def lift_again(self, net: Network, deadline: float) -> None:
+        """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
+        if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
+            assignment = self.unseated
+            if assignment is None:
+                assignment = net.assignment(_cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+            lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
             if lifted is not None:
                 self.keep(*lifted)
 
@@ -301,7 +305,7 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
     whole_s = deadline - time.thread_time()
     goal = hunt.value(hunt.weights) * (1 - tolerance)
     found = fill(hunt.net, hunt.pool, hunt.weights, share, goal, deadline, tell, bool(hunt.found))
-    hunt.lift_again(deadline + whole_s)
+    hunt.lift_again(hunt.net, deadline + whole_s)
     return found
 
 
@@ -327,11 +331,7 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
     priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
     pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
     if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
-        path = priced.path
-        if path is None:
-            amounts = [net.amounts(x) for x in net.limits]
-            path = follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
-        hunt.lift(net.assignment(path))
+        hunt.lift(net.assignment(_cheapest(net, weights, priced)))
         return
     mixture, alone = mixture_of(net, priced, frozenset(x.name for x in pooled))
     single = [Limit(f"{d} {r}", Share(f"{d} {r}", (i,), limit), limit) for i, (d, r, limit) in enumerate(hunt.problem.budgets)
@@ -347,6 +347,14 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
             break
         if time.thread_time() > deadline:
             break
+
+
+def _cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> tuple[int, ...]:
+    """The plan met with prices, or else the cheapest under them."""
+    if priced.path is not None:
+        return priced.path
+    amounts = [net.amounts(x) for x in net.limits]
+    return follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
 
 
 def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
