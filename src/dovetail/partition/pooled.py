@@ -305,7 +305,7 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
     whole_s = deadline - time.thread_time()
     goal = hunt.value(hunt.weights) * (1 - tolerance)
     found = fill(hunt.net, hunt.pool, hunt.weights, share, goal, deadline, tell, bool(hunt.found))
-    hunt.lift_again(hunt.net, deadline + whole_s)
+    hunt.lift_again(hunt.net, deadline + 2 * whole_s)
     return found
 
 
