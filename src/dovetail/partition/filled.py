@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,15 +33,15 @@ class Told:
     names: Names
 
 
-def fill(net: Network, pool: Pool, weights: tuple[float, float], share: Share, goal: float, deadline: float,
+def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
          tell: Callable[[Told], float], near: bool) -> bool:
-    """Search for plans better than `goal`, and for a bound; whether there was anything to say.
+    """Search for plans better than `goal`, and for a bound; whether there was anything to say. Boards are filled with `shares`.
 
     `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
     the goal is that of a plan for the boards; else plans are looked for nearer to the bound first.
     """
     boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
-    many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, share, boards)
+    many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
@@ -110,8 +110,11 @@ def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: 
     return fronts_of(net, weights, amounts, price, cutoff, REACHED, deadline, names)
 
 
-def _loads(net: Network, share: Share, boards: tuple[int, ...]) -> list[Floats]:
-    """What every column takes of each board."""
-    own = {net.problem.budgets[i][0]: i for i in share.budgets}
-    chosen = [own[net.problem.devices[b]] for b in boards]
-    return [owner.resources[:, chosen] / share.limit for owner in net.owners]
+def _loads(net: Network, shares: Sequence[Share], boards: tuple[int, ...]) -> list[Floats]:
+    """What every column takes of each board, of one resource after another."""
+    chosen, limits = list[int](), list[float]()
+    for share in shares:
+        own = {net.problem.budgets[i][0]: i for i in share.budgets}
+        chosen += [own[net.problem.devices[b]] for b in boards]
+        limits += [share.limit] * len(boards)
+    return [owner.resources[:, chosen] / np.array(limits) for owner in net.owners]

@@ -132,47 +132,81 @@ class Fronts:
         return tuple(path)
 
 
+Part = tuple[Ints, Floats, Floats, Ints, Ints, Ints]
+"""Labels on their way to a cut: keys of their states, costs, what they take, parents, origins, columns."""
+
+
 def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats], price: float, cutoff: float, most: int,
               deadline: float, names: Names | None = None) -> Fronts | None:
     """The fronts of a network under one limit at whose best price completions are bounded; None where time or `most` labels end.
+
+    With `names`, a state stands for all that these make of it.
     """
     base = net.costs(weights)
     bounds = [(p, completions(net, priced_costs(base, [amounts], np.array([p])))) for p in dict.fromkeys(
         [price, *(price * f for f in FAN), 0.0])]
     least = completions(net, [np.broadcast_to(a, c.shape) for a, c in zip(amounts, base, strict=True)])
-    sizes = tuple(found.shape for found in least)
-    allowed = cutoff + SLACK * abs(cutoff)
+    growth = _Growth(net, base, amounts, bounds, least, cutoff + SLACK * abs(cutoff), names)
     none = np.zeros(1, dtype=np.int64)
     found = [Reached(none, np.zeros((1, 0), dtype=np.int64), none, none, np.zeros(1), np.zeros(1), none, none, none)]
-    coming: list[list[tuple[Ints, Floats, Floats, Ints, Ints, Ints]]] = [[] for _ in range(len(net.tables) + 1)]
+    coming: list[list[Part]] = [[] for _ in range(len(net.tables) + 1)]
     for k in range(len(net.tables)):
-        here = found[k]
-        for step in net.steps(k) if len(here) else ():
-            every = _distinct(net, step, here, base[step.index], amounts[step.index], sizes, names)
-            taken = amounts[step.index][every.column]
-            flat = [(p, to_go[step.stop].ravel()) for p, to_go in bounds]
-            rest = least[step.stop].ravel()
-            good = np.minimum.reduceat(here.used, here.first)[every.row] + taken + rest[every.target] <= 1 + EPSILON
-            for p, to_go in flat:
-                lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
-                good &= lowest[every.row] + every.cost + p * (taken - 1) + to_go[every.target] <= allowed
-            every, taken = every.take(good), taken[good]
-            counts = np.diff(np.append(here.first, len(here)))[every.row]
-            for number, which in spread(counts):
-                label = here.first[every.row[number]] + which
-                cost, used = here.cost[label] + every.cost[number], here.used[label] + taken[number]
-                target = every.target[number]
-                fits = used + rest[target] <= 1 + EPSILON
-                for p, to_go in flat:
-                    fits &= cost + p * (used - 1) + to_go[target] <= allowed
-                column = step.first_column + every.column[number]
-                coming[step.stop].append((target[fits], cost[fits], used[fits], label[fits], np.full(int(fits.sum()), k),
-                                          column[fits]))
-        found.append(_front(coming[k + 1], sizes[k + 1]))
+        for step in net.steps(k) if len(found[k]) else ():
+            coming[step.stop] += growth.labels(step, found[k])
+        found.append(_front(coming[k + 1], growth.sizes[k + 1]))
         coming[k + 1] = []
         if len(found[-1]) > most or time.thread_time() > deadline:
             return None
-    return Fronts(net, base, amounts, sizes, cutoff, tuple(found))
+    return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How labels grow: costs, amounts, bounds of completions under several prices, least amounts of completions, what is allowed."""
+
+    net: Network
+    base: list[Floats]
+    amounts: list[Floats]
+    bounds: list[tuple[float, list[Floats]]]
+    least: list[Floats]
+    allowed: float
+    names: Names | None
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(found.shape for found in self.least)
+
+    def labels(self, step: Step, here: Reached) -> list[Part]:
+        """What becomes of all labels of a cut by a step."""
+        every = _distinct(self.net, step, here, self.base[step.index], self.amounts[step.index], self.sizes, self.names)
+        taken, after, sizes = self.amounts[step.index][every.column], self.net.stages[step.stop - 1].after, self.sizes[step.stop]
+        ends, end = np.unique(every.target, return_inverse=True)
+        # What a state stands for may be completed from any of them.
+        alike = ends[None] if self.names is None else self.names.keys(after, states_of(ends, sizes), sizes)
+        flat = [(p, _lowest(to_go[step.stop], alike)) for p, to_go in self.bounds]
+        rest = _lowest(self.least[step.stop], alike)
+        good = np.minimum.reduceat(here.used, here.first)[every.row] + taken + rest[end] <= 1 + EPSILON
+        for p, to_go in flat:
+            lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
+            good &= lowest[every.row] + every.cost + p * (taken - 1) + to_go[end] <= self.allowed
+        every, taken, end = every.take(good), taken[good], end[good]
+        found: list[Part] = []
+        for number, which in spread(np.diff(np.append(here.first, len(here)))[every.row]):
+            label = here.first[every.row[number]] + which
+            cost, used, at = here.cost[label] + every.cost[number], here.used[label] + taken[number], end[number]
+            fits = used + rest[at] <= 1 + EPSILON
+            for p, to_go in flat:
+                fits &= cost + p * (used - 1) + to_go[at] <= self.allowed
+            column = step.first_column + every.column[number]
+            found.append((every.target[number][fits], cost[fits], used[fits], label[fits],
+                          np.full(int(fits.sum()), step.start), column[fits]))
+        return found
+
+
+def _lowest(array: Floats, keys: Ints) -> Floats:
+    """The least entry of an array over states among those that each stands for (-1: none)."""
+    found: Floats = np.where(keys >= 0, array.ravel()[keys], np.inf).min(axis=0)
+    return found
 
 
 def _distinct(net: Network, step: Step, here: Reached, cost: Floats, amounts: Floats, sizes: tuple[tuple[int, ...], ...],
@@ -198,7 +232,7 @@ FAN = (0.5, 1.6, 4.0)
 """Multiples of the best price under which labels are bounded too."""
 
 
-def _front(parts: Sequence[tuple[Ints, Floats, Floats, Ints, Ints, Ints]], sizes: tuple[int, ...]) -> Reached:
+def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:
     """Labels of one cut without those that another undercuts."""
     if not parts:
         parts = [(*(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)), *(np.zeros(0, dtype=np.int64),) * 3)]

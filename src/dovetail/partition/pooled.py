@@ -26,8 +26,8 @@ from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_re
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
-from dovetail.partition.problem import Problem
-from dovetail.partition.quotes import ask_all
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.quotes import priced_alike
 from dovetail.partition.seating import seat
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tree import Tree, relaxed_tree
@@ -74,34 +74,13 @@ def pooled_problem(problem: Problem) -> Problem | None:
         return None
     if not problem.pools:
         found = pool_of(problem.platform)
-        if found is None or not _priced_alike(problem, found[1]):
+        if found is None or not priced_alike(problem, found[1].boards):
             return None
         small = len(found[1].boards) == len(found[1].stand_ins)
         problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
             problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks))
     return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
                    max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
-
-
-def _priced_alike(problem: Problem, pool: Pool) -> bool:
-    """Whether all boards of a pool take the same for the same."""
-    ask_all(problem)
-    first, *others = pool.boards
-    if all(problem.twins.get(b) == first for b in others):
-        return True
-    for node in problem.graph.nodes:
-        own, *rest = (problem.quotes.get((node.name, b)) for b in pool.boards)
-        for other in rest:
-            if (own is None) != (other is None):
-                return False
-            if own is None or other is None:
-                continue
-            a, b = own[1], other[1]
-            pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
-                     *((v, b.resources[r]) for r, v in a.resources.items())]
-            if not all(np.array_equal(x, y) for x, y in pairs):
-                return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +186,14 @@ class _Hunt:
         else:
             self.unseated = told.pooled
 
+    def exceeded(self, known: list[Share]) -> list[Share]:
+        """Resources of single boards that a plan without seats takes too much of, besides those it was made for."""
+        if self.unseated is None or len(self.pool.boards) > len(self.pool.stand_ins):
+            return []
+        used = evaluate(self.problem, self.unseated).resources
+        over = {r for d, r, limit in self.problem.budgets if d in self.pool.boards and used[d][r] > limit * (1 + TOLERANCE)}
+        return [s for s in self.relaxed.shares if s.name.rpartition(" ")[2] in over and s not in known]
+
     def lift_again(self, net: Network, deadline: float) -> None:
         """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
         if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
@@ -303,8 +290,14 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
         return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
 
     whole_s = deadline - time.thread_time()
-    goal = hunt.value(hunt.weights) * (1 - tolerance)
-    found = fill(hunt.net, hunt.pool, hunt.weights, share, goal, deadline, tell, bool(hunt.found))
+    shares, found = [share], False
+    while True:
+        goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance), None
+        found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found))
+        more = hunt.exceeded(shares) if time.thread_time() < deadline else []
+        if not more:
+            break
+        shares += more
     hunt.lift_again(hunt.net, deadline + 2 * whole_s)
     return found
 

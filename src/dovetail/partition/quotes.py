@@ -117,3 +117,25 @@ def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float
         return {r: float(v[i]) for r, v in quote[1].resources.items()} if np.isfinite(quote[1].alone_s[i]) else None
     found = price_pieces(problem, node, None, device, [(0, 1)]) if node.name in problem.fixed else None
     return dict(found[0, 1].resources) if found else None
+
+
+def priced_alike(problem: Problem, devices: Sequence[str]) -> bool:
+    """Whether all of some devices take the same for the same."""
+    ask_all(problem)
+    first, *others = devices
+    if all(problem.twins.get(d) == first for d in others):
+        return True
+    quotes = problem.quotes
+    return all(_same(quotes.get((n.name, first)), quotes.get((n.name, d))) for n in problem.graph.nodes for d in others)
+
+
+Quote = tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts]
+
+
+def _same(one: Quote | None, other: Quote | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    a, b = one[1], other[1]
+    pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
+             *((v, b.resources[r]) for r, v in a.resources.items())]
+    return all(np.array_equal(x, y) for x, y in pairs)
