@@ -162,7 +162,7 @@ def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats],
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """How labels grow: costs, amounts, bounds of completions under several prices, least amounts of completions, what is allowed."""
+    """How labels grow: costs and amounts, bounds of completions under several prices, their least amounts, what is allowed."""
 
     net: Network
     base: list[Floats]

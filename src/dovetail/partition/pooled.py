@@ -43,8 +43,8 @@ WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
 GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
-FEW_LABELS = 200
-"""Labels kept per node then."""
+FEW_LABELS, ALL_LABELS = 200, 32_000
+"""Labels kept per node then, at least, and in all."""
 WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
@@ -334,7 +334,7 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
     search = Search(replace(net, limits=(mixture, *single, *others)), weights, loose, by_first=True, grain=GRAIN)
     for widening in WIDENINGS:
         cutoff = min(hunt.value(weights), priced.bound + widening * abs(priced.bound))
-        found = search.run(cutoff, FEW_LABELS, deadline)
+        found = search.run(cutoff, max(FEW_LABELS, ALL_LABELS // len(net.tables)), deadline)
         if found.path is not None:
             hunt.judge(net.assignment(found.path))
             break
