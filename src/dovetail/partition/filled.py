@@ -45,6 +45,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
+    near &= goal <= priced.bound * (1 + NEAR)
     for part in _cutoffs(priced.bound, goal, near):
         cutoff = min(part, goal)
         fronts = _fronts(net, weights, priced, cutoff, deadline, names)
@@ -88,12 +89,14 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
+NEAR = 0.12
+"""How far above the prices' bound a plan for the boards may be to be taken for one near the best."""
 GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 """Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
 and where a plan was found, below which all others are then looked for."""
 SOON = 1.5
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
-WIDENINGS = (0.02, 0.06, 0.18)
+WIDENINGS = (0.02, 0.06, 0.11, 0.18)
 """How far above the prices' bound plans are looked for."""
 
 
