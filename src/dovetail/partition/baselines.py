@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dovetail.cost.estimate import Floats
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
-from dovetail.partition.columns import Held, fits, inputs_held, options
+from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
@@ -24,6 +25,10 @@ from dovetail.platform.device import Kind
 Columns = Callable[[Node], Sequence[Split]]
 EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
 """Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
+
+
+MOST_SHARES = 8
+"""Devices the balanced baseline divides a node among: more shares than that are for their transfers alone."""
 
 
 def single(problem: Problem, kind: Kind) -> Assignment | None:
@@ -104,7 +109,8 @@ def greedy(problem: Problem) -> Assignment | None:
     limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
-    for own in choices:
+    for full in choices:
+        own = _without_idle(problem, full, used)
         table = tabulate(problem, own, known)
         seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
         room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
@@ -118,6 +124,17 @@ def greedy(problem: Problem) -> Assignment | None:
         splits[own.node.name] = own.pattern.split(int(own.columns[best]))
         known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
     return splits
+
+
+def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
+    """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
+    taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
+    idle = [problem.devices.index(d) for d in problem.twins if d not in taken][IDLE:]
+    return own.keep(np.flatnonzero(~own.pattern.has[own.columns][:, idle].any(axis=1))) if idle else own
+
+
+IDLE = 2
+"""Idle boards among equal ones that a node is offered."""
 
 
 def _least_busy(problem: Problem) -> Assignment | None:
@@ -162,7 +179,7 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     found: list[Split] = []
     for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
         extent = node.op.extent(axis, shapes)
-        most = min(len(able), extent)
+        most = min(len(able), extent, MOST_SHARES)
         for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
             devices = sorted(by_need[:count], key=problem.devices.index)
             found.append(divide(axis, even_cuts(extent, count), extent, devices))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dovetail import cost
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.ir import Axis, Graph, Node
+from dovetail.partition.pool import nature
 from dovetail.platform.device import Device, Kind, Platform
 
 
@@ -19,7 +20,9 @@ class DeviceCosts:
 
     def costs_of_many(self, graph: Graph, questions: Sequence[Question],
                       devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
-        return cost.costs_of_many(graph, questions, devices)
+        kinds = {nature(d): d for d in reversed(devices)}  # equal devices are asked once
+        found = dict(zip(kinds, cost.costs_of_many(graph, questions, list(kinds.values())), strict=True))
+        return [found[nature(d)] for d in devices]
 
     def by_shape(self, device: Device) -> bool:
         return device.kind is not Kind.FPGA

@@ -212,10 +212,14 @@ def _resources(split: Split, work: Work) -> dict[str, dict[str, float]]:
 
 def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float]]:
     used: dict[str, dict[str, float]] = {}
-    held = [c.resources for c in costs if c.resources]
     for device, resource, _ in problem.budgets:
-        amounts = [r[device].get(resource, 0.0) for r in held if device in r]
-        used.setdefault(device, {})[resource] = sum(amounts) if problem.shared_budget else max(amounts, default=0.0)
+        used.setdefault(device, {})[resource] = 0.0
+    for cost in costs:
+        for device, amounts in cost.resources.items():
+            own = used.get(device, {})
+            for resource in own.keys() & amounts.keys():
+                more = amounts[resource]
+                own[resource] = own[resource] + more if problem.shared_budget else max(own[resource], more)
     return used
 
 

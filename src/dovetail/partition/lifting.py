@@ -7,10 +7,12 @@ parts still to come fit beside it. Single nodes move between boards while that h
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from math import inf
 
 import numpy as np
 
@@ -74,14 +76,14 @@ def parts_of(problem: Problem, pool: Pool, assignment: Assignment, together: Seq
             block = arm_of.get(node.name)
             key = ("arm", block[0], piece.device) if block is not None else (node.name, piece.device)
             names, _, size = found.get(key, ([], piece.device, np.zeros(())))
-            found[key] = ([*names, node.name], piece.device, size + _size(problem, pool, node, split, piece))
+            found[key] = ([*names, node.name], piece.device, size + size_of(problem, pool, node, split, piece))
             sets.setdefault(key[:-1], set()).add(key)
     number = {key: i for i, key in enumerate(found)}
     apart = tuple(frozenset(number[k] for k in keys) for keys in sets.values() if len(keys) > 1)
     return Parts(tuple(Part(tuple(names), stand_in, size) for names, stand_in, size in found.values()), apart)
 
 
-def _size(problem: Problem, pool: Pool, node: Node, split: Split, piece: Piece) -> Floats:
+def size_of(problem: Problem, pool: Pool, node: Node, split: Split, piece: Piece) -> Floats:
     """What a piece takes of a board, as fractions of its limits."""
     board = problem.platform.device(pool.boards[0])
     taken = dict(price(problem, node, split.axis, Piece(board.name, piece.start, piece.stop)).resources)
@@ -104,7 +106,7 @@ class _Begun:
 
 
 def lift(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignment,
-         together: Sequence[tuple[tuple[str, ...], ...]]) -> tuple[Assignment, Evaluation] | None:
+         together: Sequence[tuple[tuple[str, ...], ...]], deadline: float = inf) -> tuple[Assignment, Evaluation] | None:
     """The plan with a board for every part, as good as was found; None where the parts do not fit on the boards."""
     parts = parts_of(problem, pool, assignment, together)
     packed = pack(_items(parts), np.ones((len(pool.boards), parts.sizes.shape[1])))
@@ -117,14 +119,14 @@ def lift(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignment,
     at = {i: b for members, (_, boards) in zip(_groups(parts), packed, strict=True)
           for i, b in zip(members, boards, strict=True)}
     plans: list[Assignment] = [{n.name: _split(pool, assignment[n.name], n.name, parts, at) for n in problem.graph.nodes}]
-    begun = _beam(problem, pool, assignment, parts, np.ones((len(pool.boards), parts.sizes.shape[1])))
+    begun = _beam(problem, pool, assignment, parts, np.ones((len(pool.boards), parts.sizes.shape[1])), deadline)
     plans += [begun] if begun is not None else []
     judged = [(evaluate(problem, a), a) for a in plans]
     best, chosen = min(judged, key=lambda pair: (not pair[0].feasible, pair[0].objective))
-    return _reseated(problem, pool, *settle(problem, pool, chosen, best)) if best.feasible else None
+    return reseated(problem, pool, *settle(problem, pool, chosen, best)) if best.feasible else None
 
 
-def _reseated(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+def reseated(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
     """The plan after boards changed places, all that is on them with them, while that brought what they exchange nearer."""
     chosen, host, trials = dict(assignment), problem.platform.host, 0
     far = sorted(pool.boards, key=lambda b: len(problem.platform.route(host, b)))
@@ -133,7 +135,7 @@ def _reseated(problem: Problem, pool: Pool, assignment: Assignment, judged: Eval
         for seat in far[:far.index(board)]:
             if trials >= SWAPS:
                 return chosen, judged
-            swapped = {name: _renamed(_renamed(_renamed(s, board, "?"), seat, board), "?", seat) for name, s in chosen.items()}
+            swapped = {name: renamed(s, {board: seat, seat: board}) for name, s in chosen.items()}
             found, trials = evaluate(problem, swapped), trials + 1
             if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
                 chosen, judged = swapped, found
@@ -169,7 +171,8 @@ def _recut(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignmen
         if name not in beside and all(p.device in pool.stand_ins for p in pieces):
             others = [s for s in _cuts(relaxed, pool, problem.graph.node(name)) if s != assignment[name]]
             ways = (name, [assignment[name], *others])
-            own += [tuple(tuple(_size(problem, pool, problem.graph.node(name), s, p).tolist()) for p in s.pieces) for s in others]
+            node = problem.graph.node(name)
+            own += [tuple(tuple(size_of(problem, pool, node, s, p).tolist()) for p in s.pieces) for s in others]
         items.append(own)
         splits.append(ways)
     packed = pack(items, np.ones((len(pool.boards), parts.sizes.shape[1])))
@@ -211,7 +214,8 @@ def _split(pool: Pool, split: Split, name: str, parts: Parts, boards: Mapping[in
     return Split(split.axis, pieces, at.get(split.reducer, split.reducer) if split.reducer is not None else None)
 
 
-def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, empty: Floats) -> Assignment | None:
+def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, empty: Floats,
+          deadline: float) -> Assignment | None:
     of_node: dict[str, list[int]] = {}
     for i, part in enumerate(parts.every):
         for name in part.nodes:
@@ -230,7 +234,7 @@ def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, em
             if len(kept) < WIDTH and alike[full] < ALIKE and (not own or _fits(parts, plan)):
                 kept.append(plan)
                 alike[full] += 1
-        plans = kept
+        plans = kept if time.thread_time() < deadline else kept[:1]
         if not plans:
             return None
     return dict(plans[0].splits)
@@ -311,13 +315,16 @@ def _elsewhere(problem: Problem, pool: Pool, chosen: Assignment, judged: Evaluat
     mine = [d for d in split.devices if d in pool.boards]
     around = [p for t in node.inputs if (p := graph.producer(t)) is not None] + list(graph.consumers(node.output))
     near = [d for n in around for d in chosen[n.name].devices if d in pool.boards] if mine else []
+    if len(mine) == len(split.pieces) == 1 and {*near, *(d for n in around for d in chosen[n.name].devices)} <= {*mine}:
+        return []  # it would only be farther from all of them
     loads = {b: max(judged.resources.get(b, {}).values(), default=0.0) for b in pool.boards}
     light = sorted(pool.boards, key=lambda b: loads[b])[:2]
     boards = list(dict.fromkeys([*near, *light]))
-    found = [_renamed(split, old, new) for old in mine for new in boards if new not in split.devices]
+    found = [renamed(split, {old: new}) for old in mine for new in boards if new not in split.devices]
     return found + ([whole_on(b) for b in boards] if len(mine) == len(split.pieces) > 1 else [])
 
 
-def _renamed(split: Split, old: str, new: str) -> Split:
-    pieces = tuple(Piece(new if p.device == old else p.device, p.start, p.stop) for p in split.pieces)
-    return Split(split.axis, pieces, new if split.reducer == old else split.reducer)
+def renamed(split: Split, names: Mapping[str, str]) -> Split:
+    """A split with other devices in place of some."""
+    pieces = tuple(Piece(names.get(p.device, p.device), p.start, p.stop) for p in split.pieces)
+    return Split(split.axis, pieces, names.get(split.reducer, split.reducer) if split.reducer is not None else None)

@@ -62,7 +62,7 @@ def pool_of(platform: Platform) -> tuple[Platform, Pool] | None:
     """A platform of stand-ins, if it is a host with several equal FPGAs; where they are many, in a ring of equal links."""
     boards, host = platform.of_kind(Kind.FPGA), platform.host
     others = [d for d in platform.devices if d.kind is not Kind.FPGA]
-    if len(boards) < 2 or [d.name for d in others] != [host] or len({_nature(d) for d in boards}) > 1:
+    if len(boards) < 2 or [d.name for d in others] != [host] or len({nature(d) for d in boards}) > 1:
         return None
     names = tuple(d.name for d in boards)
     pool = Pool(names, names[:STAND_INS], sum(d.idle_power_w for d in platform.devices))
@@ -84,7 +84,7 @@ def _speed(link: Link) -> tuple[object, ...]:
     return link.bandwidth_bytes_per_s, link.latency_s, link.energy_j_per_byte, link.shared_memory, link.full_duplex
 
 
-def _nature(device: Device) -> tuple[object, ...]:
+def nature(device: Device) -> tuple[object, ...]:
     """All that makes a device cost what it costs."""
     return (device.model, device.idle_power_w, device.busy_power_w, device.clock_hz, device.family, device.models, device.part,
             tuple(sorted(device.resources.items())), tuple(sorted(device.parameters.items())))

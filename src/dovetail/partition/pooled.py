@@ -16,17 +16,19 @@ import numpy as np
 
 from dovetail.partition.at_once import arm_devices
 from dovetail.partition.columns import Options, compacted, options
-from dovetail.partition.cuts import Limit, Network, follow, price_limits, priced_costs
+from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
 from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, mixture_of, solve_network
+from dovetail.partition.filled import Told, fill
 from dovetail.partition.labels import Search
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
-from dovetail.partition.problem import Problem
-from dovetail.partition.quotes import ask_all
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.quotes import priced_alike
+from dovetail.partition.seating import seat
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tree import Tree, relaxed_tree
 from dovetail.platform.device import Kind
@@ -41,13 +43,13 @@ WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
 GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
-FEW_LABELS = 1_000
-"""Labels kept per node then."""
+FEW_LABELS, ALL_LABELS = 200, 32_000
+"""Labels kept per node then, at least, and in all."""
 WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING = 0.4, 0.4
+FIRST, LIFTING = 0.4, 0.2
 """Parts of the time that a first plan may take, and that the search leaves to lifting."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
@@ -56,6 +58,10 @@ CURVES = 2
 TIGHTER = 0.985
 """By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
 
+BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
+"""Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
+FAR = 1e-2
+"""Distance beyond which parts are given boards one by one as well, where boards are many."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -68,31 +74,13 @@ def pooled_problem(problem: Problem) -> Problem | None:
         return None
     if not problem.pools:
         found = pool_of(problem.platform)
-        if found is None or not _priced_alike(problem, found[1]):
+        if found is None or not priced_alike(problem, found[1].boards):
             return None
         small = len(found[1].boards) == len(found[1].stand_ins)
         problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
             problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks))
     return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
                    max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
-
-
-def _priced_alike(problem: Problem, pool: Pool) -> bool:
-    """Whether all boards of a pool take the same for the same."""
-    ask_all(problem)
-    for node in problem.graph.nodes:
-        first, *others = (problem.quotes.get((node.name, b)) for b in pool.boards)
-        for other in others:
-            if (first is None) != (other is None):
-                return False
-            if first is None or other is None or first[1] is other[1]:
-                continue
-            a, b = first[1], other[1]
-            pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
-                     *((v, b.resources[r]) for r, v in a.resources.items())]
-            if not all(np.array_equal(x, y) for x, y in pairs):
-                return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +120,8 @@ class _Hunt:
     left: list[Options] = field(default_factory=list)
     kept: list[Options] = field(default_factory=list)
     struck: float = inf
+    seated: list[Assignment] = field(default_factory=list)
+    unseated: Assignment | None = None
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -163,10 +153,14 @@ class _Hunt:
         self.found.append(assignment)
         self.plans.append((judged.latency_s, judged.energy_j))
 
+    def together(self, assignment: Assignment) -> list[tuple[tuple[str, ...], ...]]:
+        """The blocks whose arms run at once, arm by arm."""
+        return [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
+                if arm_devices(b, assignment) is not None]
+
     def lift(self, assignment: Assignment) -> bool:
         """Keep what becomes of a plan of the pool; where it does not fit on the boards, what it misses is a further limit."""
-        together = [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
-                    if arm_devices(b, assignment) is not None]
+        together = self.together(assignment)
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, together)
         if lifted is not None:
             self.keep(*lifted)
@@ -179,6 +173,36 @@ class _Hunt:
         if lifted is not None:
             self.keep(*lifted)
         return False
+
+    def told(self, told: Told) -> None:
+        """Keep what a search over boards told."""
+        self.bound = max(self.bound, min(told.bound, self.goal))
+        if told.assignment is None or told.assignment in self.seated:
+            return
+        self.seated.append(told.assignment)
+        seated = seat(self.problem, self.pool, told.assignment, told.names)
+        if seated is not None:
+            self.keep(*seated)
+        else:
+            self.unseated = told.pooled
+
+    def exceeded(self, known: list[Share]) -> list[Share]:
+        """Resources of single boards that a plan without seats takes too much of, besides those it was made for."""
+        if self.unseated is None or len(self.pool.boards) > len(self.pool.stand_ins):
+            return []
+        used = evaluate(self.problem, self.unseated).resources
+        over = {r for d, r, limit in self.problem.budgets if d in self.pool.boards and used[d][r] > limit * (1 + TOLERANCE)}
+        return [s for s in self.relaxed.shares if s.name.rpartition(" ")[2] in over and s not in known]
+
+    def lift_again(self, net: Network, deadline: float) -> None:
+        """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
+        if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
+            assignment = self.unseated
+            if assignment is None:
+                assignment = net.assignment(_cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+            lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
+            if lifted is not None:
+                self.keep(*lifted)
 
     def over(self, net: Network) -> Network:
         """A network with the limits found so far."""
@@ -240,13 +264,58 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
-    for _ in range(ROUNDS):
+    filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
+    for _ in range(0 if filled else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
     now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
-    close = many or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
+    close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
+
+
+def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+            build: Build) -> bool:
+    """Plans and a bound from labels that know how full boards are; whether there are any."""
+    if hunt.problem.goal is Goal.EDP or not _built(hunt, tree, ranking, choices, tolerance, build):
+        return False
+    share = hunt.largest(hunt.net) if hunt.net is not None else None
+    if hunt.net is None or share is None:
+        return hunt.net is None
+
+    def tell(told: Told) -> float:
+        hunt.told(told)
+        used = 1 - (deadline - time.thread_time()) / max(whole_s, 1e-9)
+        enough = hunt.close(BEST) or any(used > part and hunt.close(gap) for gap, part in ENOUGH)
+        return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
+
+    whole_s = deadline - time.thread_time()
+    shares, found = [share], False
+    while True:
+        goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance), None
+        found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found))
+        more = hunt.exceeded(shares) if time.thread_time() < deadline else []
+        if not more:
+            break
+        shares += more
+    hunt.lift_again(hunt.net, deadline + 2 * whole_s)
+    return found
+
+
+def _built(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
+    """Make the network of the columns that a better plan may use; whether it can be made, with nothing left of it if none may."""
+    left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
+    if not all(len(c) for c in left):
+        hunt.bound = max(hunt.bound, hunt.goal * (1 - tolerance))
+        hunt.net = None
+        return True
+    if left is not hunt.left:
+        kept = thin(hunt.relaxed, left)
+        if kept is None:
+            hunt.net = None
+            return False
+        hunt.left, hunt.kept, hunt.struck, hunt.net = left, kept, hunt.goal, build(hunt.relaxed, tree, kept)
+    return True
 
 
 def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
@@ -255,11 +324,7 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
     priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
     pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
     if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
-        path = priced.path
-        if path is None:
-            amounts = [net.amounts(x) for x in net.limits]
-            path = follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
-        hunt.lift(net.assignment(path))
+        hunt.lift(net.assignment(_cheapest(net, weights, priced)))
         return
     mixture, alone = mixture_of(net, priced, frozenset(x.name for x in pooled))
     single = [Limit(f"{d} {r}", Share(f"{d} {r}", (i,), limit), limit) for i, (d, r, limit) in enumerate(hunt.problem.budgets)
@@ -269,7 +334,7 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
     search = Search(replace(net, limits=(mixture, *single, *others)), weights, loose, by_first=True, grain=GRAIN)
     for widening in WIDENINGS:
         cutoff = min(hunt.value(weights), priced.bound + widening * abs(priced.bound))
-        found = search.run(cutoff, FEW_LABELS, deadline)
+        found = search.run(cutoff, max(FEW_LABELS, ALL_LABELS // len(net.tables)), deadline)
         if found.path is not None:
             hunt.judge(net.assignment(found.path))
             break
@@ -277,19 +342,19 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
             break
 
 
+def _cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> tuple[int, ...]:
+    """The plan met with prices, or else the cheapest under them."""
+    if priced.path is not None:
+        return priced.path
+    amounts = [net.amounts(x) for x in net.limits]
+    return follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
+
+
 def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
            build: Build) -> bool:
     """Ask for one plan of the pool; whether there is nothing more to gain this way."""
-    left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
-    if not all(len(c) for c in left):
-        hunt.bound = max(hunt.bound, hunt.goal * (1 - tolerance))
+    if not _built(hunt, tree, ranking, choices, tolerance, build) or hunt.net is None:
         return True
-    if left is not hunt.left:
-        kept = thin(hunt.relaxed, left)
-        if kept is None:
-            return True
-        hunt.left, hunt.kept, hunt.struck, hunt.net = left, kept, hunt.goal, build(hunt.relaxed, tree, kept)
-    assert hunt.net is not None, "built when the goal it was struck for was met"
     net = hunt.over(hunt.net)
     answer = solve_network(net, hunt.plans, deadline, LABELS, tolerance=tolerance, start=ranking.prices)
     if hunt.fraction == 1:

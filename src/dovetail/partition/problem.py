@@ -70,6 +70,8 @@ class Problem:
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
+    twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Devices that another one, asked instead, has the same prices as."""
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
@@ -185,6 +187,7 @@ def _entry(costs: ShareCosts, i: int) -> PieceCost:
 def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
                  intervals: Sequence[tuple[int, int]]) -> dict[tuple[int, int], PieceCost] | None:
     """Costs of the given shares (and all asked before) on one device, in one vectorised question; None if it cannot."""
+    device = problem.twins.get(device, device)
     key = (node.name, axis, device)
     known = problem.pieces.get(key, {})
     if known is None:
@@ -232,8 +235,8 @@ def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> Piec
 
 def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> PieceCost | None:
     """Cost of adding `parts` partial sums on a device, None where it cannot; alike nodes cost alike where devices go by shape."""
-    own = problem.platform.device(device)
-    key = (sort_of(problem, node) if problem.costs.by_shape(own) else node.name, device, parts)
+    own = problem.platform.device(problem.twins.get(device, device))
+    key = (sort_of(problem, node) if problem.costs.by_shape(own) else node.name, own.name, parts)
     if key not in problem.sums:
         found = problem.costs.reduce_costs(problem.graph, node, parts, own)
         problem.sums[key] = None if found is None else _entry(found, 0)

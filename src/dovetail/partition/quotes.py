@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import Candidates, candidates
 from dovetail.partition.cost_model import answers
 from dovetail.partition.problem import Problem, price_pieces, sort_of
+from dovetail.platform.device import Device
 
 LONGEST = 1 << 24
 """Units of the longest axis that a share's number can hold."""
@@ -79,6 +80,16 @@ def ask_all(problem: Problem) -> None:
         for device, own in zip(chosen, found, strict=True):
             for nodes, costs in zip(asked, own, strict=True):
                 _note(problem, nodes, device.name, menus[nodes[0].name].index[number], costs)
+        problem.twins.update(_twins(chosen, found))
+
+
+def _twins(devices: Sequence[Device], found: Sequence[Sequence[ShareCosts | None]]) -> dict[str, str]:
+    """Devices whose prices are those of an earlier one: models that know equal devices give them the same answers."""
+    first: dict[tuple[int, ...], str] = {}
+    for device, own in zip(devices, found, strict=True):
+        first.setdefault(tuple(map(id, own)), device.name)
+    known = {device.name: first[tuple(map(id, own))] for device, own in zip(devices, found, strict=True) if any(own)}
+    return {name: twin for name, twin in known.items() if name != twin}
 
 
 def _note(problem: Problem, nodes: list[Node], device: str, index: Mapping[tuple[Axis | None, int, int], int],
@@ -106,3 +117,25 @@ def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float
         return {r: float(v[i]) for r, v in quote[1].resources.items()} if np.isfinite(quote[1].alone_s[i]) else None
     found = price_pieces(problem, node, None, device, [(0, 1)]) if node.name in problem.fixed else None
     return dict(found[0, 1].resources) if found else None
+
+
+def priced_alike(problem: Problem, devices: Sequence[str]) -> bool:
+    """Whether all of some devices take the same for the same."""
+    ask_all(problem)
+    first, *others = devices
+    if all(problem.twins.get(d) == first for d in others):
+        return True
+    quotes = problem.quotes
+    return all(_same(quotes.get((n.name, first)), quotes.get((n.name, d))) for n in problem.graph.nodes for d in others)
+
+
+Quote = tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts]
+
+
+def _same(one: Quote | None, other: Quote | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    a, b = one[1], other[1]
+    pairs = [(a.alone_s, b.alone_s), (a.fused_s, b.fused_s), (a.energy_j, b.energy_j),
+             *((v, b.resources[r]) for r, v in a.resources.items())]
+    return all(np.array_equal(x, y) for x, y in pairs)

@@ -17,6 +17,7 @@ from math import inf
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.arcs import solve_steps
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.busy_weights import Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
@@ -43,11 +44,13 @@ FEW_LABELS = 1_000
 FEW_NODES = 16
 """Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
+"""Labels kept per node."""
 POLISHED = 6
 """Plans met in the search for weights in which single columns are changed."""
 NUDGE = 1e-2
 """What all busy times together count beside the interval when a column is changed."""
-"""Labels kept per node."""
+STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
+"""Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
 OTHER_LIMITS = ("latency", "energy")
 PROVEN = 1e-9
 """Relative gap at which a plan counts as met by its bound."""
@@ -200,7 +203,8 @@ class _Search:
 
     def close(self, found: Weighed, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        bound, active = self.sweep(found, deadline), self._active(found)
+        bound, active = self.sweep(found, deadline), self.active(found)
+        bound = max(bound, self.step(found, active, deadline))
         self.look(found, deadline)
         widenings = iter(WIDENINGS)
         while self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
@@ -225,7 +229,7 @@ class _Search:
 
     def sweep(self, found: Weighed, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
-        active = self._active(found)
+        active = self.active(found)
         small = len(self.net.tables) <= FEW_NODES
         while small and self.best - found.bound > PROVEN * self.best and time.thread_time() < deadline:
             cutoff = self.best * (1 - PROVEN / 2)
@@ -245,11 +249,28 @@ class _Search:
         for widening in QUICK:
             cutoff = found.bound * (1 + widening)
             if cutoff < self.best and time.thread_time() < deadline:
-                labelled = self._below(found, cutoff, self._active(found), deadline, FEW_LABELS)
+                labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
                 if labelled.path is not None and self.keep(labelled.path):
                     break
 
-    def _active(self, found: Weighed) -> frozenset[str]:
+    def step(self, found: Weighed, active: frozenset[str], deadline: float) -> float:
+        """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
+        bound = found.bound
+        for widening in STEPPED:
+            cutoff, left = found.bound * (1 + widening), deadline - time.thread_time()
+            if cutoff >= self.best or left <= 0:
+                break
+            stepped = solve_steps(*self._view(found, cutoff, active), cutoff, STEP_SHARE * left, CLOSE)
+            if stepped is None:
+                break
+            if stepped.path is not None and self.keep(stepped.path):
+                self.polish(deadline)
+            bound = max(bound, min(stepped.bound, self.best))
+            if stepped.bound < cutoff:
+                break
+        return bound
+
+    def active(self, found: Weighed) -> frozenset[str]:
         """Times and limits that count: those with a weight or a price."""
         times = {n for n, w in zip(self.ledger.names, found.weights.tolist(), strict=True) if w > 0}
         return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
@@ -257,6 +278,11 @@ class _Search:
     def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
                labels: int = MAX_LABELS) -> Found:
         """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
+        view, weights, priced = self._view(found, cutoff, active)
+        return Search(view, weights, priced).run(cutoff, labels, deadline)
+
+    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[_Within, tuple[float, float], Priced]:
+        """The network with the time of most weight as its cost and the other active ones as limits, and their prices."""
         names, weights = self.ledger.names, found.weights
         chief = int(weights.argmax())
         others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
@@ -267,8 +293,7 @@ class _Search:
         prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
         to_go = [a / weights[chief] for a in self.to_go]
         least = float(to_go[0]) - float(prices.sum())
-        search = Search(view, (1.0, 0.0), Priced(prices, least, to_go, None, inf))
-        return search.run(cutoff, labels, deadline)
+        return view, (1.0, 0.0), Priced(prices, least, to_go, None, inf)
 
     def _missed(self, path: tuple[int, ...], cutoff: float) -> frozenset[str]:
         busy, used = self.ledger.along(self.entries(path))
@@ -291,7 +316,10 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
         first = _Search(problem, core, ceiling)
         found = first.weigh({}, now + FIRST_SHARE / 2 * (deadline - now))
         first.polish(now + FIRST_SHARE * (deadline - now))
-        first.look(found, now + FIRST_SHARE * (deadline - now))
+        if len(choices) > FEW_NODES:
+            first.step(found, first.active(found), now + FIRST_SHARE * (deadline - now))
+        if first.best > found.bound * (1 + STEPPED[-1]):
+            first.look(found, now + FIRST_SHARE * (deadline - now))
         ceiling, plans, start = first.best, first.plans, first.named(found)
     left = ranking.strike(choices, ceiling)
     if not all(len(c) for c in left):

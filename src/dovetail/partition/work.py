@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
 from dovetail.partition.plan import Mode, Split
-from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, piece_regions, price, price_reduce
+from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, piece_regions, price, price_pieces, price_reduce
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
@@ -206,6 +206,8 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
         arrivals += found
         fused[i] = produced and not found
         flowing[i] = problem.mode is Mode.CONCURRENT and streams and alone and bool(found) and p.device not in sizes
+    if len(split.pieces) > 2:  # equal devices are asked for all of their shares at once
+        _ask(problem, node, split)
     pieces = tuple(price(problem, node, split.axis, p) for p in split.pieces)
     if split.reducer is None:
         return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), (), None)
@@ -216,6 +218,15 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
     if reduce is None:
         raise UsageError(f"node {node.name}: {split.reducer} cannot add partial sums; name another reducer")
     return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), partials, reduce)
+
+
+def _ask(problem: Problem, node: Node, split: Split) -> None:
+    shares: dict[str, list[tuple[int, int]]] = {}
+    for p in split.pieces:
+        shares.setdefault(problem.twins.get(p.device, p.device), []).append((p.start, p.stop))
+    for device, intervals in shares.items():
+        if len(intervals) > 1:
+            price_pieces(problem, node, split.axis, device, intervals)
 
 
 def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], places: Mapping[str, Place],

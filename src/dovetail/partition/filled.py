@@ -1,0 +1,123 @@
+"""The pool's bound made closer, and its plans made real: fronts first, then labels that know how full every board is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.partition.boards import Filling
+from dovetail.partition.cuts import Network, Priced, price_limits
+from dovetail.partition.exact import mixture_of
+from dovetail.partition.fronts import SLACK, Fronts, fronts_of
+from dovetail.partition.plan import Assignment
+from dovetail.partition.pool import Pool, Share
+from dovetail.partition.renaming import Names
+
+REACHED = 120_000
+"""Labels of one cut beyond which fronts are given up."""
+KEPT = ((3e-3, 300), (1.5e-2, 300), (np.inf, 300), (np.inf, 1_500), (np.inf, 6_000))
+"""How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a search told: a plan whose boards have no place yet, also in names of the pool, and a bound on every plan."""
+
+    assignment: Assignment | None
+    pooled: Assignment | None
+    bound: float
+    names: Names
+
+
+def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
+         tell: Callable[[Told], float], near: bool) -> bool:
+    """Search for plans better than `goal`, and for a bound; whether there was anything to say. Boards are filled with `shares`.
+
+    `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
+    the goal is that of a plan for the boards; else plans are looked for nearer to the bound first.
+    """
+    boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
+    many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
+    # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
+    names = Names(net, boards, many)
+    priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
+    near &= goal <= priced.bound * (1 + NEAR)
+    for part in _cutoffs(priced.bound, goal, near):
+        cutoff = min(part, goal)
+        fronts = _fronts(net, weights, priced, cutoff, deadline, names)
+        if fronts is None:
+            return False
+        goal = tell(Told(None, None, min(fronts.best, cutoff), names))
+        goal, met = _searched(Filling(fronts, names, loads, many), names, cutoff, goal, deadline, tell)
+        now = time.thread_time()
+        if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
+            break
+    return True
+
+
+def _searched(filling: Filling, names: Names, cutoff: float, goal: float, deadline: float,
+              tell: Callable[[Told], float]) -> tuple[float, bool]:
+    """Look for plans below a cut-off with more and more labels; the goal then, and whether there was any plan."""
+    best, value, spent, before, growth = filling.fronts.best, np.inf, 0.0, 0, GROWTH
+    for nearer, most in KEPT:
+        now, at = time.thread_time(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
+        if value < np.inf and most <= before:
+            continue
+        # Time grows as labels do: what cannot be done in time is not begun.
+        if best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** growth > deadline:
+            break
+        found = filling.run(at, most, deadline)
+        growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
+        spent, before = time.thread_time() - now, most
+        goal, value = tell(Told(found.assignment, found.pooled, found.bound, names)), min(value, found.value)
+        if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
+            break
+    return goal, value < np.inf
+
+
+def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
+    """Values below which plans are looked for, one after another, up to the goal."""
+    if near:
+        return [goal * (1 - LITTLE), goal]
+    return [c for w in WIDENINGS if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
+
+
+LITTLE, AGAIN = 2.5e-3, 0.25
+"""By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
+that must be done for all to be looked for."""
+NEAR = 0.12
+"""How far above the prices' bound a plan for the boards may be to be taken for one near the best."""
+GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
+"""Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
+and where a plan was found, below which all others are then looked for."""
+SOON = 1.5
+"""How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
+WIDENINGS = (0.02, 0.06, 0.11, 0.18)
+"""How far above the prices' bound plans are looked for."""
+
+
+def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
+            names: Names) -> Fronts | None:
+    """Fronts under what binds, all mixed into one limit; where nothing does, of the cheapest beginnings alone."""
+    active = frozenset(x.name for x, p in zip(net.limits, priced.prices, strict=True) if p > 0)
+    if any(x.budget is None for x in net.limits if x.name in active):
+        return None
+    amounts, price = [np.zeros(len(own)) for own in net.owners], 0.0
+    if active:
+        mixture, alone = mixture_of(net, priced, active)
+        amounts, price = net.amounts(mixture), float(alone.prices[0])
+    return fronts_of(net, weights, amounts, price, cutoff, REACHED, deadline, names)
+
+
+def _loads(net: Network, shares: Sequence[Share], boards: tuple[int, ...]) -> list[Floats]:
+    """What every column takes of each board, of one resource after another."""
+    chosen, limits = list[int](), list[float]()
+    for share in shares:
+        own = {net.problem.budgets[i][0]: i for i in share.budgets}
+        chosen += [own[net.problem.devices[b]] for b in boards]
+        limits += [share.limit] * len(boards)
+    return [owner.resources[:, chosen] / np.array(limits) for owner in net.owners]

@@ -1,0 +1,252 @@
+"""All that is worth knowing of how states of the cuts are reached under one limit: for each state, cost against what is taken.
+
+Where entering an FPGA is dear, prices are far below the best plan: they mix plans that enter often with plans that never do.
+A *front* does not. It holds the beginnings that reach a state, of which none costs and takes no more than another. Whoever
+plans from the end backwards (`boards`) then knows, for every state and for what is left of the limit, the least that a
+beginning costs.
+
+States are looked at before labels: a column is tried only from states, and with labels, from which it can still be in a plan
+below the cut-off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
+from dovetail.partition.renaming import Names, states_of
+
+EPSILON = 1e-9
+"""Slack of limits, as everywhere."""
+SLACK = 1e-12
+"""Relative slack of comparisons with a cut-off, for the rounding of sums."""
+CHUNK = 400_000
+"""Labels made at once."""
+APART = 8.0
+"""More than anything takes of a limit: keeps states apart in one sorted array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The fronts of one cut: labels sorted by state, then by what they take; costs fall along a state's front.
+
+    `keys` number the states, ascending; `first` is each state's first label and `of` each label's state. `parent` counts the
+    labels of the cut `origin`, from which `column` leads here.
+    """
+
+    keys: Ints
+    states: Ints
+    first: Ints
+    of: Ints
+    cost: Floats
+    used: Floats
+    parent: Ints
+    origin: Ints
+    column: Ints
+
+    def __len__(self) -> int:
+        return len(self.cost)
+
+    @property
+    def last(self) -> Ints:
+        return np.append(self.first[1:], len(self.cost)) - 1
+
+    def least(self, state: Ints, room: Floats) -> Floats:
+        """The least cost of reaching states (by their number here) with what is left of the limit; inf if it is too little."""
+        at = np.searchsorted(self.of * APART + self.used, state * APART + room + EPSILON, side="right") - 1
+        known = (at >= self.first[state]) & (room >= -EPSILON)
+        found: Floats = np.where(known, self.cost[np.maximum(at, 0)], np.inf)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The columns of a step from given states: `row` counts the states, `target` is the key of the state each leads to."""
+
+    row: Ints
+    column: Ints
+    target: Ints
+    cost: Floats
+
+    def take(self, chosen: Ints | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ways:
+        return Ways(self.row[chosen], self.column[chosen], self.target[chosen], self.cost[chosen])
+
+
+def ways(net: Network, step: Step, states: Ints, cost: Floats, sizes: Sequence[int]) -> Ways:
+    """All columns of a step from all given states; `sizes` are the places of the tensors alive behind it."""
+    live, after = net.stages[step.start].live, net.stages[step.stop - 1].after
+    at = {t: states[:, i] for i, t in enumerate(live)}
+    entry, shape = tuple(at[t] for t in step.own.inputs), (len(states), len(step.own))
+    ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
+    target = np.zeros(shape, dtype=np.int64)
+    for places, size in zip(ahead, sizes, strict=True):
+        target = target * size + places
+    row, column = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
+    own = np.broadcast_to(cost[entry] if entry else cost, shape)
+    return Ways(row, column, target.ravel(), own.ravel())
+
+
+def spread(counts: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Repeats of 0, 1, ... as often as `counts` says, and which repeat each is, in chunks."""
+    ends = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        done = int(ends[begin - 1]) if begin else 0
+        stop = max(begin + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
+        number = np.repeat(np.arange(begin, stop), counts[begin:stop])
+        yield number, np.arange(len(number)) - (ends[number] - counts[number] - done)
+        begin = stop
+
+
+@dataclass(frozen=True, slots=True)
+class Fronts:
+    """The fronts of all cuts below a cut-off, over the given costs (`base`) and amounts of the one limit."""
+
+    net: Network
+    base: list[Floats]
+    amounts: list[Floats]
+    sizes: tuple[tuple[int, ...], ...]
+    cutoff: float
+    reached: tuple[Reached, ...]
+
+    @property
+    def best(self) -> float:
+        """The least cost of a plan within the limit, infinite if none is below the cut-off."""
+        return float(self.reached[-1].cost.min(initial=np.inf))
+
+    def path(self) -> tuple[int, ...] | None:
+        """The columns of the cheapest plan within the limit; None if there is none below the cut-off."""
+        if not len(self.reached[-1]):
+            return None
+        path, cut = [COVERED] * len(self.net.tables), len(self.net.tables)
+        at = int(self.reached[-1].cost.argmin())
+        while cut:
+            here = self.reached[cut]
+            cut, path[int(here.origin[at])], at = int(here.origin[at]), int(here.column[at]), int(here.parent[at])
+        return tuple(path)
+
+
+Part = tuple[Ints, Floats, Floats, Ints, Ints, Ints]
+"""Labels on their way to a cut: keys of their states, costs, what they take, parents, origins, columns."""
+
+
+def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats], price: float, cutoff: float, most: int,
+              deadline: float, names: Names | None = None) -> Fronts | None:
+    """The fronts of a network under one limit at whose best price completions are bounded; None where time or `most` labels end.
+
+    With `names`, a state stands for all that these make of it.
+    """
+    base = net.costs(weights)
+    bounds = [(p, completions(net, priced_costs(base, [amounts], np.array([p])))) for p in dict.fromkeys(
+        [price, *(price * f for f in FAN), 0.0])]
+    least = completions(net, [np.broadcast_to(a, c.shape) for a, c in zip(amounts, base, strict=True)])
+    growth = _Growth(net, base, amounts, bounds, least, cutoff + SLACK * abs(cutoff), names)
+    none = np.zeros(1, dtype=np.int64)
+    found = [Reached(none, np.zeros((1, 0), dtype=np.int64), none, none, np.zeros(1), np.zeros(1), none, none, none)]
+    coming: list[list[Part]] = [[] for _ in range(len(net.tables) + 1)]
+    for k in range(len(net.tables)):
+        for step in net.steps(k) if len(found[k]) else ():
+            coming[step.stop] += growth.labels(step, found[k])
+        found.append(_front(coming[k + 1], growth.sizes[k + 1]))
+        coming[k + 1] = []
+        if len(found[-1]) > most or time.thread_time() > deadline:
+            return None
+    return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How labels grow: costs and amounts, bounds of completions under several prices, their least amounts, what is allowed."""
+
+    net: Network
+    base: list[Floats]
+    amounts: list[Floats]
+    bounds: list[tuple[float, list[Floats]]]
+    least: list[Floats]
+    allowed: float
+    names: Names | None
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(found.shape for found in self.least)
+
+    def labels(self, step: Step, here: Reached) -> list[Part]:
+        """What becomes of all labels of a cut by a step."""
+        every = _distinct(self.net, step, here, self.base[step.index], self.amounts[step.index], self.sizes, self.names)
+        taken, after, sizes = self.amounts[step.index][every.column], self.net.stages[step.stop - 1].after, self.sizes[step.stop]
+        ends, end = np.unique(every.target, return_inverse=True)
+        # What a state stands for may be completed from any of them.
+        alike = ends[None] if self.names is None else self.names.keys(after, states_of(ends, sizes), sizes)
+        flat = [(p, _lowest(to_go[step.stop], alike)) for p, to_go in self.bounds]
+        rest = _lowest(self.least[step.stop], alike)
+        good = np.minimum.reduceat(here.used, here.first)[every.row] + taken + rest[end] <= 1 + EPSILON
+        for p, to_go in flat:
+            lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
+            good &= lowest[every.row] + every.cost + p * (taken - 1) + to_go[end] <= self.allowed
+        every, taken, end = every.take(good), taken[good], end[good]
+        found: list[Part] = []
+        for number, which in spread(np.diff(np.append(here.first, len(here)))[every.row]):
+            label = here.first[every.row[number]] + which
+            cost, used, at = here.cost[label] + every.cost[number], here.used[label] + taken[number], end[number]
+            fits = used + rest[at] <= 1 + EPSILON
+            for p, to_go in flat:
+                fits &= cost + p * (used - 1) + to_go[at] <= self.allowed
+            column = step.first_column + every.column[number]
+            found.append((every.target[number][fits], cost[fits], used[fits], label[fits],
+                          np.full(int(fits.sum()), step.start), column[fits]))
+        return found
+
+
+def _lowest(array: Floats, keys: Ints) -> Floats:
+    """The least entry of an array over states among those that each stands for (-1: none)."""
+    found: Floats = np.where(keys >= 0, array.ravel()[keys], np.inf).min(axis=0)
+    return found
+
+
+def _distinct(net: Network, step: Step, here: Reached, cost: Floats, amounts: Floats, sizes: tuple[tuple[int, ...], ...],
+              names: Names | None) -> Ways:
+    """The ways on from states, or from all they stand for, of which none leads to the same for no more and takes no more."""
+    live, after = net.stages[step.start].live, net.stages[step.stop - 1].after
+    states, of = here.states, np.arange(len(here.states))
+    if names is not None:
+        states, of = names.all_alike(live, here.states, sizes[step.start])
+    every = ways(net, step, states, cost, sizes[step.stop])
+    target = every.target if names is None else names.least(after, every.target, sizes[step.stop])
+    row, taken = of[every.row], amounts[every.column]
+    pair = row * prod(sizes[step.stop]) + target
+    order = np.lexsort((every.cost, taken, pair))
+    same = np.append(False, pair[order][1:] == pair[order][:-1])
+    costs = every.cost[order]
+    lowered = costs - (np.ptp(costs) + 1) * np.cumsum(~same)
+    order = order[np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])]
+    return Ways(row[order], every.column[order], target[order], every.cost[order])
+
+
+FAN = (0.5, 1.6, 4.0)
+"""Multiples of the best price under which labels are bounded too."""
+
+
+def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:
+    """Labels of one cut without those that another undercuts."""
+    if not parts:
+        parts = [(*(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)), *(np.zeros(0, dtype=np.int64),) * 3)]
+    key, cost, used, parent, origin, column = (np.concatenate(c) for c in zip(*parts, strict=True))
+    there = np.zeros(prod(sizes), dtype=np.bool_)
+    there[key] = True
+    keys, of = np.flatnonzero(there), (np.cumsum(there) - 1)[key]
+    order = np.lexsort((cost, of * APART + used))
+    of, cost = of[order], cost[order]
+    if len(of):
+        new = np.append(True, of[1:] != of[:-1])
+        # Lowering each state by more than costs differ lets one running minimum serve all states.
+        lowered = cost - (np.ptp(cost) + 1) * np.cumsum(new)
+        keep = np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])
+        order, of, cost = order[keep], of[keep], cost[keep]
+    first = np.searchsorted(of, np.arange(len(keys)))
+    return Reached(keys, states_of(keys, sizes), first, of, cost, used[order], parent[order], origin[order], column[order])

@@ -1,0 +1,94 @@
+"""Equal FPGAs are one as good as another: states of the cuts that differ in their names alone are looked at as one.
+
+Boards of a ring do differ in their way to the host and to each other, if by little. A state stands here for all that its boards'
+other names make of it: whoever has reached one of them may go on from any. Plans then pay for nothing that they would not pay
+otherwise, so what is found is a bound; and there are up to 24 times fewer states.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+
+from dovetail.cost.estimate import Ints
+from dovetail.partition.columns import Held, Pattern
+from dovetail.partition.cuts import Network
+
+MOST_BOARDS = 4
+"""Boards whose names are exchanged: all orders of more are too many."""
+
+
+def states_of(keys: Ints, sizes: tuple[int, ...]) -> Ints:
+    """Where every live tensor is in the states with given keys."""
+    return np.stack(np.unravel_index(keys, sizes), axis=1).astype(np.int64) if sizes else np.zeros((len(keys), 0), dtype=np.int64)
+
+
+class Names:
+    """All ways to exchange the names of some devices, and what each makes of the places of every tensor of a network."""
+
+    def __init__(self, net: Network, boards: tuple[int, ...], beside: bool) -> None:
+        """`boards` are indices of devices; with `beside`, those next to each other stay so."""
+        boards = boards[:MOST_BOARDS]
+        count = len(net.problem.devices)
+        self.boards = boards
+        self.orders: list[Ints] = []
+        devices = net.problem.devices
+        joined = {frozenset(link.ends) for link in net.problem.platform.links}
+        pairs = [(a, b) for a in range(len(boards)) for b in range(a)]
+        near = {(a, b): frozenset((devices[boards[a]], devices[boards[b]])) in joined for a, b in pairs}
+        near |= {(b, a): linked for (a, b), linked in near.items()}
+        for order in permutations(range(len(boards))):
+            if beside and any(near[order[a], order[b]] != near[a, b] for a, b in pairs):
+                continue
+            names = np.arange(count)
+            names[list(boards)] = [boards[i] for i in order]
+            self.orders.append(names)
+        known: dict[int, Ints] = {}
+        self.renamed: dict[str, Ints] = {t.node.output: self._places(t.options.held, known) for t in net.tables}
+        """Per tensor, for every order and place, the place it becomes; -1 where the tensor is never there."""
+        self.held = {t.node.output: t.options.held for t in net.tables}
+
+    def _places(self, held: Held, known: dict[int, Ints]) -> Ints:
+        every = known.get(id(held.pattern))
+        if every is None:
+            every = known[id(held.pattern)] = self._of_pattern(held.pattern)
+        at = np.full(len(held.pattern.held) + 1, -1, dtype=np.int64)
+        at[held.places] = np.arange(len(held.places))
+        return np.where(every[:, held.places] >= 0, at[every[:, held.places]], -1)
+
+    def _of_pattern(self, pattern: Pattern) -> Ints:
+        rows = pattern.held.reshape(len(pattern.held), pattern.held.shape[1], -1)
+        flowing = pattern.flowing
+        number = {(rows[i].tobytes(), bool(flowing[i])): i for i in range(len(rows))}
+        return np.array([[number.get((np.ascontiguousarray(rows[i][names]).tobytes(), bool(flowing[i])), -1)
+                          for i in range(len(rows))] for names in self.orders], dtype=np.int64)
+
+    def holding(self, tensor: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+        """Which boards hold part of a tensor in each of its places."""
+        held = self.held[tensor]
+        return held.pattern.held[held.places][:, list(self.boards), 0, 1] > 0
+
+    def keys(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> Ints:
+        """For every order and state the key of the state it becomes; -1 where there is none."""
+        found = np.zeros((len(self.orders), len(states)), dtype=np.int64)
+        there = np.ones(found.shape, dtype=np.bool_)
+        for i, (t, size) in enumerate(zip(live, sizes, strict=True)):
+            places = self.renamed[t][:, states[:, i]]
+            there &= places >= 0
+            found = found * size + places
+        return np.where(there, found, -1)
+
+    def all_alike(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """All states that the given ones stand for, and which of the given each is; each once."""
+        keys = self.keys(live, states, sizes)
+        of = np.broadcast_to(np.arange(len(states)), keys.shape)[keys >= 0]
+        every, first = np.unique(keys[keys >= 0], return_index=True)
+        return states_of(every, sizes), of[first]
+
+    def least(self, live: tuple[str, ...], keys: Ints, sizes: tuple[int, ...]) -> Ints:
+        """For every state, by its key, the least key of those it can become: what all of them are called."""
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        found = self.keys(live, states_of(distinct, sizes), sizes)
+        least: Ints = np.where(found >= 0, found, np.iinfo(np.int64).max).min(axis=0)[inverse]
+        return least

@@ -1,0 +1,175 @@
+"""Boards for a plan whose FPGAs have no place yet: which of the platform's each one is.
+
+Plans of `boards` say which nodes share an FPGA and which FPGAs exchange tensors, not where these stand. Where there are few, all
+ways to name them are tried; where there are many, each is put next to those it exchanges most with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.lifting import renamed, reseated, settle, size_of
+from dovetail.partition.packing import FULL, as_sizes, pack
+from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.pool import Pool
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.renaming import Names
+
+
+def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names) -> tuple[Assignment, Evaluation] | None:
+    """The plan on the platform's boards, as good as was found; None where they are too few or too small for it."""
+    if len(pool.boards) == len(pool.stand_ins):
+        plans = [_renamed(assignment, dict(zip(problem.devices, (problem.devices[i] for i in order.tolist()), strict=True)))
+                 for order in names.orders]
+    else:
+        near = _side_by_side(problem, pool, assignment)
+        plans = [_renamed(assignment, near)] if near is not None else []
+    judged = [(evaluate(problem, a), a) for a in plans]
+    best = min((pair for pair in judged if pair[0].feasible), key=lambda pair: pair[0].objective, default=None)
+    if best is None:
+        return None
+    chosen, found = best[1], best[0]
+    if len(pool.boards) > len(pool.stand_ins):
+        chosen, found = _gathered(problem, pool, chosen, found)
+    return reseated(problem, pool, *settle(problem, pool, chosen, found))
+
+
+TRIALS = 80
+"""Boards whose nodes are moved to another, all together, to see whether that helps."""
+
+
+def _gathered(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after boards took in what others hold, while that shortened the ways between them."""
+    chosen, trials, tried = assignment, 0, set[tuple[str, str]]()
+    while trials < TRIALS:
+        for board, onto in _nearer(problem, pool, chosen):
+            if trials >= TRIALS or (board, onto) in tried:
+                continue
+            tried.add((board, onto))
+            trials += 1
+            moved = _renamed(chosen, {board: onto})
+            found = evaluate(problem, moved)
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                chosen, judged = moved, found
+                break
+        else:
+            break
+    return chosen, judged
+
+
+def _nearer(problem: Problem, pool: Pool, assignment: Assignment) -> list[tuple[str, str]]:
+    """Pairs of boards that fit on the second, which is nearer to what the first exchanges; those that save most first."""
+    sizes, exchanged, route = _loads(problem, pool, assignment), _exchanged(problem, assignment), problem.platform.route
+    apart = _apart(problem.platform.host, assignment)
+    found: list[tuple[float, str, str]] = []
+    for board, size in sizes.items():
+        others = [(other, amount) for (own, other), amount in exchanged.items() if own == board]
+        for onto, held in sizes.items():
+            if onto == board or (size + held > FULL).any() or frozenset((board, onto)) in apart:
+                continue
+            before, after = (sum(amount * len(route(at, to)) for to, amount in others if to != at) for at in (board, onto))
+            if after < before:
+                found.append((after - before, board, onto))
+    return [(board, onto) for _, board, onto in sorted(found)]
+
+
+def _renamed(assignment: Assignment, names: Mapping[str, str]) -> Assignment:
+    return {node: renamed(split, names) for node, split in assignment.items()}
+
+
+def _side_by_side(problem: Problem, pool: Pool, assignment: Assignment) -> dict[str, str] | None:
+    """A board for every name, so that what they exchange has short ways: names change places while that helps."""
+    host, sizes = problem.platform.host, _loads(problem, pool, assignment)
+    names = _merged(sizes, len(pool.boards), _apart(host, assignment))
+    if names is None:
+        return None
+    seats = [host, *pool.boards]
+    hops = np.array([[len(problem.platform.route(a, b)) if a != b else 0 for b in seats] for a in seats], dtype=np.float64)
+    number = {host: 0} | {name: 1 + i for name, i in names.items()}
+    amounts = np.zeros((len(seats), len(seats)))
+    for (a, b), amount in _exchanged(problem, assignment).items():
+        amounts[number[a], number[b]] += amount
+    np.fill_diagonal(amounts, 0.0)
+    starts = [_one_by_one(amounts, hops), np.arange(len(seats))]
+    best = min((_exchanging(amounts, hops, at) for at in starts), key=lambda at: float((amounts * hops[np.ix_(at, at)]).sum()))
+    return {name: seats[best[i]] for name, i in number.items()}
+
+
+def _merged(sizes: Mapping[str, Floats], boards: int, apart: set[frozenset[str]]) -> dict[str, int] | None:
+    """A number for every name, the same for some where they are more than the boards; None where they were not made to fit."""
+    if len(sizes) <= boards:
+        return {name: i for i, name in enumerate(sizes)}
+    packed = pack([[as_sizes(size)] for size in sizes.values()], np.ones((boards, len(next(iter(sizes.values()))))))
+    found = {name: at[0] for name, (_, at) in zip(sizes, packed, strict=True)} if packed is not None else None
+    return found if found is not None and all(len({found[n] for n in pair}) == 2 for pair in apart) else None
+
+
+def _apart(host: str, assignment: Assignment) -> set[frozenset[str]]:
+    """Boards that share a node."""
+    return {frozenset(pair) for split in assignment.values() for pair in combinations(split.devices, 2) if host not in pair}
+
+
+def _one_by_one(amounts: Floats, hops: Floats) -> Ints:
+    """Seats in order of number, each next to those seated before that it exchanges most with; the host's is its own."""
+    at = [0]
+    for i in range(1, len(amounts)):
+        free = [b for b in range(len(amounts)) if b not in at]
+        at.append(min(free, key=lambda b: (float(amounts[i, :i] @ hops[b, at]), b)))
+    return np.array(at)
+
+
+def _exchanging(amounts: Floats, hops: Floats, at: Ints) -> Ints:
+    """Seats after pairs of them changed places while that made the ways shorter."""
+    at, count = at.copy(), len(at)
+    value = float((amounts * hops[np.ix_(at, at)]).sum())
+    better = True
+    while better:
+        better = False
+        for a in range(1, count):
+            for b in range(1, count):
+                if a == b or not (amounts[a].any() or amounts[b].any()):
+                    continue
+                # Either two change places, or one goes to another's and those between move up.
+                swapped, moved = at.copy(), np.insert(np.delete(at, a), b, at[a])
+                swapped[a], swapped[b] = at[b], at[a]
+                for tried in (swapped, moved):
+                    found = float((amounts * hops[np.ix_(tried, tried)]).sum())
+                    if found < value * (1 - TOLERANCE):
+                        at, value, better = tried, found, True
+    return at
+
+
+def _loads(problem: Problem, pool: Pool, assignment: Assignment) -> dict[str, Floats]:
+    """What every name's nodes take of a board, as fractions of its limits, in the order of first use."""
+    found: dict[str, Floats] = {}
+    for node in problem.graph.nodes:
+        split = assignment[node.name]
+        for piece in split.pieces:
+            if piece.device != problem.platform.host:
+                found[piece.device] = found.get(piece.device, np.zeros(())) + size_of(problem, pool, node, split, piece)
+    return found
+
+
+def _holders(split: Split) -> tuple[str, ...]:
+    return split.devices if split.reducer is None else (split.reducer,)
+
+
+def _exchanged(problem: Problem, assignment: Assignment) -> dict[tuple[str, str], float]:
+    """Bytes that go between names, both ways."""
+    found: dict[tuple[str, str], float] = {}
+    graph, host = problem.graph, problem.platform.host
+    for node in graph.nodes:
+        for tensor in dict.fromkeys(node.inputs):
+            maker = graph.producer(tensor)
+            size = float(graph.tensors[tensor].size * graph.tensors[tensor].element_bytes)
+            for a in (host,) if maker is None else _holders(assignment[maker.name]):
+                for b in assignment[node.name].devices:
+                    if a != b:
+                        found[a, b] = found.get((a, b), 0.0) + size
+                        found[b, a] = found.get((b, a), 0.0) + size
+    return found
