@@ -21,6 +21,8 @@ Enough = Callable[[int], bool]
 BLOCK = 1 << 17
 """Weights counted at once."""
 PART = 1 << 13
+"""Weights of the sample of a large tensor."""
+STRETCH = 1 << 14
 """Weights counted before asking whether they are too many already."""
 FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
@@ -93,7 +95,7 @@ class Digits:
 
     def of_filters(self, start: int, stop: int, enough: Enough) -> int:
         """Digits of filters [start, stop), or of as many of them as are `enough`."""
-        step = max(1, PART // max(1, self.weights[0].size))
+        step = max(1, STRETCH // max(1, self.weights[0].size))
         total = 0
         for first in range(start, stop, step):
             last = min(first + step, stop)
@@ -135,7 +137,7 @@ class Digits:
             return None
         first, last = int(missing[0]), int(missing[-1]) + 1
         row = max(1, (last - first) * self.weights.shape[2])
-        step, total = max(1, PART // row), np.zeros(last - first, dtype=np.int64)
+        step, total = max(1, STRETCH // row), np.zeros(last - first, dtype=np.int64)
         for i in range(0, len(self.weights), step):
             block = self.weights[i:i + step, first:last]
             sizes = _sizes(block, self._peak(i, min(i + step, len(self.weights))))
@@ -201,9 +203,10 @@ def _counted(weights: NDArray[np.generic]) -> Counted:
     per_weight = np.zeros(channels * taps, dtype=np.int64)
     used = length = 0
     step = max(1, BLOCK // max(1, channels * taps))
+    floats = weights.dtype.kind == "f"
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
-        m = _sizes(block, _peaks(block) if np.issubdtype(block.dtype, np.floating) else None)
+        m = _sizes(block, _peaks(block) if floats else None)
         digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         per_weight += digits.sum(axis=0, dtype=np.uint32)
@@ -276,6 +279,6 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
     # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else int8_weights(key.value)
+    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(weights, _peaks(weights))
     used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)

@@ -193,13 +193,14 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
     for i in np.argsort(stops - starts, kind="stable").tolist():
         start, stop = first[i], last[i]
         size = stop - start
-        if any(start <= a and b <= stop and over(d, size) for a, b, d in large):
+        digits = max((d for d, a, b in large if start <= a and b <= stop), default=0)
+        if digits and over(digits, size):
             many[i] = True
             continue
         digits = count(start, stop, partial(_enough, over, size))
         many[i] = over(digits, size)
         if many[i]:
-            large.append((start, stop, digits))
+            large.append((digits, start, stop))
         found[i] = digits
     return found, many
 
