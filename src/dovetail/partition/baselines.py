@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
+from dovetail.cost.estimate import Flags
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
-from dovetail.partition.columns import Held, fits, inputs_held, options
+from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
+from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import capable
+from dovetail.partition.separate import MARGIN, least_costs
 from dovetail.partition.tables import tabulate
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
@@ -24,6 +28,8 @@ from dovetail.platform.device import Kind
 Columns = Callable[[Node], Sequence[Split]]
 EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
 """Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
+ROUNDING = 1e-12
+"""Part of a plan's latency so far that tells two columns apart no more once they are added to it."""
 
 
 def single(problem: Problem, kind: Kind) -> Assignment | None:
@@ -105,19 +111,38 @@ def greedy(problem: Problem) -> Assignment | None:
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for own in choices:
-        table = tabulate(problem, own, known)
-        seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
         room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
         if not room.any():
             return None
-        latencies, energies = latency + seconds, energy + joules
+        own = own.keep(np.flatnonzero(room & _quick(problem, own, known, room, latency)))
+        table = tabulate(problem, own, known)
+        latencies = latency + table.latency_s.ravel()
+        energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(np.where(room, scores, np.inf).argmin())
+        best = int(scores.argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
         place = own.place_of[best]
         splits[own.node.name] = own.pattern.split(int(own.columns[best]))
         known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
     return splits
+
+
+def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flags, latency_s: float) -> Flags:
+    """Columns that may be the fastest: others take longer, even if nothing is fetched, than some whole placement with `room`.
+
+    A whole placement that is no stream takes at most as long as fetching everything from everywhere, one after another.
+    """
+    if problem.goal is not Goal.LATENCY:
+        return np.ones(len(own), dtype=np.bool_)
+    most = inf
+    sizes = [(t, np.array([float(problem.graph.tensors[t].size * problem.graph.tensors[t].element_bytes)]))
+             for t in dict.fromkeys(own.node.inputs)]
+    for d, column in whole_columns(own).items():
+        if room[column] and not problem.streams(problem.devices[d]):
+            moves = [problem.transfer(problem.devices[s], problem.devices[d], size)[0][0] for t, size in sizes
+                     for s in np.flatnonzero(known[t].pattern.held[known[t].places[0], :, 0, 1]).tolist() if s != d]
+            most = min(most, max(own.alone_s[column, d], own.fused_s[column, d]) + sum(moves) + own.home_s[column])
+    return np.asarray(least_costs(problem, own)[0] + own.home_s <= most * (1 + MARGIN) + ROUNDING * latency_s)
 
 
 def _least_busy(problem: Problem) -> Assignment | None:

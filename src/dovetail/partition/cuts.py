@@ -168,12 +168,15 @@ def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump,
     # A budget of zero binds column by column: the tables have already dropped what needs any of it.
     every = Network(problem, tables, stages(problem), tuple(x for x in limits if x.limit > 0),
                     tuple(jump for block in over for jump in block))
-    return replace(every, limits=tuple(x for x in every.limits if _most(every, x) > 1))
+    largest = np.array([own.resources.max(axis=0) for own in every.owners])
+    return replace(every, limits=tuple(x for x in every.limits if _most(every, x, largest) > 1))
 
 
-def _most(net: Network, limit: Limit) -> float:
-    """At least what any plan takes of a limit."""
-    most = [float(a.max()) for a in net.amounts(limit)]
+def _most(net: Network, limit: Limit, largest: Floats) -> float:
+    """At least what any plan takes of a limit; `largest` is what a column of each table and jump takes of each budget."""
+    plain = limit.budget is not None and limit.budget.curve is None and len(limit.budget.budgets) == 1
+    most = limit.budget.taken(largest).tolist() if plain and limit.budget is not None else [
+        float(a.max()) for a in net.amounts(limit)]
     beyond = [max(0.0, most[len(net.tables) + i] - sum(most[j.start:j.stop])) for i, j in enumerate(net.jumps)]
     return sum(most[:len(net.tables)]) + sum(beyond)
 

@@ -11,7 +11,10 @@ from dovetail.platform.device import Device, Kind, Platform
 
 
 class DeviceCosts:
-    """Costs from the devices' own models."""
+    """Costs from the devices' own models; sums of outputs of one shape, which all cost the same, are remembered."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[object, ...], ShareCosts] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
@@ -28,7 +31,10 @@ class DeviceCosts:
         return cost.why_not(graph, node, device)
 
     def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
-        return cost.reduce_costs(graph, node, parts, device)
+        key = (graph.shape(node.output), parts, device.name, device.model, device.clock_hz)
+        if key not in self._sums:
+            self._sums[key] = cost.reduce_costs(graph, node, parts, device)
+        return self._sums[key]
 
     def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
         return cost.transfer_costs(platform, source, target, sizes)

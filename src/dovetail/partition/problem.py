@@ -75,6 +75,8 @@ class Problem:
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    idle_power_w: float = field(init=False, repr=False, compare=False)
+    """Every device of the platform is powered for as long as a frame takes."""
     streaming: frozenset[str] = field(init=False, repr=False, compare=False)
     """Devices that pass pixels on as they come and keep no tensor."""
     budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
@@ -82,6 +84,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
+        object.__setattr__(self, "idle_power_w", self.pool.idle_power_w if self.pool is not None else sum(
+            d.idle_power_w for d in self.platform.devices))
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
         object.__setattr__(self, "budgets", tuple(
             (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
@@ -105,11 +109,6 @@ class Problem:
     def packet_bytes(self) -> int:
         """What must have arrived before a streaming device starts, and what leaves after its last pixel."""
         return PACKET_BYTES
-
-    @property
-    def idle_power_w(self) -> float:
-        """Every device of the platform is powered for as long as a frame takes."""
-        return self.pool.idle_power_w if self.pool is not None else sum(d.idle_power_w for d in self.platform.devices)
 
     @property
     def shares(self) -> tuple[Share, ...]:

@@ -132,7 +132,7 @@ def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> 
     """
     columns = np.searchsorted(table.options.columns, own.columns)
     grid = [np.searchsorted(before.places, now.places) for before, now in known]
-    index = (*np.ix_(*grid, columns),) if grid else (columns,)
+    index = (*(at.reshape(-1, *[1] * (len(grid) - i)) for i, at in enumerate(grid)), columns)
     first = np.searchsorted(own.place_of, np.arange(len(own.places)))
     return Table(own, table.inputs, first, table.latency_s[index], table.energy.take(index))
 
