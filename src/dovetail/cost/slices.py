@@ -151,9 +151,9 @@ def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]
     found, over = _counted(digits.of_channels, starts, stops, lambda d, size: _over(own, d, filters, size * taps * own.used))
     if over.any():
         mean = float(digits.known_digits[digits.sample].mean()) * filters / channels
-        for i in np.flatnonzero(over).tolist():
+        for i in over.nonzero()[0].tolist():
             size = int(stops[i] - starts[i])
-            found[i] = _estimate(own, mean * size, filters, size * taps * own.used)
+            found[i] = _estimate(own, mean * size, found[i], filters, size * taps * own.used)
     return found, over
 
 
@@ -168,9 +168,9 @@ def _by_filters(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Floats,
     alive = _over_filters((digits.known_digits != 0) * 1.0, digits, over, starts, stops)
     if over.any():
         mean = float(digits.known_digits[digits.sample].mean())
-        for i in np.flatnonzero(over).tolist():
+        for i in over.nonzero()[0].tolist():
             size = int(stops[i] - starts[i])
-            found[i] = _estimate(own, mean * size, float(alive[i]), columns)
+            found[i] = _estimate(own, mean * size, found[i] if alive[i] == size else inf, float(alive[i]), columns)
     return found, alive, over
 
 
@@ -178,9 +178,9 @@ def _over(own: Slices, found: float, rows: float, columns: float) -> bool:
     return carry_bits_of_one(found, rows, columns, own.bits, own.digits.length, own.digits.growth) > own.most_bits
 
 
-def _estimate(own: Slices, digits: float, rows: float, columns: float) -> float:
-    """Digits of a slice that has too many: as many as the sample says, but too many."""
-    while not _over(own, digits, rows, columns):
+def _estimate(own: Slices, digits: float, enough: float, rows: float, columns: float) -> float:
+    """Digits of a slice that has too many: as many as the sample says, but too many; `enough` are known to be."""
+    while digits < enough and not _over(own, digits, rows, columns):
         digits = 2 * digits + rows + 1
     return digits
 
@@ -195,7 +195,7 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
         size = stop - start
         digits = max((d for d, a, b in large if start <= a and b <= stop), default=0)
         if digits and over(digits, size):
-            many[i] = True
+            many[i], found[i] = True, digits
             continue
         digits = count(start, stop, partial(_enough, over, size))
         many[i] = over(digits, size)

@@ -121,12 +121,13 @@ def candidates(problem: Problem, node: Node) -> Candidates:
     start, stop = np.zeros((total, count), dtype=np.int64), np.zeros((total, count), dtype=np.int64)
     row = 0
     for (number, group, edges, ranks), times in zip(blocks, repeats, strict=True):
-        rows = slice(row, row + len(ranks) * times)
-        axis_of[rows], rank[rows] = number, np.repeat(ranks, times)
-        for part, device in enumerate(group):
-            start[rows, device], stop[rows, device] = np.repeat(edges[:, part], times), np.repeat(edges[:, part + 1], times)
+        rows, shape = slice(row, row + len(ranks) * times), (len(ranks), times)
+        axis_of[rows] = number
+        rank[rows].reshape(shape)[:] = ranks[:, None]
+        start[rows].reshape(*shape, count)[:, :, group] = edges[:, None, :-1]
+        stop[rows].reshape(*shape, count)[:, :, group] = edges[:, None, 1:]
         if times > 1:
-            reducer[rows] = np.tile(group, len(ranks))
+            reducer[rows].reshape(shape)[:] = group
         row = rows.stop
     return Candidates((None, *axes), axis_of, start, stop, reducer, rank)
 

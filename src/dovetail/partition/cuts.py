@@ -203,7 +203,7 @@ def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
     if table.inputs:
         positions = [stage.live.index(t) for t in table.inputs]
         if positions != sorted(positions):
-            least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+            least = least.transpose(*sorted(range(len(positions)), key=positions.__getitem__), least.ndim - 1)
         sizes = dict(zip(table.inputs, cost.shape, strict=False))
         least = least.reshape(*[sizes.get(t, 1) for t in stage.live], -1)
     after = dict(zip(stage.after, rest.shape, strict=True))
@@ -215,11 +215,13 @@ def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
 def _by_jump(jump: Jump, live: tuple[str, ...], after: tuple[str, ...], cost: Floats, rest: Floats) -> Floats:
     """The same before a block whose columns each leave all its tensors in one place."""
     positions = [live.index(t) for t in jump.inputs]
-    cost = np.moveaxis(cost, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+    if positions != sorted(positions):
+        cost = np.moveaxis(cost, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
     sizes = {t: n for t, n in zip(sorted(jump.inputs, key=live.index), cost.shape, strict=False)}
     kept = dict(zip(after, rest.shape, strict=True))
     left = [t for t in after if t in jump.leaves]
-    rest = np.moveaxis(rest, [after.index(t) for t in left], range(-len(left), 0))
+    if after[len(after) - len(left):] != tuple(left):
+        rest = np.moveaxis(rest, [after.index(t) for t in left], range(-len(left), 0))
     passed = rest.shape[:rest.ndim - len(left)]
     each = np.arange(int(np.prod(passed)))[:, None]
     ahead = rest.reshape(-1, *rest.shape[len(passed):])[(each, *(jump.leaves[t] for t in left))]

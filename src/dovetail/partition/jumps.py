@@ -154,7 +154,7 @@ def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
 
 def whole_columns(own: Options) -> dict[int, int]:
     """The columns that run a node whole, by device."""
-    found = np.flatnonzero(own.pattern.columns.axis[own.columns] == 0).tolist()
+    found = (own.pattern.columns.axis[own.columns] == 0).nonzero()[0].tolist()
     return {int(own.pattern.has[own.columns[i]].argmax()): i for i in found}
 
 

@@ -32,7 +32,7 @@ def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
         for reducer in set(reducers[reducers >= 0].tolist()):
             here = reducers == reducer
             for d in range(len(problem.devices)):
-                if d != reducer and len(sent := np.flatnonzero(here & has[:, d])):
+                if d != reducer and len(sent := (here & has[:, d]).nonzero()[0]):
                     (seconds,), (spent,) = problem.transfer(problem.devices[d], problem.devices[reducer], size)
                     quick[sent, d] += seconds
                     joules[sent] += spent
