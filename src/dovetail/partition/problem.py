@@ -221,6 +221,9 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
 
 def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:
     """Cost of one piece; UnsupportedError where the device cannot run it."""
+    asked = problem.pieces.get((node.name, axis, piece.device))
+    if asked is not None and (piece.start, piece.stop) in asked:
+        return asked[piece.start, piece.stop]
     known = price_pieces(problem, node, axis, piece.device, [(piece.start, piece.stop)])
     if known is None or (piece.start, piece.stop) not in known:
         device = problem.platform.device(piece.device)

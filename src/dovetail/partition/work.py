@@ -5,7 +5,7 @@ The evaluator adds these up, the list schedule places them in time: both read th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +77,10 @@ class Work:
 
 def check_split(problem: Problem, node: Node, split: Split) -> None:
     """Raise UsageError unless the pieces cover the axis exactly, once, on devices the platform has."""
+    if split.axis is None and split.reducer is None and len(split.pieces) == 1:
+        piece = split.pieces[0]
+        if piece.start == 0 and piece.stop == 1 and piece.device in problem.devices:
+            return
     if (node.name, split) not in problem.checked:
         _check(problem, node, split)
         problem.checked.add((node.name, split))
@@ -187,6 +191,8 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
 def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     graph = problem.graph
     produced = all(graph.producer(t) is not None for t in node.inputs)
+    if split.axis is None and split.reducer is None and _all_on(problem, split.pieces[0].device, [places[t] for t in node.inputs]):
+        return Work((), (price(problem, node, None, split.pieces[0]),), (produced,), (False,), (), None)
     alone = len(set(node.inputs)) == 1
     stream = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
     arrivals: list[Move] = []
@@ -218,6 +224,11 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
     return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), partials, reduce)
 
 
+def _all_on(problem: Problem, device: str, places: Sequence[Place]) -> bool:
+    """Whether tensors lie whole on a device that keeps what it made: a whole node there fetches nothing."""
+    return device not in problem.streaming and all(len(p.parts) == 1 and p.parts[0][0] == device for p in places)
+
+
 def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], places: Mapping[str, Place],
                    device: str, own_too: bool = False) -> dict[str, int]:
     """Bytes a piece must fetch from each other device; a tensor read twice in the same place is fetched once.
@@ -227,7 +238,9 @@ def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], place
     sizes: dict[str, int] = {}
     for tensor, region in reads:
         for source, held in places[tensor].parts:
-            both = intersect(region, held) if source != device or own_too else None
+            if source == device and not own_too:
+                continue
+            both = region if region == held else intersect(region, held)
             if both is not None:
                 sizes[source] = sizes.get(source, 0) + region_size(both) * graph.tensors[tensor].element_bytes
     return sizes
