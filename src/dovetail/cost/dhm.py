@@ -96,12 +96,17 @@ def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> E
     asked: list[Question] = []
     seen, whole = list[Flags](), list[Flags]()
     for node, segments in questions:
-        hidden = [most_bits < np.inf and _unseen(graph, node, axis, most_bits) for axis, _, _ in segments]
+        if most_bits == np.inf or not isinstance(node.op, Gemm):
+            asked.append((node, segments))
+            every = np.ones(shares_in(segments), dtype=np.bool_)
+            seen.append(every)
+            whole.append(every)
+            continue
+        hidden = [_unseen(graph, node, axis, most_bits) for axis, _, _ in segments]
         hidden = [h and not all(hidden) for h in hidden]
         asked.append((node, tuple(s for s, h in zip(segments, hidden, strict=True) if not h) if any(hidden) else segments))
         seen += [np.full(len(starts), not h) for (_, starts, _), h in zip(segments, hidden, strict=True)]
-        whole += [_untorn(graph, node, *segment) if most_bits < np.inf else np.ones(len(segment[1]), dtype=np.bool_)
-                  for segment in segments]
+        whole += [_untorn(graph, node, *segment) for segment in segments]
     engine, shown = engines_of(graph, asked, most_bits), np.concatenate(seen)
     if not shown.all():  # of shares that end never, nothing else matters
         rows = np.maximum(np.cumsum(shown) - 1, 0)

@@ -18,7 +18,7 @@ from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of
 from dovetail.partition.quotes import capable
 from dovetail.partition.separate import MARGIN, least_costs
 from dovetail.partition.tables import tabulate
@@ -140,7 +140,7 @@ def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flag
     for d, column in whole_columns(own).items():
         if room[column] and not problem.streams(problem.devices[d]):
             moves = [problem.transfer(problem.devices[s], problem.devices[d], size)[0][0] for t, size in sizes
-                     for s in np.flatnonzero(known[t].pattern.held[known[t].places[0], :, 0, 1]).tolist() if s != d]
+                     for s in known[t].pattern.held[known[t].places[0], :, 0, 1].nonzero()[0].tolist() if s != d]
             most = min(most, max(own.alone_s[column, d], own.fused_s[column, d]) + sum(moves) + own.home_s[column])
     return np.asarray(least_costs(problem, own)[0] + own.home_s <= most * (1 + MARGIN) + ROUNDING * latency_s)
 
@@ -183,10 +183,9 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     """Even splits over all capable devices, then over fewer, dropping those with budgets first; whole placements last."""
     able = [d for d in problem.devices if capable(problem, node, d)]
     by_need = sorted(able, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
-    shapes = problem.graph.input_shapes(node)
     found: list[Split] = []
-    for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
-        extent = node.op.extent(axis, shapes)
+    for axis in (a for a in EVEN_AXES if a in axes_of(problem, node)):
+        extent = axes_of(problem, node)[axis]
         most = min(len(able), extent)
         for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
             devices = sorted(by_need[:count], key=problem.devices.index)

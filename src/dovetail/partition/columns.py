@@ -341,7 +341,7 @@ def _grouped(pattern: Pattern) -> _Groups:
     kinds = np.unique(pattern.reducer[reduced] * (pattern.has.shape[1] + 1) + parts[reduced]).tolist()
     sums = [divmod(kind, pattern.has.shape[1] + 1) for kind in kinds]
     return _Groups(tuple((d, columns, pattern.share[columns, d]) for d, columns in on if len(columns)),
-                   tuple((r, n, np.flatnonzero((pattern.reducer == r) & (parts == n))) for r, n in sums))
+                   tuple((r, n, ((pattern.reducer == r) & (parts == n)).nonzero()[0]) for r, n in sums))
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:

@@ -56,6 +56,7 @@ class Problem:
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
+    extents: dict[int, Mapping[Axis, int]] = field(default_factory=dict, repr=False, compare=False)
     order: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
         default_factory=dict, repr=False, compare=False)
@@ -253,6 +254,15 @@ def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, s
             share = node.op.share(axis, start, stop, shapes)
             problem.regions[key] = share.inputs, share.output
     return problem.regions[key]
+
+
+def axes_of(problem: Problem, node: Node) -> Mapping[Axis, int]:
+    """The axes along which a node can be divided, and how many units each has."""
+    sort = sort_of(problem, node)
+    if sort not in problem.extents:
+        shapes = problem.graph.input_shapes(node)
+        problem.extents[sort] = {a: node.op.extent(a, shapes) for a in node.op.axes(shapes)}
+    return problem.extents[sort]
 
 
 def sort_of(problem: Problem, node: Node) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
 from dovetail.partition.plan import Mode, Split
-from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, piece_regions, price, price_reduce
+from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, axes_of, piece_regions, price, price_reduce
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
@@ -96,12 +96,11 @@ def _check(problem: Problem, node: Node, split: Split) -> None:
         if len(pieces) != 1 or (pieces[0].start, pieces[0].stop) != (0, 1):
             raise UsageError(f"{where}: {len(pieces)} pieces without an axis; a whole node is one piece [0, 1)")
     else:
-        shapes = problem.graph.input_shapes(node)
-        legal = node.op.axes(shapes)
+        legal = axes_of(problem, node)
         if split.axis not in legal:
             raise UsageError(f"{where}: {node.op.kind} cannot be divided along {split.axis}; "
                              f"possible: {', '.join(legal) or 'none, keep it whole'}")
-        _check_cover(where, split, node.op.extent(split.axis, shapes))
+        _check_cover(where, split, legal[split.axis])
     if (split.axis is Axis.INPUT_CHANNELS) != (split.reducer is not None):
         raise UsageError(f"{where}: reducer {split.reducer} with axis {split.axis}; "
                          "an input-channel split names one, no other split does")
