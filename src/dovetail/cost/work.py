@@ -106,6 +106,20 @@ def joined(graph: Graph, questions: Sequence[Question]) -> Work:
     return Work(**found)  # numbers that hold for all shares are arrays here
 
 
+def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
+    """Channels that each share of a node reads, and writes."""
+    node, segments = question
+    whole, at = _whole(graph, node), 0
+    read, written = np.empty((2, shares_in(segments)))
+    read[:], written[:] = whole.read_channels, whole.filters
+    for axis, starts, stops in segments:
+        here = slice(at, at + len(starts))
+        changed = _changed(graph, node, whole, axis, starts, stops)
+        read[here], written[here] = changed.get("read_channels", read[here]), changed.get("filters", written[here])
+        at = here.stop
+    return read, written
+
+
 def whole_units() -> tuple[Ints, Ints]:
     """Start and stop of the single share of an undivided node."""
     return np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
