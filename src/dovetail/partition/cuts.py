@@ -241,18 +241,24 @@ def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 
     """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
     at, path = dict(state or {}), list[int]()
     while start + len(path) < len(net.tables):
-        chosen, least, column = None, np.inf, 0
-        for step in net.steps(start + len(path)):
-            values = costs[step.index][tuple([at[t] for t in step.own.inputs])] + to_go[step.stop][
-                onward(step, net.stages[step.stop - 1].after, at)]
-            best = int(values.argmin())
-            if chosen is None or values[best] < least:
-                chosen, least, column = step, float(values[best]), best
-        assert chosen is not None, "every cut has a step"
+        chosen, column = cheapest_step(net, costs, to_go, start + len(path), at)
         for t, places in chosen.own.leaves.items():
             at[t] = int(places[column])
         path += [chosen.first_column + column, *[COVERED] * (chosen.stop - chosen.start - 1)]
     return tuple(path)
+
+
+def cheapest_step(net: Network, costs: list[Floats], to_go: list[Floats], cut: int, at: Mapping[str, int]) -> tuple[Step, int]:
+    """The step, and its column, with which the cheapest completion of a state begins."""
+    chosen, least, column = None, np.inf, 0
+    for step in net.steps(cut):
+        values = costs[step.index][tuple([at[t] for t in step.own.inputs])] + to_go[step.stop][
+            onward(step, net.stages[step.stop - 1].after, at)]
+        best = int(values.argmin())
+        if chosen is None or values[best] < least:
+            chosen, least, column = step, float(values[best]), best
+    assert chosen is not None, "every cut has a step"
+    return chosen, column
 
 
 def total(net: Network, path: tuple[int, ...], arrays: list[Floats]) -> float:

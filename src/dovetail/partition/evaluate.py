@@ -25,14 +25,14 @@ network (`shared_budget`) or, to reproduce papers that judge layers one at a tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
 from dovetail.partition.at_once import arm_devices, beside, join_device, run_arms
 from dovetail.partition.branches import Block
 from dovetail.partition.busy import added, busy_of, moved
-from dovetail.partition.plan import Assignment, Mode, NodeCost, Split, whole_on
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
 
@@ -52,13 +52,27 @@ class Evaluation:
     delivery_j: float
     resources: Mapping[str, Mapping[str, float]]
     violations: tuple[str, ...]
-    interval_s: float
-    """Seconds between frames when they are pipelined: those of the busiest of `busy_s`."""
-    busy_s: Mapping[str, float]
+    home_busy_s: tuple[Mapping[str, float], ...]
+    """What the delivery of each output keeps busy."""
+    overlapping: bool
+    """Whether frames can be pipelined at all."""
+    known_busy_s: list[Mapping[str, float]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def feasible(self) -> bool:
         return not self.violations
+
+    @property
+    def busy_s(self) -> Mapping[str, float]:
+        """What a frame keeps busy, added up when it is first asked for: of most plans only the objective is."""
+        if not self.known_busy_s:
+            self.known_busy_s.append(added([*(c.busy_s for c in self.nodes), *self.home_busy_s]))
+        return self.known_busy_s[0]
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between frames when they are pipelined: those of the busiest of `busy_s`."""
+        return max(self.busy_s.values(), default=0.0) if self.overlapping else self.latency_s
 
 
 def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
@@ -76,12 +90,23 @@ def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
 
 
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
-    """`evaluate` after one node of a judged assignment moves: only it, its consumers and what runs beside them change."""
-    changed, graph = {**assignment, name: split}, problem.graph
-    touched = {n.name: n for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
-    for block in problem.blocks:
-        if any(n.name in touched for n in block.around) and (arm_devices(block, assignment) or arm_devices(block, changed)):
-            touched |= {n.name: n for n in block.around}
+    """`evaluate` after one node of a judged assignment moves."""
+    return reevaluate_all(problem, assignment, judged, {name: split})
+
+
+def reevaluate_all(problem: Problem, assignment: Assignment, judged: Evaluation, moves: Assignment) -> Evaluation:
+    """`evaluate` after some nodes of a judged assignment move: only they, their consumers and what runs beside them change."""
+    changed, graph = {**assignment, **moves}, problem.graph
+    touched = {n.name: n for name in moves for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
+    near_blocks = problem.blocks_around
+    waiting, seen = list(touched), set[int]()
+    for name in waiting:  # grows: a block that changes may lie in another one, or hold one
+        for i in near_blocks.get(name, ()):
+            block = problem.blocks[i]
+            if i not in seen and (arm_devices(block, assignment) or arm_devices(block, changed)):
+                waiting += [n.name for n in block.around if n.name not in touched]
+                touched |= {n.name: n for n in block.around}
+            seen.add(i)
     near = {*graph.outputs, *(t for n in touched.values() for t in n.inputs)}
     places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
@@ -124,10 +149,11 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
     latency = sum(c.latency_s for c in costs) + delivery_s
     energy = sum(c.energy_j for c in costs) + delivery_j
     used = _usage(problem, costs)
-    busy = added([*(c.busy_s for c in costs), *(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs)])
-    interval = latency if problem.mode is Mode.SEQUENTIAL else max(busy.values(), default=0.0)
-    return Evaluation(latency, energy, problem.score(latency, energy, interval), tuple(costs), delivery_s, delivery_j, used,
-                      _violations(problem, used, latency, energy), interval, busy)
+    found = Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
+                       _violations(problem, used, latency, energy),
+                       tuple(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs),
+                       problem.mode is not Mode.SEQUENTIAL)
+    return found if problem.goal is not Goal.THROUGHPUT else replace(found, objective=found.interval_s)
 
 
 def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:

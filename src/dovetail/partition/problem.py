@@ -74,6 +74,7 @@ class Problem:
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
+    around: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
     idle_power_w: float = field(init=False, repr=False, compare=False)
@@ -105,6 +106,15 @@ class Problem:
     def blocks(self) -> tuple[Block, ...]:
         """Blocks whose arms may run at once, larger ones first where one holds another; none in sequential mode."""
         return (self.forks or ()) if self.mode is Mode.CONCURRENT else ()
+
+    @property
+    def blocks_around(self) -> Mapping[str, tuple[int, ...]]:
+        """Of every node, which of the `blocks` it is in or joins; those without are missing."""
+        if not self.around and self.blocks:
+            for i, block in enumerate(self.blocks):
+                for n in block.around:
+                    self.around[n.name] = (*self.around.get(n.name, ()), i)
+        return self.around
 
     @property
     def packet_bytes(self) -> int:
