@@ -132,9 +132,29 @@ class Search:
         return tuple(path)
 
     def _expand(self, step: Step, labels: _Labels, cutoff: float) -> _Labels:
+        if len(step.own) == 1 and len(self.net.steps(step.start)) == 1 and all(x.carry is None for x in self.net.limits):
+            return self._carried(step, labels)
         size = max(1, CHUNK // len(step.own))
         return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff)
                         for i in range(0, max(1, len(labels.cost)), size)])
+
+    def _carried(self, step: Step, labels: _Labels) -> _Labels:
+        """Labels after a node that can run in one way: what completes each was counted with it, so none is dropped."""
+        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
+        at = {t: labels.state[:, i] for i, t in enumerate(live)}
+        entry, count = (*(at[t] for t in step.own.inputs), 0), len(labels.cost)
+        none, leaves = np.zeros(count, dtype=np.int64), step.own.leaves
+        state = np.empty((count, len(after)), dtype=np.int64)
+        for i, t in enumerate(after):
+            state[:, i] = leaves[t][0] if t in leaves else at[t]
+        cost = labels.cost + self.costs[step.index][entry]
+        bound = cost + self.priced.to_go[step.stop][tuple(state.T)] - self.priced.prices.sum()
+        used = np.empty_like(labels.used)
+        for j, amounts in enumerate(self.amounts):
+            own = amounts[step.index]
+            used[:, j] = labels.used[:, j] + (own[0] if own.ndim == 1 else own[entry])
+            bound = bound + self.priced.prices[j] * used[:, j]
+        return _Labels(state, cost, used, bound, np.arange(count), none + step.start, none + step.first_column)
 
     def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
         live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after

@@ -190,7 +190,7 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
 def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     graph = problem.graph
     produced = all(graph.producer(t) is not None for t in node.inputs)
-    if split.axis is None and split.reducer is None and _all_on(problem, split.pieces[0].device, [places[t] for t in node.inputs]):
+    if split.axis is None and _all_on(problem, split.pieces[0].device, [places[t] for t in node.inputs]):
         return Work((), (price(problem, node, None, split.pieces[0]),), (produced,), (False,), (), None)
     alone = len(set(node.inputs)) == 1
     stream = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
