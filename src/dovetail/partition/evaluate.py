@@ -56,6 +56,8 @@ class Evaluation:
     """What the delivery of each output keeps busy."""
     overlapping: bool
     """Whether frames can be pipelined at all."""
+    at_once: frozenset[int]
+    """Which of the problem's blocks have arms that run at once."""
     known_busy_s: list[Mapping[str, float]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -86,7 +88,8 @@ def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
         check_split(problem, node, split)
         works[node.name] = work_of(problem, node, split, places)
         places[node.output] = output_place(problem, node, split)
-    return _judged(problem, _costs(problem, assignment, works), places)
+    at_once = frozenset(i for i, block in enumerate(problem.blocks) if arm_devices(block, assignment) is not None)
+    return _judged(problem, _costs(problem, assignment, works, at_once), places, at_once)
 
 
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
@@ -98,27 +101,28 @@ def reevaluate_all(problem: Problem, assignment: Assignment, judged: Evaluation,
     """`evaluate` after some nodes of a judged assignment move: only they, their consumers and what runs beside them change."""
     changed, graph = {**assignment, **moves}, problem.graph
     touched = {n.name: n for name in moves for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
-    near_blocks = problem.blocks_around
+    around, blocks = problem.blocks_around, problem.blocks
+    hit = {i for name in moves for i in around.get(name, ())}
+    at_once = (judged.at_once - hit) | {i for i in hit if arm_devices(blocks[i], changed) is not None}
     waiting, seen = list(touched), set[int]()
     for name in waiting:  # grows: a block that changes may lie in another one, or hold one
-        for i in near_blocks.get(name, ()):
-            block = problem.blocks[i]
-            if i not in seen and (arm_devices(block, assignment) or arm_devices(block, changed)):
-                waiting += [n.name for n in block.around if n.name not in touched]
-                touched |= {n.name: n for n in block.around}
+        for i in around.get(name, ()):
+            if i not in seen and (i in at_once or i in judged.at_once):
+                waiting += [n.name for n in blocks[i].around if n.name not in touched]
+                touched |= {n.name: n for n in blocks[i].around}
             seen.add(i)
     near = {*graph.outputs, *(t for n in touched.values() for t in n.inputs)}
     places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
     works = {n.name: work_of(problem, n, changed[n.name], places) for n in touched.values()}
-    again = {c.node: c for c in _costs(problem, changed, works)}
-    return _judged(problem, [again.get(c.node, c) for c in judged.nodes], places)
+    again = {c.node: c for c in _costs(problem, changed, works, at_once)}
+    return _judged(problem, [again.get(c.node, c) for c in judged.nodes], places, at_once)
 
 
-def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work]) -> list[NodeCost]:
+def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work], at_once: frozenset[int]) -> list[NodeCost]:
     """What each of the given nodes adds to a plan; they are given in order, blocks whose arms run at once complete."""
     found: dict[str, NodeCost] = {}
-    for block in problem.blocks:
+    for block in (problem.blocks[i] for i in sorted(at_once)):
         if block.arms[0][0].name in works and (devices := arm_devices(block, assignment)) is not None:
             found |= _cost_arms(problem, block, devices, join_device(block, assignment), works)
     return [found[name] if name in found else cost_node(problem, problem.graph.node(name), assignment[name], work)
@@ -142,7 +146,7 @@ def _cost_arms(problem: Problem, block: Block, devices: tuple[str, ...], join: s
     return found
 
 
-def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]) -> Evaluation:
+def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place], at_once: frozenset[int]) -> Evaluation:
     """The sums over all nodes, and the limits they miss; `places` must hold the graph's outputs."""
     home = [delivery(problem, t, places[t]) for t in problem.graph.outputs]
     delivery_s, delivery_j = sum(s for s, _ in home), sum(j for _, j in home)
@@ -152,7 +156,7 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
     found = Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
                        _violations(problem, used, latency, energy),
                        tuple(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs),
-                       problem.mode is not Mode.SEQUENTIAL)
+                       problem.mode is not Mode.SEQUENTIAL, at_once)
     return found if problem.goal is not Goal.THROUGHPUT else replace(found, objective=found.interval_s)
 
 
