@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.busy_weights import Ledger
-from dovetail.partition.columns import Options, inputs_held, options
+from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cuts import (
     COVERED,
     Network,
@@ -33,6 +33,7 @@ from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.separate import least_costs
 from dovetail.partition.tables import tabulate_all
 
 NEAR = 250
@@ -43,6 +44,8 @@ WORK = 3000
 """Nodes looked at closely times nodes of the graph: of large graphs the dearest."""
 LEAST = 16
 """Nodes that are looked at closely in any graph."""
+MANY, CHEAPEST = 200, 16
+"""Nodes of a large graph, and the columns of each that are looked at in one."""
 TRIED = 2
 """Columns of a node that are tried under each price; of nodes that are not looked at closely one, under the best prices."""
 PARTS = (0.0, 0.5, 1.0)
@@ -58,10 +61,27 @@ class RunnerUp:
     moved: int
 
 
-def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ranking: Ranking,
+def rivals_of(problem: Problem, assignment: Assignment) -> list[Options]:
+    """The columns that other plans may be made of: all of them, in large graphs the cheapest by themselves and the whole ones."""
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    if len(choices) <= MANY:
+        return choices
+    found = []
+    for own in choices:
+        seconds, joules = least_costs(problem, own)
+        cheap = np.argsort(joules if problem.goal is Goal.ENERGY else seconds, kind="stable")[:CHEAPEST]
+        mine = [i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] if len(own) > CHEAPEST else []
+        found.append(own.keep(np.unique(np.r_[cheap, list(whole_columns(own).values()), mine]).astype(np.int64)))
+    return compacted(found)
+
+
+def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, choices: list[Options], ranking: Ranking,
                deadline: float = inf) -> dict[str, RunnerUp]:
-    """Node to runner-up; nodes that are fixed, or can run in one way only, have none. None at all for graphs too wide."""
-    kept = _near(problem, assignment, ranking)
+    """Node to runner-up, made of the given columns, which `ranking` bounds.
+
+    Nodes that are fixed, or can run in one way only, have none. None at all for graphs too wide.
+    """
+    kept = _near(problem, assignment, choices, ranking)
     if kept is None:
         return {}
     known = inputs_held(problem) | {c.node.output: c.held for c in kept}
@@ -123,9 +143,8 @@ class _Rivals:
         return splits
 
 
-def _near(problem: Problem, assignment: Assignment, ranking: Ranking) -> list[Options] | None:
+def _near(problem: Problem, assignment: Assignment, choices: list[Options], ranking: Ranking) -> list[Options] | None:
     """The most promising columns, with all whole placements and the plan's own; as many as leave the plan's own in."""
-    choices = [options(problem, n) for n in problem.graph.nodes]
     mine = [[i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] for own in choices]
     for count in (max(FEW[0], NEAR // len(choices)), *FEW):
         found = []

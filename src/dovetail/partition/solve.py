@@ -29,7 +29,7 @@ from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_pr
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
-from dovetail.partition.runners_up import runners_up
+from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.thrift import spare
@@ -222,9 +222,8 @@ def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
     return (f"binds: {', '.join(parts)}",)
 
 
-def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
-    """Bounds of columns for any goal."""
-    tree = tree_of(problem)
+def _ranked(problem: Problem, known: Known, deadline: float, tree: Tree) -> Ranking:
+    """Bounds of a tree's columns for any goal."""
     if problem.goal is not Goal.THROUGHPUT:
         return rank(problem, tree, _best(problem, _values(known)), deadline)
     if problem.mode is Mode.SEQUENTIAL:
@@ -235,7 +234,7 @@ def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         _choices(problem)
-        ranking = _ranked(problem, known, deadline)
+        ranking = _ranked(problem, known, deadline, tree_of(problem))
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
@@ -352,13 +351,20 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         left_out = "given up by thrift to save area" if saved.note else left_out
     sentences: dict[str, str] = {}
     if explained:
-        others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) \
-            if rivals and not crowded(problem) else None
+        others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
+
+
+def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[str, RunnerUp]:
+    """Of every node the best plan in which it is elsewhere."""
+    choices = rivals_of(problem, assignment)
+    whole = all(len(own) == len(options(problem, own.node)) for own in choices)
+    tree = tree_of(problem) if whole else relaxed_tree(problem, choices)
+    return runners_up(problem, assignment, best, choices, _ranked(problem, [(assignment, best)], inf, tree))
 
 
 def _deadline(began_s: float, limit_s: float, nodes: int, solver: str, explained: bool) -> float:
