@@ -28,7 +28,7 @@ def rivals_of(problem: Problem) -> tuple[Plan, dict[str, RunnerUp]]:
     best = plan(problem.graph, problem.platform, problem.goal, problem.mode, costs=problem.costs)
     judged = evaluate(problem, best.assignment)
     ranking = rank(problem, tree_of(problem), (judged.latency_s, judged.energy_j), inf)
-    return best, runners_up(problem, best.assignment, judged, ranking)
+    return best, runners_up(problem, best.assignment, judged, [options(problem, n) for n in problem.graph.nodes], ranking)
 
 
 def without(problem: Problem, node: Node, best: Plan) -> float:

@@ -219,19 +219,19 @@ class Search:
             key = np.unique(key * (self.grain + 2) + np.floor(used * self.grain).astype(np.int64), return_inverse=True)[1]
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
-        labels, key = labels.take(order), key[order]
+        key, every = key[order], labels.used[order]
         starts = _leads(key[1:] != key[:-1])
-        if labels.used.shape[1] == 0:
-            return labels.take(starts)
-        if labels.used.shape[1] == 1 or self.by_first:
+        if every.shape[1] == 0:
+            return labels.take(order[starts])
+        if every.shape[1] == 1 or self.by_first:
             # Lowering each state by more than uses differ lets one running minimum serve all states.
-            used = labels.used[:, 0] - (np.ptp(labels.used[:, 0]) + 1) * np.cumsum(starts)
+            used = every[:, 0] - (np.ptp(every[:, 0]) + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
-            return labels.take(_leads(used[1:] < least[:-1]))
+            return labels.take(order[_leads(used[1:] < least[:-1])])
         keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])
         for i in np.flatnonzero(np.diff(edges) > 1).tolist():
-            keep[edges[i]:edges[i + 1]] = _front(labels.used[edges[i]:edges[i + 1]])
-        return labels.take(keep)
+            keep[edges[i]:edges[i + 1]] = _front(every[edges[i]:edges[i + 1]])
+        return labels.take(order[keep])
 
 
 def _leads(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

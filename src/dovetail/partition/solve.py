@@ -338,17 +338,18 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
-        on_grid = best.objective
         assignment, best = refine(problem, assignment, best)
-        notes = (*notes, *refined_note(on_grid, best.objective))
-    before = best.objective
+    moved, before = assignment, best.objective
+    spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
         ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
         saved = spare(problem, assignment, best, ceiling)
-        assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
+        assignment, best, spared = saved.assignment, saved.evaluation, saved.note
         left_out = "given up by thrift to save area" if saved.note else left_out
+    notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
         others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
