@@ -14,15 +14,14 @@ from dovetail.cost.engines import (
     ACCUMULATOR_BITS,
     FIELDS,
     PARTIAL_SUM_BITS,
-    ROUNDING_STAGES,
     Engine,
     engines_of,
-    stream_shape,
 )
 from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
+from dovetail.cost.scans import ROUNDING_STAGES, stream_shape
 from dovetail.cost.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATENCY_CYCLES
 from dovetail.cost.work import joined, map_shape
 from dovetail.ir import (

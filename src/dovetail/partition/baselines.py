@@ -111,7 +111,7 @@ def greedy(problem: Problem) -> Assignment | None:
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for own in choices:
-        room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
+        room = np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
         if not room.any():
             return None
         own = own.keep(np.flatnonzero(room & _quick(problem, own, known, room, latency)))

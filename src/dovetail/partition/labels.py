@@ -146,7 +146,8 @@ class Search:
         """Labels after a node that can run in one way: what completes each was counted with it, so none is dropped."""
         live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
         at = {t: labels.state[:, i] for i, t in enumerate(live)}
-        entry, count = (*(at[t] for t in step.own.inputs), 0), len(labels.cost)
+        count = len(labels.cost)
+        entry: tuple[Ints | int, ...] = (*(at[t] for t in step.own.inputs), 0)
         none, leaves = np.zeros(count, dtype=np.int64), step.own.leaves
         state = np.empty((count, len(after)), dtype=np.int64)
         for i, t in enumerate(after):
@@ -171,7 +172,8 @@ class Search:
         cost = labels.cost[parent] + self.costs[step.index][entry]
         bound = cost + self.priced.to_go[step.stop][ahead] - self.priced.prices.sum()
         # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
-        fits, used = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff), np.empty((len(row), len(self.amounts)))
+        fits = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff)
+        used = np.empty((len(row), len(self.amounts)))
         for j, amounts in enumerate(self.amounts):
             own = amounts[step.index][column if amounts[step.index].ndim == 1 else entry]
             before, least, carry = labels.used[parent, j], self.least[j], self.net.limits[j].carry
@@ -181,7 +183,8 @@ class Search:
             fits &= (now if least is None else now + least[step.stop][ahead]) <= 1 + SLACK
             bound = bound + self.priced.prices[j] * now
         fits &= bound <= cutoff + SLACK * abs(cutoff)
-        found = _Labels(state, cost, used, bound, parent, np.full(len(row), step.start, dtype=np.int64), step.first_column + column)
+        origin = np.full(len(row), step.start, dtype=np.int64)
+        found = _Labels(state, cost, used, bound, parent, origin, step.first_column + column)
         return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
 
     def _promising(self, step: Step, labels: _Labels, rows: Ints, at: Mapping[str, Ints], cutoff: float) -> tuple[Ints, Ints]:

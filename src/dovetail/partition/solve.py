@@ -14,16 +14,16 @@ from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
 from dovetail.partition.busy import busiest
-from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.explain import at_once_note, explain, shown
-from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, jumps
+from dovetail.partition.explain import at_once_note, explain
+from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
+from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
@@ -55,8 +55,6 @@ EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
 BEAM = 16
 """Beginnings kept where too many tensors are alive at once to solve over cuts."""
-ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"
-TOO_WIDE = "too many tensors are alive at once for a closer one"
 
 Known = list[tuple[Assignment, Evaluation]]
 """Legal plans met before, with their judgement."""
@@ -75,7 +73,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     found = over_boards(problem, pooled, _values(known), deadline, tolerance, _network)
     if found is None:
         return _by_device(problem, known, deadline, tolerance)
-    notes = (_note(pooled, found.left, found.kept), *of_boards(problem), *_binding(problem, found.answer))
+    notes = (bound_note(pooled, found.left, found.kept), *of_boards(problem), *binding_note(problem, found.answer))
     if found.close:
         return found.answer, notes
     plans = [(a, e) for a in found.answer.assignments if (e := evaluate(problem, a)).feasible]
@@ -95,7 +93,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         # One plan, one tree: what is too dear even without transfers need not be in it.
         choices = strike_dear(problem, choices, best, deadline)
         if not all(len(c) for c in choices):
-            return Answer((), problem.score(*best)), (_note(problem, choices, choices),)
+            return Answer((), problem.score(*best)), (bound_note(problem, choices, choices),)
         choices = compacted(choices)
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
@@ -109,7 +107,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
     goal = inf if best is None else problem.score(*best)
     left = ranking.strike(choices, goal * (1 - tolerance))
     if not all(len(c) for c in left):
-        return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
+        return Answer(tuple(found), goal * (1 - tolerance)), (bound_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
         return Answer((*found, *_whole_beam(problem)), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
@@ -119,7 +117,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     bound = max(over_kept, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
+    return Answer((*found, *answer.assignments), bound), (bound_note(problem, left, kept), *binding_note(problem, answer))
 
 
 def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
@@ -141,7 +139,7 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
         eased, *_ = shortest_interval(_eased(problem), choices, tree_of(problem), ceiling, deadline)
         answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
     wide = () if kept is not None else _whole_beam(problem)
-    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else _note(problem, left, kept)
+    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else bound_note(problem, left, kept)
     return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
 
 
@@ -192,34 +190,6 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if known_whole else next(others)
               for full, own, known_whole in zip(tree.tables, choices, whole, strict=True))
     return network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known))
-
-
-def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
-    """Over which candidates the bound holds."""
-    fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
-    coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
-    groups = partners(problem)
-    where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
-    if len(problem.devices) > FEW_DEVICES:
-        where = f"in quarters between {len(groups)} pairs of neighbouring devices"
-    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}"
-
-
-def _branches(problem: Problem) -> str:
-    """Over which ways to run branches at once the bound holds, where there are any."""
-    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
-    where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
-    fewer = f" (at {few} of {len(problem.blocks)} forks only arms on two devices, or one arm apart)" if few else ""
-    return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
-
-
-def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
-    """What binds: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
-    worth = {name: price / 100 for name, price in answer.prices.items() if price > 0}
-    if not worth:
-        return ()
-    parts = [f"{name} (1 % more saves up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
-    return (f"binds: {', '.join(parts)}",)
 
 
 def _ranked(problem: Problem, known: Known, deadline: float, tree: Tree) -> Ranking:
