@@ -98,7 +98,10 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
-    first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    core = ranking.core(choices, CORE)
+    first = _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance) \
+        if best is None or problem.goal is Goal.EDP or _columns(ranking.strike(choices, problem.score(*best))) > _columns(core) \
+        else None
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
     best = _best(problem, plans)
@@ -171,10 +174,14 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, tree: Tree, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]],
+def _columns(choices: list[Options]) -> int:
+    return sum(len(own) for own in choices)
+
+
+def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], plans: list[tuple[float, float]],
           deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
-    kept = thin(problem, ranking.core(choices, CORE), CORE_LIMIT)
+    kept = thin(problem, core, CORE_LIMIT)
     if kept is None:
         return None
     return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
