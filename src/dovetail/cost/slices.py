@@ -197,16 +197,19 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
         if digits and over(digits, size):
             many[i], found[i] = True, digits
             continue
-        digits = count(start, stop, partial(_enough, over, size))
-        many[i] = over(digits, size)
+        asked: list[bool] = []
+        digits = count(start, stop, partial(_enough, over, size, asked))
+        many[i] = (bool(asked) and asked[-1]) or over(digits, size)
         if many[i]:
             large.append((digits, start, stop))
         found[i] = digits
     return found, many
 
 
-def _enough(over: Callable[[int, int], bool], size: int, digits: int) -> bool:
-    return over(digits, size)
+def _enough(over: Callable[[int, int], bool], size: int, asked: list[bool], digits: int) -> bool:
+    """Whether so many digits are too many for a slice; `asked` keeps the answers."""
+    asked.append(over(digits, size))
+    return asked[-1]
 
 
 def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:

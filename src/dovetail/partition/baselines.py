@@ -71,12 +71,12 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
     if used is None:
         return None
     place = output_place(problem, node, split)
-    home, busy = (0.0, 0.0), cost.busy_s
+    home, busy = (0.0, 0.0), cost.busy_s if problem.goal is Goal.THROUGHPUT else {}  # nobody else asks for the interval
     if node.output in problem.graph.outputs:
         home, busy = delivery(problem, node.output, place), moved(dict(busy), deliveries(problem, node.output, place))
     return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
                     plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used,
-                    added((plan.busy_s, busy)))
+                    added((plan.busy_s, busy)) if busy else plan.busy_s)
 
 
 def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: NodeCost) -> dict[tuple[str, str], float] | None:

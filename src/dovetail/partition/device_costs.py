@@ -11,10 +11,11 @@ from dovetail.platform.device import Device, Kind, Platform
 
 
 class DeviceCosts:
-    """Costs from the devices' own models; sums of outputs of one shape, which all cost the same, are remembered."""
+    """Costs from the devices' own models; sums of outputs of one shape, and routes, are looked up once."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[object, ...], ShareCosts] = {}
+        self._routes: dict[tuple[int, str, str], tuple[Platform, tuple[float, float, float]]] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
@@ -37,4 +38,7 @@ class DeviceCosts:
         return self._sums[key]
 
     def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        return cost.transfer_costs(platform, source, target, sizes)
+        key = (id(platform), source, target)
+        if key not in self._routes:  # with the platform, so that its number stays its own
+            self._routes[key] = platform, cost.transfer_rates(platform, source, target)
+        return cost.transferred(sizes, *self._routes[key][1])

@@ -182,18 +182,19 @@ def _costed(problem: Problem, node: Node, split: Split, work: Work, latency: flo
     """A node's costs; `compute_s` is that of the critical pieces, which finish last, the rest of its time is transfers."""
     compute = [(work.compute_s(i), work.pieces[i]) for i in critical]
     compute += [(work.reduce.alone_s, work.reduce)] if work.reduce else []
-    whole_s = sum(s for s, _ in compute)
+    whole_s = sum([s for s, _ in compute])
     compute_s = min(latency, whole_s)
     shown = compute_s / whole_s if whole_s > 0 else 1.0
     scale = [(shown * s / c.alone_s if c.alone_s > 0 else shown, c) for s, c in compute]
     parts = [*work.pieces, *([work.reduce] if work.reduce else [])]
     moves = (*work.arrivals, *work.partials)
-    energy = sum(c.energy_j for c in parts) + sum(m.joules for m in moves) + problem.idle_power_w * latency
+    energy = sum([c.energy_j for c in parts]) + sum([m.joules for m in moves]) + problem.idle_power_w * latency
+    source = parts[0].source if len(parts) == 1 else "; ".join(dict.fromkeys([c.source for c in parts]))
     return NodeCost(
         node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s, energy_j=energy,
-        transfer_bytes=sum(m.size_bytes for m in moves), resources=_resources(split, work),
-        interval_s=(sum(f * c.low_s for f, c in scale), sum(f * c.high_s for f, c in scale)),
-        extrapolated=any(c.extrapolated for c in parts), source="; ".join(dict.fromkeys(c.source for c in parts)),
+        transfer_bytes=sum([m.size_bytes for m in moves]), resources=_resources(split, work),
+        interval_s=(sum([f * c.low_s for f, c in scale]), sum([f * c.high_s for f, c in scale])),
+        extrapolated=any([c.extrapolated for c in parts]), source=source,
         busy_s=busy_of(problem, node, split, work))
 
 

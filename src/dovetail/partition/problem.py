@@ -20,6 +20,7 @@ from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
+    from dovetail.partition.evaluate import Evaluation
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
     from dovetail.partition.tree import Tree
@@ -71,6 +72,7 @@ class Problem:
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
+    seen: dict[int, tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)

@@ -103,7 +103,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         if best is None or problem.goal is Goal.EDP or _columns(ranking.strike(choices, problem.score(*best))) > _columns(core) \
         else None
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
-    plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
+    plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
         ranking = rank(problem, tree, best, deadline)
@@ -164,6 +164,14 @@ def _choices(problem: Problem) -> list[Options]:
     if missing is not None:
         raise missing
     return choices
+
+
+def _judged(problem: Problem, found: Assignment) -> Evaluation:
+    """`evaluate` of what a search found, which nobody changes; remembered, as it is asked for again when the plan is chosen."""
+    known = problem.seen.get(id(found))
+    if known is None or known[0] is not found:
+        known = problem.seen[id(found)] = (found, evaluate(problem, found))
+    return known[1]
 
 
 def _values(known: Known) -> list[tuple[float, float]]:
@@ -309,7 +317,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         answer, notes = SOLVERS[solver](problem, known, _deadline(began, time_limit_s, len(graph.nodes), solver, explained))
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
-    found = [(a, evaluate(problem, a)) for a in answer.assignments]
+    found = [(a, _judged(problem, a)) for a in answer.assignments]
     legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
     if not legal:
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)

@@ -89,8 +89,9 @@ def check_split(problem: Problem, node: Node, split: Split) -> None:
 def _check(problem: Problem, node: Node, split: Split) -> None:
     where, pieces = f"node {node.name}", split.pieces
     for p in pieces:
-        problem.platform.device(p.device)
-    if len(set(split.devices)) != len(pieces):
+        if p.device not in problem.devices:
+            problem.platform.device(p.device)
+    if len({p.device for p in pieces}) != len(pieces):
         raise UsageError(f"{where}: devices {', '.join(split.devices)} repeat; a device holds at most one piece of a node")
     if split.axis is None:
         if len(pieces) != 1 or (pieces[0].start, pieces[0].stop) != (0, 1):
