@@ -99,9 +99,9 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
     ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
     core = ranking.core(choices, CORE)
-    first = _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance) \
-        if best is None or problem.goal is Goal.EDP or _columns(ranking.strike(choices, problem.score(*best))) > _columns(core) \
-        else None
+    some = best is not None and problem.goal is not Goal.EDP and sum(
+        map(len, ranking.strike(choices, problem.score(*best)))) <= sum(map(len, core))
+    first = None if some else _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
     best = _best(problem, plans)
@@ -180,10 +180,6 @@ def _values(known: Known) -> list[tuple[float, float]]:
 
 def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, float] | None:
     return min(plans, key=lambda p: problem.score(*p), default=None)
-
-
-def _columns(choices: list[Options]) -> int:
-    return sum(len(own) for own in choices)
 
 
 def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], plans: list[tuple[float, float]],
