@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.cost import costs_of, reduce_costs, transfer_costs, why_not
 from dovetail.cost.dhm import ram_blocks
-from dovetail.cost.engines import row_steps
+from dovetail.cost.scans import row_steps
 from dovetail.cost.streaming import Raster
 from dovetail.cost.work import work_of
 from dovetail.ir import RELU, Add, AvgPool, Axis, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Window

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.adders import Arithmetic, adders_of, count_digits, digits_of, int8_weights, used_taps
+from dovetail.cost.adders import count_digits, digits_of, int8_weights, used_taps
 from dovetail.cost.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, graph_bits
+from dovetail.cost.slices import Arithmetic, Slices, adders_of
 from dovetail.cost.subexpressions import minimize
 from dovetail.ir import Axis, Constant, Scheme
 
@@ -21,7 +22,7 @@ def weights(filters: int, channels: int, kernel: int, seed: int, deviation: floa
 
 
 def arithmetic(w: np.ndarray, groups: int, axis: Axis | None, starts: np.ndarray, stops: np.ndarray, bits: int) -> Arithmetic:
-    return adders_of(count_digits(w), groups, axis, starts, stops, bits)
+    return adders_of([Slices(count_digits(w), groups, ((axis, starts, stops),), bits)])[0]
 
 
 def pairs(extent: int) -> tuple[np.ndarray, np.ndarray]:

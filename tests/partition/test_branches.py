@@ -14,7 +14,7 @@ from dovetail.ir import Add, Axis, Concat, Graph
 from dovetail.partition.at_once import arm_devices
 from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.columns import options
-from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
+from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate, reevaluate_all
 from dovetail.partition.plan import Assignment, Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Device, Kind, Link, Platform
@@ -195,6 +195,9 @@ def test_a_move_is_judged_as_if_everything_were_judged_again(shape: str, seed: i
         for split in options(problem, node).splits[:6]:
             moved = evaluate(problem, {**assignment, node.name: split})
             assert reevaluate(problem, assignment, judged, node.name, split) == moved
+    some = [n for n in problem.graph.nodes if rng.uniform() < 0.4]
+    moves = {n.name: options(problem, n).splits[int(rng.integers(len(options(problem, n))))] for n in some}
+    assert reevaluate_all(problem, assignment, judged, moves) == evaluate(problem, {**assignment, **moves})
 
 
 def test_of_nested_blocks_at_most_one_runs_at_once() -> None:

@@ -77,20 +77,38 @@ def test_prices_asked_together_are_those_asked_one_by_one_to_the_last_bit(board:
                 continue
             for start, stop, alone in one_by_one(problem, node, device.name, int(device.kind is Kind.FPGA)):
                 together = quote[1].part(start, stop)
-                fits = np.isfinite(together.alone_s)
+                fits, known = np.isfinite(together.alone_s), np.isfinite(together.alone_s)
                 for resource, amounts in alone.resources.items():
                     limit = device.resources.get(resource, np.inf)
-                    # A lower bound may stand for what does not fit, but never for what does.
-                    assert (together.resources[resource] <= amounts * (1 + 1e-12)).all()
-                    assert ((together.resources[resource] > limit) <= (amounts > limit)).all()
-                    fits &= together.resources[resource] <= limit
+                    fits &= amounts <= limit
+                    known &= together.resources[resource] <= limit
+                # An estimate may stand for what does not fit, but never for what does.
+                assert np.array_equal(fits, known)
+                for resource, amounts in alone.resources.items():
                     assert np.array_equal(together.resources[resource][fits], amounts[fits])
+                    ends = np.isfinite(together.alone_s)
+                    assert together.resources[resource][ends] == pytest.approx(amounts[ends], rel=0.05)
                 for name in FIELDS:
                     same = np.array_equal(getattr(together, name)[fits], getattr(alone, name)[fits])
                     assert same, (node.name, device.name, name)
                 compared, left_out = compared + int(fits.sum()), left_out + int((~fits).sum())
     assert compared > 300
     assert left_out > 0 or all(d.kind is not Kind.FPGA for d in problem.platform.devices)
+
+
+def test_what_does_not_fit_is_estimated_alike_whatever_was_counted_before() -> None:
+    graph, board = network(), load_platform("tx2-c10gx")
+    first, second = (Problem(graph, board, DeviceCosts()) for _ in range(2))
+    ask_all(first)
+    for node in graph.nodes:
+        one_by_one(first, node, "fpga", 1)  # exact, so that every weight is counted
+    ask_all(second)
+    for node in graph.nodes:
+        before, after = first.quotes[node.name, "fpga"], second.quotes[node.name, "fpga"]
+        assert before is not None
+        assert after is not None
+        for resource, amounts in before[1].resources.items():
+            assert np.array_equal(amounts, after[1].resources[resource]), (node.name, resource)
 
 
 def test_many_questions_to_a_device_that_cannot_are_answered_with_none() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from dovetail import zoo
-from dovetail.ir import Graph
+from dovetail.ir import Axis, Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import Problem, axes_of
 from dovetail.partition.refine import refine
 from dovetail.partition.solve import plan
 from dovetail.pipeline import Options, make_plan
@@ -41,6 +41,20 @@ def test_a_refined_plan_is_legal_and_never_worse(number: int, goal: Goal) -> Non
         assert judged == evaluate(problem, found)
         assert judged.feasible
         assert judged.objective <= own.objective
+
+
+def test_both_cuts_of_a_node_on_three_devices_move() -> None:
+    moved = set()
+    for seed in range(6):
+        graph, board = chain(2, 4, 48), platform(seed, budget=1e9)
+        problem = Problem(graph, board, Synthetic(seed))
+        extents = {n.name: axes_of(problem, n)[Axis.ROWS] for n in graph.nodes}
+        start = {n: divide(Axis.ROWS, (e // 3, 2 * e // 3), e, problem.devices) for n, e in extents.items()}
+        found, judged = refine(problem, start, evaluate(problem, start))
+        assert judged == evaluate(problem, found)
+        assert judged.objective <= evaluate(problem, start).objective
+        moved |= {i for n in start for i in (0, 1) if found[n].pieces[i].stop != start[n].pieces[i].stop}
+    assert moved == {0, 1}
 
 
 def test_fixed_nodes_stay_where_they_are(alexnet: Graph) -> None:

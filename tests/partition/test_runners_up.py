@@ -11,11 +11,12 @@ from dovetail.ir import Node
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.narrow import rank
-from dovetail.partition.plan import Goal, Mode, Plan
+from dovetail.partition.plan import Goal, Mode, Plan, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.runners_up import RunnerUp, runners_up
+from dovetail.partition.runners_up import rivals_of as nearby
 from dovetail.partition.solve import plan
-from dovetail.partition.tree import tree_of
+from dovetail.partition.tree import relaxed_tree, tree_of
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual
@@ -28,7 +29,7 @@ def rivals_of(problem: Problem) -> tuple[Plan, dict[str, RunnerUp]]:
     best = plan(problem.graph, problem.platform, problem.goal, problem.mode, costs=problem.costs)
     judged = evaluate(problem, best.assignment)
     ranking = rank(problem, tree_of(problem), (judged.latency_s, judged.energy_j), inf)
-    return best, runners_up(problem, best.assignment, judged, ranking)
+    return best, runners_up(problem, best.assignment, judged, [options(problem, n) for n in problem.graph.nodes], ranking)
 
 
 def without(problem: Problem, node: Node, best: Plan) -> float:
@@ -67,6 +68,23 @@ def test_within_limits_runners_up_are_legal_and_no_better_than_the_best_plan() -
                 assert rival.judged.objective >= best.objective * (1 - 1e-9)
                 met += 1
     assert met > 40, "most nodes have another place"
+
+
+def test_every_node_of_a_long_network_has_a_runner_up_no_worse_than_moving_it_alone() -> None:
+    problem = Problem(chain(210, 2, 3), platform(3, KINDS, 25.0), Synthetic(3))
+    best = plan(problem.graph, problem.platform, costs=problem.costs, time_limit_s=1.0, explained=False)
+    judged = evaluate(problem, best.assignment)
+    choices = nearby(problem, best.assignment)
+    ranking = rank(problem, relaxed_tree(problem, choices), (judged.latency_s, judged.energy_j), inf)
+    found = runners_up(problem, best.assignment, judged, choices, ranking)
+    assert set(found) == {n.name for n in problem.graph.nodes if len(options(problem, n)) > 1}
+    for node in problem.graph.nodes[::20]:
+        own = found[node.name]
+        assert own.split != best.assignment[node.name]
+        for device in problem.devices:
+            alone = {**best.assignment, node.name: whole_on(device)}
+            if alone != best.assignment and (moved := evaluate(problem, alone)).feasible:
+                assert own.judged.objective <= moved.objective
 
 
 def test_the_sentence_names_the_other_place_and_what_it_costs() -> None:

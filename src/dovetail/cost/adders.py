@@ -1,16 +1,10 @@
-"""Adders of a constant matrix and of all its slices at once, from the weights themselves.
-
-`subexpressions.minimize` builds one matrix exactly, in seconds; a partitioner asks for thousands of slices. What the
-search finds is governed by the signed digits it starts from (`sharing`). Digits add up over filters and channels, so every
-slice is a difference of two prefix sums, and a larger slice never has fewer adders.
-"""
+"""Signed digits of a layer's weights, which govern how many adders it takes (`sharing`), counted where they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import inf
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,8 +12,7 @@ from numpy.typing import NDArray
 
 from dovetail.cost.adder_graph import digit_counts, signed_digits
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.cost.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, register_width
-from dovetail.ir import Axis, Constant
+from dovetail.ir import Constant
 
 Value = TypeVar("Value")
 Enough = Callable[[int], bool]
@@ -28,6 +21,8 @@ Enough = Callable[[int], bool]
 BLOCK = 1 << 17
 """Weights counted at once."""
 PART = 1 << 13
+"""Weights of the sample of a large tensor."""
+STRETCH = 1 << 14
 """Weights counted before asking whether they are too many already."""
 FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
@@ -35,20 +30,6 @@ LARGEST = 128
 """Largest magnitude of an int8 weight."""
 SMALL = 170
 """Largest magnitude whose one and a half fits a byte."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """Adders of several slices with the bits of their carry chains and registers, and the levels of the deepest tree.
-
-    `lag`: the levels that shallow filters wait for the deepest, over all filters.
-    """
-
-    adders: Floats
-    bits: Floats
-    registers: Floats
-    levels: Floats
-    lag: Floats
 
 
 def int8_weights(constant: Constant) -> Ints:
@@ -72,10 +53,10 @@ class Digits:
 
     `length` (mean bit length of the weights that are not zero), `growth` (mean bit length of a filter's sum of magnitudes) and
     `deepest` (digits of the largest filter) are those of the whole tensor if it has FEW weights, else of evenly spaced filters
-    with some PART of them.
+    with some PART of them: the `sample`.
     """
 
-    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "weights")
+    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "sample", "weights")
 
     def __init__(self, weights: NDArray[np.generic]) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
@@ -84,7 +65,8 @@ class Digits:
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
         self._peaks: NDArray[np.floating] | None = None
         self.few = self.weights.size <= FEW
-        found = self._count(np.arange(0, count, 1 if self.few else -(-self.weights.size // PART)))
+        self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
+        found = self._count(self.sample)
         self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
         sums = found.magnitudes[found.magnitudes > 0]
         self.growth = float(np.log2(1.0 + sums).mean()) if len(sums) else 0.0
@@ -113,7 +95,7 @@ class Digits:
 
     def of_filters(self, start: int, stop: int, enough: Enough) -> int:
         """Digits of filters [start, stop), or of as many of them as are `enough`."""
-        step = max(1, PART // max(1, self.weights[0].size))
+        step = max(1, STRETCH // max(1, self.weights[0].size))
         total = 0
         for first in range(start, stop, step):
             last = min(first + step, stop)
@@ -124,12 +106,8 @@ class Digits:
         return total
 
     @property
-    def counted(self) -> NDArray[np.bool_]:
-        """Which filters were counted; `known_sizes` holds the sums of their magnitudes."""
-        return self._filters >= 0
-
-    @property
     def known_sizes(self) -> Ints:
+        """Sum of magnitudes of every filter, 0 where it was not counted."""
         return self._sizes
 
     @property
@@ -159,7 +137,7 @@ class Digits:
             return None
         first, last = int(missing[0]), int(missing[-1]) + 1
         row = max(1, (last - first) * self.weights.shape[2])
-        step, total = max(1, PART // row), np.zeros(last - first, dtype=np.int64)
+        step, total = max(1, STRETCH // row), np.zeros(last - first, dtype=np.int64)
         for i in range(0, len(self.weights), step):
             block = self.weights[i:i + step, first:last]
             sizes = _sizes(block, self._peak(i, min(i + step, len(self.weights))))
@@ -225,9 +203,10 @@ def _counted(weights: NDArray[np.generic]) -> Counted:
     per_weight = np.zeros(channels * taps, dtype=np.int64)
     used = length = 0
     step = max(1, BLOCK // max(1, channels * taps))
+    floats = weights.dtype.kind == "f"
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
-        m = _sizes(block, _peaks(block) if np.issubdtype(block.dtype, np.floating) else None)
+        m = _sizes(block, _peaks(block) if floats else None)
         digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         per_weight += digits.sum(axis=0, dtype=np.uint32)
@@ -300,94 +279,6 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
     # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else int8_weights(key.value)
+    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(weights, _peaks(weights))
     used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)
-
-
-def adders_of(digits: Digits, groups: int, axis: Axis | None, starts: Ints, stops: Ints, bits: int,
-              most_bits: float = inf, used: float = 1.0) -> Arithmetic:
-    """Adders of slices of a convolution's weights, read by `bits`-bit inputs; `used` is the part of its taps with a weight.
-
-    A slice whose adders are wider than `most_bits` in all is counted no farther than to know that.
-    """
-    filters, channels, taps = digits.weights.shape
-    count = len(starts)
-    deepest = np.full(count, float(max(1, digits.deepest)))
-
-    def summed(found: Floats, rows: Floats, columns: Floats) -> tuple[Floats, Floats, Floats]:
-        return _summed(Matrices(found, rows, columns, bits, digits.length, digits.growth))
-
-    def over(found: int, rows: int, columns: float) -> bool:
-        return carry_bits_of_one(found, rows, columns, bits, digits.length, digits.growth) > most_bits
-
-    if axis is Axis.INPUT_CHANNELS:
-        found = between(digits.per_channel, starts, stops) if digits.few else _slices(
-            digits.of_channels, starts, stops, lambda d, size: over(d, filters, size * taps * used))
-        deepest = np.where(found > 0, deepest * (stops - starts) / channels, 1.0)
-        sums = summed(found, np.full(count, float(filters)), (stops - starts).astype(np.float64) * (taps * used))
-        return Arithmetic(*sums, _levels(deepest), np.zeros(count))
-    if axis is Axis.GROUPS or (axis is not Axis.OUTPUT_CHANNELS and groups > 1):
-        first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, groups))
-        rows = filters_of(axis, groups, filters, starts, stops)
-        in_group = digits.per_filter.reshape(groups, -1).sum(axis=1, dtype=np.float64)
-        alive = (digits.per_filter > 0).reshape(groups, -1).sum(axis=1, dtype=np.float64)
-        each = summed(in_group, alive, np.full(groups, channels * taps * used))
-        sums = between(each[0], first, last), between(each[1], first, last), between(each[2], first, last)
-    else:
-        rows = filters_of(axis, groups, filters, starts, stops)
-        found = between(digits.per_filter, *rows) if digits.few else _slices(
-            digits.of_filters, *rows, lambda d, size: over(d, size, channels * taps * used))
-        sums = summed(found, between(digits.known_digits != 0, *rows), np.full(count, channels * taps * used))
-    # Filters that were not counted belong to slices that are too large already.
-    late = np.where(digits.known_sizes > 0, _levels(deepest[:1]) - _levels(np.maximum(digits.known_digits, 1.0)), 0.0)
-    return Arithmetic(*sums, _levels(deepest), np.maximum(between(late, *rows), 0.0))
-
-
-def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-    """First and last filter, exclusive, of every slice."""
-    if axis is Axis.OUTPUT_CHANNELS:
-        return starts, stops
-    if axis is Axis.GROUPS:
-        return starts * (filters // groups), stops * (filters // groups)
-    return np.zeros_like(starts), np.full_like(stops, filters)
-
-
-def _summed(found: Matrices) -> tuple[Floats, Floats, Floats]:
-    """Adders of matrices, the bits of their carry chains, and their registers."""
-    adders = adders_left(found)
-    return adders, adders * carry_width(found), adders * register_width(found)
-
-
-def _slices(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints, over: Callable[[int, int], bool]) -> Floats:
-    """Digits of slices, smallest first; where those of a part are too many already, they stand for all of them."""
-    found, large = np.empty(len(starts)), list[tuple[int, int, int]]()
-    for i in np.argsort(stops - starts, kind="stable").tolist():
-        start, stop = int(starts[i]), int(stops[i])
-        size = stop - start
-        digits = next((d for a, b, d in large if start <= a and b <= stop and over(d, size)), -1)
-        if digits < 0:
-            digits = count(start, stop, partial(_over, over, size))
-            if over(digits, size):
-                large.append((start, stop, digits))
-        found[i] = digits
-    return found
-
-
-def _over(over: Callable[[int, int], bool], size: int, digits: int) -> bool:
-    return over(digits, size)
-
-
-LATE = 0.4
-"""Levels by which shared sums, which come late, deepen a tree on average: right for two of three matrices, else one off."""
-
-
-def _levels(digits: Floats) -> Floats:
-    """Depth of a balanced tree of so many terms, some of which are shared sums."""
-    return np.asarray(np.ceil(np.log2(np.maximum(digits, 1.0)) + LATE * (digits > 2)), dtype=np.float64)
-
-
-def between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
-    """Sums of values[start:stop]."""
-    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return np.asarray(total[stops] - total[starts], dtype=np.float64)

@@ -6,12 +6,10 @@ Nothing here changes state; every answer says where it comes from and whether it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from dovetail.cost.adders import Once
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
@@ -78,15 +76,17 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
 
     Shared memory costs its latency only: the elements are where they must be.
     """
-    sizes = np.asarray(sizes_bytes, dtype=np.float64)
-    latency_s, s_per_byte, j_per_byte = _rates(Once(platform), source, target)
+    return transferred(np.asarray(sizes_bytes, dtype=np.float64), *transfer_rates(platform, source, target))
+
+
+def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
+    """Seconds and joules of transfers over a route with the given rates."""
     return np.where(sizes > 0, latency_s + sizes * s_per_byte, 0.0), sizes * j_per_byte
 
 
-@lru_cache(maxsize=4096)
-def _rates(platform: Once[Platform], source: str, target: str) -> tuple[float, float, float]:
+def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:
     """Latency, seconds and joules per byte of a route."""
-    route = platform.value.route(source, target)
+    route = platform.route(source, target)
     copies = [link for link in route if not link.shared_memory]
     return (sum(link.latency_s for link in route), sum(1 / link.bandwidth_bytes_per_s for link in copies),
             sum(link.energy_j_per_byte for link in copies))

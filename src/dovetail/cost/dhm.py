@@ -12,17 +12,16 @@ import numpy as np
 
 from dovetail.cost.engines import (
     ACCUMULATOR_BITS,
+    FIELDS,
     PARTIAL_SUM_BITS,
-    ROUNDING_STAGES,
     Engine,
-    engine_of,
-    joined_engines,
-    stream_shape,
+    engines_of,
 )
-from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts, shares_in
+from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
+from dovetail.cost.scans import ROUNDING_STAGES, stream_shape
 from dovetail.cost.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATENCY_CYCLES
 from dovetail.cost.work import joined, map_shape
 from dovetail.ir import (
@@ -54,8 +53,8 @@ def dhm_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
 def dhm_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts]]:
     """Costs, device by device, of shares of nodes that have engines.
 
-    Area, and with it power, of a share that does not fit into any of the devices is a lower bound that does not fit either:
-    the digits of its weights are counted no farther.
+    Area, and with it power, of a share that does not fit into any of the devices is estimated from evenly spaced filters, and
+    does not fit either: the digits of its weights are counted no farther than to know that.
     """
     return _answered(graph, questions, devices, max(most_adder_bits(d) for d in devices))
 
@@ -71,9 +70,8 @@ def most_adder_bits(device: Device) -> float:
 def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Device], most_bits: float) -> list[list[ShareCosts]]:
     found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
     built = [i for i, (node, _) in enumerate(questions) if not isinstance(node.op, Reshape)]
-    engines = [_offered(graph, questions[i][0], *segment, most_bits) for i in built for segment in questions[i][1]]
     edges = np.cumsum([0, *(shares_in(questions[i][1]) for i in built)]).tolist()
-    engine = joined_engines(engines) if engines else None
+    engine = _offered(graph, [questions[i] for i in built], most_bits) if built else None
     known: dict[tuple[str, float | None], ShareCosts] = {}
     for d, device in enumerate(devices):
         for i, (_, segments) in enumerate(questions):
@@ -88,21 +86,48 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
     return found
 
 
-def _offered(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float) -> Engine:
+def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> Engine:
     """The engines of shares, or engines that never end for shares no plan should think of.
 
     Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
     Where a single channel has more weights than adder bits fit, none of them is looked at.
     """
-    if axis is not Axis.INPUT_CHANNELS or most_bits == np.inf or not isinstance(node.op, Gemm):
-        return engine_of(graph, node, axis, starts, stops, most_bits)
+    asked: list[Question] = []
+    seen, whole = list[Flags](), list[Flags]()
+    for node, segments in questions:
+        if most_bits == np.inf or not isinstance(node.op, Gemm):
+            asked.append((node, segments))
+            every = np.ones(shares_in(segments), dtype=np.bool_)
+            seen.append(every)
+            whole.append(every)
+            continue
+        hidden = [_unseen(graph, node, axis, most_bits) for axis, _, _ in segments]
+        hidden = [h and not all(hidden) for h in hidden]
+        asked.append((node, tuple(s for s, h in zip(segments, hidden, strict=True) if not h) if any(hidden) else segments))
+        seen += [np.full(len(starts), not h) for (_, starts, _), h in zip(segments, hidden, strict=True)]
+        whole += [_untorn(graph, node, *segment) for segment in segments]
+    engine, shown = engines_of(graph, asked, most_bits), np.concatenate(seen)
+    if not shown.all():  # of shares that end never, nothing else matters
+        rows = np.maximum(np.cumsum(shown) - 1, 0)
+        engine = Engine(**{name: getattr(engine, name)[rows] for name in FIELDS})
+    ends = shown & np.concatenate(whole)
+    return engine if ends.all() else replace(engine, steps=np.where(ends, engine.steps, np.inf))
+
+
+def _unseen(graph: Graph, node: Node, axis: Axis | None, most_bits: float) -> bool:
+    """Whether a single channel of a flattened map has more weights than adder bits fit."""
+    if axis is not Axis.INPUT_CHANNELS or not isinstance(node.op, Gemm):
+        return False
     _, height, width = stream_shape(graph, node.inputs[0])
-    if height * width > 1 and height * width * node.op.units > most_bits:
-        zero = np.zeros(len(starts))
-        return Engine(np.full(len(starts), np.inf), zero, zero, zero + 1, zero, zero, zero, zero, zero)
-    engine = engine_of(graph, node, axis, starts, stops, most_bits)
-    torn = (starts % (height * width) != 0) | (stops % (height * width) != 0)
-    return replace(engine, steps=np.where(torn, np.inf, engine.steps))
+    return height * width > 1 and height * width * node.op.units > most_bits
+
+
+def _untorn(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Flags:
+    """Which shares hold whole channels of what was flattened."""
+    if axis is not Axis.INPUT_CHANNELS or not isinstance(node.op, Gemm):
+        return np.ones(len(starts), dtype=np.bool_)
+    _, height, width = stream_shape(graph, node.inputs[0])
+    return np.asarray((starts % (height * width) == 0) & (stops % (height * width) == 0))
 
 
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.engines import constant_divisor, stream_shape
+from dovetail.cost.engines import constant_divisor
+from dovetail.cost.scans import stream_shape
 from dovetail.cost.streaming import Raster
 from dovetail.ir import (
     Add,

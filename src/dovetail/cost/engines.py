@@ -6,16 +6,15 @@ Every multiplier exists, one pixel enters per clock: time follows the stream (`s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import ceil, log2, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.adders import Once, adders_of, between, digits_of, filters_of, multiplier_adders, used_taps
-from dovetail.cost.estimate import Floats, Ints
-from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.cost.adders import Digits, Once, digits_of, multiplier_adders, used_taps
+from dovetail.cost.estimate import Flags, Floats, Ints, Question, Segments, shares_in
 from dovetail.cost.repeated import repeated_parts
 from dovetail.cost.rounding import (
     division_bits,
@@ -26,12 +25,13 @@ from dovetail.cost.rounding import (
     tree_bits,
     value_widths,
 )
-from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
-from dovetail.cost.work import map_shape, work_of
+from dovetail.cost.scans import ROUNDING_STAGES, Parts, Scans, window_of
+from dovetail.cost.slices import Arithmetic, Slices, adders_of, over_filters
+from dovetail.cost.streaming import Raster
+from dovetail.cost.work import map_shape
 from dovetail.ir import (
     Add,
     Axis,
-    Concat,
     Conv,
     Gemm,
     GlobalAvgPool,
@@ -45,12 +45,9 @@ from dovetail.ir import (
     Reduce,
     Select,
     Upsample,
-    Window,
 )
 from dovetail.numerics.requantize import requantizer
 
-ROUNDING_STAGES = 2
-"""Clock edges from the accumulator to the output FIFO: bias with half a unit, then ties and saturation."""
 TABLE_STAGES = 1
 """Clock edges from a code to its entry, which is stored as it is."""
 TABLE_CODES = 256
@@ -115,244 +112,196 @@ class Engine:
     """Words and width of the FIFO that delays the faster of several inputs."""
 
 
+FIELDS = tuple(f.name for f in fields(Engine))
+DEFAULTS = {f.name: float(f.default) if isinstance(f.default, int | float) else 0.0 for f in fields(Engine)}
+"""What a field holds where an engine has nothing to say of it."""
+
+
 def constant_divisor(graph: Graph, node: Node) -> int | None:
     """The count an average divides by; None if it depends on the position."""
     counts = np.unique(np.asarray(node.op.divisor(graph.input_shapes(node)), dtype=np.float64))
     return int(counts[0]) if counts.size == 1 else None
 
 
-def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
-    """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
-    shape, producer = graph.shape(tensor), graph.producer(tensor)
-    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Concat | Select):
-        shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
-    return map_shape(shape)
-
-
 def joined_engines(engines: Sequence[Engine]) -> Engine:
     """All shares of several engines, one entry each in every field."""
-    counts = [len(e.steps) for e in engines]
+    return _filled([{name: value for name in FIELDS if (value := getattr(own, name)) is not None} for own in engines],
+                   [len(own.steps) for own in engines])
+
+
+def _filled(engines: Sequence[Parts], counts: Sequence[int]) -> Engine:
+    """Engines with an entry per share in every field, from the fields they have."""
     total = sum(counts)
-    found = {f.name: np.zeros(total) for f in fields(Engine)}
+    found = {name: np.full(total, default) for name, default in DEFAULTS.items()}
     at = 0
     for own, count in zip(engines, counts, strict=True):
-        for name, array in found.items():
-            value = getattr(own, name)
-            if value is not None:
-                array[at:at + count] = value
+        for name, value in own.items():
+            found[name][at:at + count] = value
         at += count
     return Engine(**found)
 
 
-def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float = np.inf) -> Engine:
-    """The engine of every share; adders of those with more than `most_bits` adder bits are too few, but more than that."""
-    if isinstance(node.op, Conv | Gemm):
-        return _multiplied(graph, node, axis, _product(graph, node, axis, starts, stops, most_bits))
+def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """The engine of every share of a node along one axis."""
+    return engines_of(graph, [(node, ((axis, starts, stops),))])
+
+
+def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = np.inf) -> Engine:
+    """The engines of all shares of many nodes, an entry each in every field.
+
+    Of shares with more than `most_bits` adder bits, arithmetic is estimated from evenly spaced filters, but more than that.
+    """
+    scans = Scans(graph)
+    products = {i: _weighed(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions)
+                if isinstance(node.op, Conv | Gemm)}
+    sums = dict(zip(products, adders_of([own.slices for own in products.values()]) if products else (), strict=True))
+    found = [_product(graph, question, scans, products[i], sums[i]) if i in products else _plain(graph, question, scans)
+             for i, question in enumerate(questions)]
+    return _filled(found, [shares_in(segments) for _, segments in questions])
+
+
+def _plain(graph: Graph, question: Question, scans: Scans) -> Parts:
+    """The engine of an operator without weights."""
+    node, _ = question
+    engine = scans.streamed(question)
     if isinstance(node.op, Pointwise):
-        return _table(graph, node, axis, starts, stops)
-    if isinstance(node.op, Pool):
-        engine = _pool(graph, node, axis, starts, stops)
-    elif isinstance(node.op, GlobalAvgPool):
-        engine = _global_average(graph, node, axis, starts, stops)
-    elif isinstance(node.op, Upsample):
-        engine = _streamed(graph, node, axis, starts, stops)
+        return _table(graph, node, engine)
+    if isinstance(node.op, Upsample):
         _, height, width = map_shape(graph.shape(node.inputs[0]))
-        return replace(engine, **repeated_parts(node.op, height, width, engine.output_bits, engine.register_bits))
-    else:
-        engine = _joined(graph, node, axis, starts, stops)
-    outputs = engine.output_bits / output_bits(graph, node)
+        return engine | repeated_parts(node.op, height, width, engine["output_bits"], engine["register_bits"])
+    engine |= _pool(graph, node, engine) if isinstance(node.op, Pool) else _global_average(graph, node, engine) if isinstance(
+        node.op, GlobalAvgPool) else _joined(graph, node, engine)
+    outputs = engine["output_bits"] / output_bits(graph, node)
     rounded, clamped = (0, 0) if isinstance(node.op, Select) else value_widths(graph, node)
-    return _multiplied(graph, node, axis, replace(engine, rounded_bits=outputs * rounded, clamped_bits=outputs * clamped))
+    return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
 
 
-def _multiplied(graph: Graph, node: Node, axis: Axis | None, engine: Engine) -> Engine:
+def _multiplied(graph: Graph, question: Question, engine: Parts) -> Parts:
     """Between arbitrary scales every output is multiplied by a constant; between powers of two that is wiring."""
+    node, segments = question
     schemes = [graph.tensors[t].scheme for t in (*node.inputs, node.output)]
-    if axis is Axis.INPUT_CHANNELS or not any(s is not None and not s.fixed_point for s in schemes) or None in schemes:
+    if not any(s is not None and not s.fixed_point for s in schemes) or None in schemes:
         return engine
     how = requantizer(graph, node)
     constants = [how.multipliers, *how.factors]
     found = [multiplier_adders(each) for each in constants]
-    more = engine.output_bits / output_bits(graph, node) * sum(adders for adders, _ in found) * MULTIPLIED_BITS
-    return replace(engine, adder_bits=engine.adder_bits + more, sum_bits=engine.sum_bits + more,
-                   stages=engine.stages + max(depth for _, depth in found) + 1 + bool(how.zero))
+    each = sum(adders for adders, _ in found) * ~_by_channels(segments)  # partial sums are multiplied when they are added up
+    more = engine["output_bits"] / output_bits(graph, node) * each * MULTIPLIED_BITS
+    later = (max(depth for _, depth in found) + 1 + bool(how.zero)) * ~_by_channels(segments)
+    return engine | {"adder_bits": engine.get("adder_bits", 0.0) + more, "sum_bits": engine.get("sum_bits", 0.0) + more,
+                     "stages": engine["stages"] + later}
 
 
-def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
-    """Window, channels, height and width of the stream a node reads.
-
-    A fully connected layer behind a flattened map is a convolution whose window is the whole map.
-    """
-    channels, height, width = stream_shape(graph, node.inputs[0])
-    if isinstance(node.op, Gemm):
-        return Window((height, width)), channels, height, width
-    return node.op.window if isinstance(node.op, Conv | Pool) else Window((1, 1)), channels, height, width
+def _by_channels(segments: Segments) -> Flags:
+    """Which shares are of input channels, and so make partial sums."""
+    return np.repeat([axis is Axis.INPUT_CHANNELS for axis, _, _ in segments], [len(starts) for _, starts, _ in segments])
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """What pricing needs of a `Raster`, found once for all shares and alike layers."""
+class _Weighed:
+    """A node's weights: the taps any filter weighs, digits, and the slices of them that are asked for."""
 
-    steps: float
-    flush: float
-    stages: int
-    pointwise: bool
-    line_in_registers: bool
-    masked: bool
-    counted: bool
-    columns: int
-    width: int
-    control_bits: int
+    taps: NDArray[np.bool_]
+    digits: Digits
+    slices: Slices
 
 
-@lru_cache(maxsize=4096)
-def _scan(window: Window, height: int, width: int) -> Scan:
-    raster = Raster(window, height, width)
-    if not raster.masks_suffice:  # padding enters as explicit beats
-        top, left, bottom, right = window.pads
-        raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
-    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked, raster.counted, raster.output_size[1], raster.width, raster.counter_bits)
-
-
-def _streamed(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
-              taps: NDArray[np.bool_] | None = None) -> Engine:
-    """Time and window storage of every share; arithmetic is added by the caller. `taps` are those anything is computed from."""
-    window, channels, height, width = window_of(graph, node)
-    raster = _scan(window, height, width)
-    count = len(starts)
-    steps, flush = np.full(count, raster.steps), np.full(count, raster.flush)
-    if axis is Axis.ROWS:
-        steps, flush = row_steps(window, height, width, starts, stops)
-    work = work_of(graph, node, axis, starts, stops)
-    reads = np.broadcast_to(work.read_channels, (count,))
-    reads = reads * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
-    pixel_bits = reads * input_bits(graph, node)
-    reach_h = window.reach[0]
-    if taps is None or taps.size % prod(window.kernel):  # a large matrix behind a flattened map is not looked at
-        taps = np.ones(window.kernel, dtype=np.bool_)
-    taps = taps.reshape(-1, *window.kernel)
-    kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
-    # A line in a memory is registered, word by word, while its pixel waits; so it does for the counters of outputs.
-    beside = 0 if raster.line_in_registers else reach_h - 1
-    copies = 1 + raster.counted + (not raster.line_in_registers)
-    chained = copies if copies >= SHORTEST_CHAIN else 0
-    masked = pixel_bits * (float(taps.sum(axis=(1, 2)).mean()) if raster.masked else 0)
-    zero, beat = np.zeros(count), np.broadcast_to(work.filters, (count,)) * float(output_bits(graph, node))
-    return Engine(steps, flush, np.full(count, float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)), zero, zero, zero,
-                  pixel_bits * (copies - chained + kept.alone + beside) + beat, masked, beat, 1.0 / window.stride[1],
-                  float(raster.columns), float(window.stride[0] * raster.width),
-                  pixel_bits * (kept.chained + chained), pixel_bits * (kept.chains + (chained > 0)),
-                  0 if raster.line_in_registers else width, pixel_bits * (reach_h - 1), control_bits=float(raster.control_bits))
-
-
-def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:
-    """Steps and flush steps of row shares: `Raster` of `Window.rows(start, stop)`, for all shares at once."""
-    (reach_h, reach_w), (stride_h, stride_w), (top, left, _, right) = window.reach, window.stride, window.pads
-    first_row = np.maximum(0, starts * stride_h - top)
-    last_row = np.minimum(height, (stops - 1) * stride_h - top + reach_h)
-    above = np.maximum(0, top - starts * stride_h)
-    columns = (width + left + right - reach_w) // stride_w + 1
-    rows_down = reach_h - 1 - above + (stops - starts - 1) * stride_h
-    last = rows_down * width + reach_w - 1 - left + (columns - 1) * stride_w
-    beats = (last_row - first_row) * width
-    steps = np.maximum(beats, last + 1)
-    return steps.astype(np.float64), (steps - beats).astype(np.float64)
-
-
-def _product(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, most_bits: float) -> Engine:
-    """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
+def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> _Weighed:
     assert isinstance(node.op, Conv | Gemm)
-    groups, partial = node.op.groups if isinstance(node.op, Conv) else 1, node.op.partial
+    groups = node.op.groups if isinstance(node.op, Conv) else 1
     weights = live_weights(graph, node)
     taps, digits = used_taps(weights, groups), digits_of(weights)
-    used = float(taps.mean())
-    sums = adders_of(digits, groups, axis, starts, stops, input_bits(graph, node), most_bits, used)
-    engine = _streamed(graph, node, axis, starts, stops, taps)
-    engine = replace(engine, stages=engine.stages + sums.levels, adder_bits=sums.bits, adders=sums.adders,
-                     sum_bits=sums.registers)
-    if axis is Axis.INPUT_CHANNELS or partial:
-        wide = engine.output_bits * (ACCUMULATOR_BITS / output_bits(graph, node))
-        return replace(engine, output_bits=wide, register_bits=engine.register_bits + wide - engine.output_bits)
-    rows, widths = filters_of(axis, groups, len(digits.weights), starts, stops), filter_widths(graph, node, digits)
-    return replace(engine, accumulator_bits=between(widths.sums, *rows), clamped_bits=between(widths.clamped, *rows),
-                   lag_bits=sums.lag * output_bits(graph, node))
+    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, float(taps.mean())))
 
 
-def _pool(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:
+    """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
+    node, segments = question
+    assert isinstance(node.op, Conv | Gemm)
+    engine = scans.streamed(question, own.taps)
+    partial = _by_channels(segments) | node.op.partial
+    beat, widths = engine["output_bits"], filter_widths(graph, node, own.digits)
+    wide = beat * (ACCUMULATOR_BITS / output_bits(graph, node))
+    engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
+               "sum_bits": sums.registers, "output_bits": np.where(partial, wide, beat),
+               "register_bits": np.where(partial, engine["register_bits"] + wide - beat, engine["register_bits"]),
+               "accumulator_bits": np.where(partial, 0.0, over_filters(widths.sums, own.digits, sums)),
+               "clamped_bits": np.where(partial, 0.0, over_filters(widths.clamped, own.digits, sums)),
+               "lag_bits": np.where(partial, 0.0, sums.lag * output_bits(graph, node))}
+    return _multiplied(graph, question, engine)
+
+
+def _pool(graph: Graph, node: Node, engine: Parts) -> Parts:
     op = node.op
     assert isinstance(op, Pool)
-    engine = _streamed(graph, node, axis, starts, stops)
     taps, bits = prod(op.window.kernel), input_bits(graph, node)
-    engine = replace(engine, stages=engine.stages + np.ceil(np.log2(taps)))
-    outputs = engine.output_bits / output_bits(graph, node)
+    stages = engine["stages"] + np.ceil(np.log2(taps))
+    outputs = engine["output_bits"] / output_bits(graph, node)
     if isinstance(op, MaxPool):
         merged, waiting = tree_bits(taps, bits, 0)
         longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
-        return replace(engine, comparison_bits=outputs * merged,
-                       sum_bits=outputs * (merged + waiting * (not longest)),
-                       chain_bits=engine.chain_bits + outputs * waiting * longest,
-                       chain_rows=engine.chain_rows + outputs * bits * longest)
+        return {"stages": stages, "comparison_bits": outputs * merged, "sum_bits": outputs * (merged + waiting * (not longest)),
+                "chain_bits": engine["chain_bits"] + outputs * waiting * longest,
+                "chain_rows": engine["chain_rows"] + outputs * bits * longest}
     divisor = constant_divisor(graph, node)
     assert divisor is not None
     merged, waiting = tree_bits(taps, bits, 1)
     carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
-    return replace(engine, adder_bits=outputs * merged, adders=outputs * (taps - 1), division_bits=outputs * carry,
-                   sum_bits=outputs * (merged + waiting + registers))
+    return {"stages": stages, "adder_bits": outputs * merged, "adders": outputs * (taps - 1), "division_bits": outputs * carry,
+            "sum_bits": outputs * (merged + waiting + registers)}
 
 
-def _global_average(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def _global_average(graph: Graph, node: Node, engine: Parts) -> Parts:
     """One accumulator per channel; the only output leaves after the last pixel."""
-    engine = _streamed(graph, node, axis, starts, stops)
     _, height, width = map_shape(graph.shape(node.inputs[0]))
     bits = input_bits(graph, node) + ceil(log2(height * width))
-    outputs = engine.output_bits / output_bits(graph, node)
+    outputs = engine["output_bits"] / output_bits(graph, node)
     carry, registers = division_bits(height * width, bits)
-    return replace(engine, loop_bits=outputs * bits, division_bits=outputs * carry, sum_bits=outputs * (bits + registers),
-                   control_bits=float((height * width - 1).bit_length()), row_outputs=1.0,
-                   row_steps=float(height * width))
+    return {"loop_bits": outputs * bits, "division_bits": outputs * carry, "sum_bits": outputs * (bits + registers),
+            "control_bits": float((height * width - 1).bit_length()), "row_outputs": 1.0, "row_steps": float(height * width)}
 
 
-def _joined(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def _joined(graph: Graph, node: Node, engine: Parts) -> Parts:
     """Add, Mul, Concat, Clip, Reduce: one rounding per output; of several inputs the fast wait in a FIFO. Select is wiring."""
-    engine = _streamed(graph, node, axis, starts, stops)
     if isinstance(node.op, Select):
-        return replace(engine, stages=engine.stages - ROUNDING_STAGES)
-    outputs = engine.output_bits / output_bits(graph, node)
+        return {"stages": engine["stages"] - ROUNDING_STAGES}
+    outputs = engine["output_bits"] / output_bits(graph, node)
+    found: Parts = {}
     if isinstance(node.op, Add):
         sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
         others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
-        pixels = engine.register_bits + others * outputs * input_bits(graph, node)
-        engine = replace(engine, adder_bits=sums, adders=outputs * (len(node.inputs) - 1), sum_bits=sums,
-                         stages=engine.stages + 1, register_bits=pixels)
+        found = {"adder_bits": sums, "adders": outputs * (len(node.inputs) - 1), "sum_bits": sums, "stages": engine["stages"] + 1,
+                 "register_bits": engine["register_bits"] + others * outputs * input_bits(graph, node)}
     if isinstance(node.op, Mul):
-        engine = replace(engine, products=outputs, stages=engine.stages + PRODUCT_STAGES,
-                         register_bits=engine.register_bits + 3 * engine.output_bits)  # the other pixel, a product twice as wide
+        found = {"products": outputs, "stages": engine["stages"] + PRODUCT_STAGES,  # the other pixel, a product twice as wide
+                 "register_bits": engine["register_bits"] + 3 * engine["output_bits"]}
     if isinstance(node.op, Reduce):
         sums = outputs * PARTIAL_SUM_BITS * len(node.inputs)
-        engine = replace(engine, adder_bits=sums, sum_bits=sums)
-    if len(node.inputs) < 2:
-        return engine
+        found = {"adder_bits": sums, "sum_bits": sums}
+    return found if len(node.inputs) < 2 else found | _skipped(graph, node)
+
+
+def _skipped(graph: Graph, node: Node) -> Parts:
+    """The FIFO in which the faster of several inputs wait."""
     lag = stream_delays(graph)
     delays = [lag[t] for t in node.inputs]
     slowest = max(delays)
     waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
     if not waiting:
-        return engine
-    return replace(engine, skip_depth=max(depth for depth, _ in waiting), skip_bits=8 * sum(channels for _, channels in waiting))
+        return {}
+    return {"skip_depth": max(depth for depth, _ in waiting), "skip_bits": 8 * sum(channels for _, channels in waiting)}
 
 
-def _table(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def _table(graph: Graph, node: Node, engine: Parts) -> Parts:
     """A table per channel, as wide as its entries need; nothing is rounded."""
-    engine = _streamed(graph, node, axis, starts, stops)
     width = 8
     if isinstance(node.op, Lookup):
         entries = graph.params(node)[0].array.astype(np.int64)
         lo, hi = int(entries.min()), int(entries.max())
         width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
-    return replace(engine, stages=engine.stages - ROUNDING_STAGES + TABLE_STAGES,
-                   table_bits=engine.output_bits / output_bits(graph, node) * width * TABLE_CODES,
-                   register_bits=engine.register_bits + engine.output_bits)  # the entries
+    return engine | {"stages": engine["stages"] - ROUNDING_STAGES + TABLE_STAGES,
+                     "table_bits": engine["output_bits"] / output_bits(graph, node) * width * TABLE_CODES,
+                     "register_bits": engine["register_bits"] + engine["output_bits"]}  # the entries
 
 
 def stream_delays(graph: Graph) -> Mapping[str, float]:

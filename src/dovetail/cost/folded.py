@@ -18,11 +18,11 @@ from math import ceil, log2, prod
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
-from dovetail.cost.engines import window_of
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.rounding import HEADROOM_BITS, input_bits
+from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape, Window
 from dovetail.platform.device import Device

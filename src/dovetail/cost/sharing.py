@@ -29,21 +29,28 @@ SUM_WIDTH = (1.036, 1.295, 0.06055, 0.4578, 0.1004, -0.3049)
 class Matrices:
     """What is known of constant matrices, one entry each: signed digits, filters and inputs.
 
-    `length` is the mean bit length of the weights, `growth` that of the sums of a filter's magnitudes, `bits` the inputs'.
+    `length` is the mean bit length of the weights, `growth` that of the sums of a filter's magnitudes, `bits` the inputs';
+    plain numbers hold for all of them.
     """
 
     digits: Floats
     filters: Floats
     columns: Floats
-    bits: float
-    length: float
-    growth: float
+    bits: Floats | float
+    length: Floats | float
+    growth: Floats | float
 
 
 def adders_left(found: Matrices) -> Floats:
     """Adders of the matrices after sharing."""
-    plain = np.maximum(found.digits - found.filters, 0.0)
-    return np.asarray(np.minimum(plain, plain * np.exp(sharing_terms(found) @ np.array(SHARING))), dtype=np.float64)
+    return _left(found, *logarithms(found))
+
+
+def summed(found: Matrices) -> tuple[Floats, Floats, Floats]:
+    """Adders of matrices, the bits of their carry chains, and their registers."""
+    r, c, d = logarithms(found)
+    adders = _left(found, r, c, d)
+    return adders, adders * _width(found, CARRY_WIDTH, r, c), adders * _width(found, SUM_WIDTH, r, c)
 
 
 def logarithms(found: Matrices) -> tuple[Floats, Floats, Floats]:
@@ -56,24 +63,31 @@ def logarithms(found: Matrices) -> tuple[Floats, Floats, Floats]:
 
 def sharing_terms(found: Matrices) -> Floats:
     """What the `SHARING` coefficients multiply."""
-    r, c, d = logarithms(found)
-    return np.stack([np.ones_like(r), r, c, d, r * r, c * c, d * d, r * c, r * d, c * d], axis=-1)
+    return np.stack(_terms(*logarithms(found)), axis=-1)
 
 
-def _width(found: Matrices, weights: tuple[float, ...]) -> Floats:
-    r, c, _ = logarithms(found)
+def _terms(r: Floats, c: Floats, d: Floats) -> list[Floats]:
+    return [np.ones_like(r), r, c, d, r * r, c * c, d * d, r * c, r * d, c * d]
+
+
+def _left(found: Matrices, r: Floats, c: Floats, d: Floats) -> Floats:
+    """Added term by term: a product of matrices rounds otherwise when there are more rows, and prices must not."""
+    plain = np.maximum(found.digits - found.filters, 0.0)
+    shared = np.full(r.shape, SHARING[0])
+    for weight, term in zip(SHARING[1:], _terms(r, c, d)[1:], strict=True):
+        shared += weight * term
+    return np.asarray(np.minimum(plain, plain * np.exp(shared)), dtype=np.float64)
+
+
+def _width(found: Matrices, weights: tuple[float, ...], r: Floats, c: Floats) -> Floats:
     fixed = weights[0] + weights[1] * found.bits + weights[2] * found.length + weights[3] * found.growth
     return np.asarray(fixed + weights[4] * r + weights[5] * c, dtype=np.float64)
 
 
 def carry_width(found: Matrices) -> Floats:
     """Mean bits of an adder's carry chain: its width less what passes below the higher operand."""
-    return _width(found, CARRY_WIDTH)
-
-
-def register_width(found: Matrices) -> Floats:
-    """Mean registers per adder: its sum, and what its operands wait for each other."""
-    return _width(found, SUM_WIDTH)
+    r, c, _ = logarithms(found)
+    return _width(found, CARRY_WIDTH, r, c)
 
 
 def carry_bits_of_one(digits: float, filters: float, columns: float, bits: float, length: float, growth: float) -> float:
@@ -81,11 +95,14 @@ def carry_bits_of_one(digits: float, filters: float, columns: float, bits: float
     plain = digits - filters
     if plain <= 0:
         return 0.0
-    filters, density = max(filters, 1.0), digits / (max(filters, 1.0) * max(columns, 1.0))
+    filters, columns = max(filters, 1.0), max(columns, 1.0)
+    density = digits / (filters * columns)
     r, d = log(filters), log(density)
-    c = log(min(max(columns, 1.0), max(sqrt(2.0 * MAX_PAIRS / filters) / density, 1.0)))
-    shared = sum(a * b for a, b in zip(SHARING, (1.0, r, c, d, r * r, c * c, d * d, r * c, r * d, c * d), strict=True))
-    width = sum(a * b for a, b in zip(CARRY_WIDTH, (1.0, bits, length, growth, r, c), strict=True))
+    c = log(min(columns, max(sqrt(2.0 * MAX_PAIRS / filters) / density, 1.0)))
+    k, w = SHARING, CARRY_WIDTH
+    shared = (k[0] + k[1] * r + k[2] * c + k[3] * d + k[4] * r * r + k[5] * c * c + k[6] * d * d + k[7] * r * c + k[8] * r * d
+              + k[9] * c * d)
+    width = w[0] + w[1] * bits + w[2] * length + w[3] * growth + w[4] * r + w[5] * c
     return plain * min(1.0, exp(shared)) * width
 
 

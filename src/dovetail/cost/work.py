@@ -96,12 +96,28 @@ def joined(graph: Graph, questions: Sequence[Question]) -> Work:
     found: dict[str, Any] = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
     at = 0
     for node, segments in questions:
+        whole, stop = _whole(graph, node), at + shares_in(segments)
+        for f, array in found.items():
+            array[at:stop] = getattr(whole, f)
         for axis, starts, stops in segments:
-            own = work_of(graph, node, axis, starts, stops)
-            for f in FIELDS:
-                found[f][at:at + len(starts)] = getattr(own, f)
+            for f, values in _changed(graph, node, whole, axis, starts, stops).items():
+                found[f][at:at + len(starts)] = values
             at += len(starts)
     return Work(**found)  # numbers that hold for all shares are arrays here
+
+
+def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
+    """Channels that each share of a node reads, and writes."""
+    node, segments = question
+    whole, at = _whole(graph, node), 0
+    read, written = np.empty((2, shares_in(segments)))
+    read[:], written[:] = whole.read_channels, whole.filters
+    for axis, starts, stops in segments:
+        here = slice(at, at + len(starts))
+        changed = _changed(graph, node, whole, axis, starts, stops)
+        read[here], written[here] = changed.get("read_channels", read[here]), changed.get("filters", written[here])
+        at = here.stop
+    return read, written
 
 
 def whole_units() -> tuple[Ints, Ints]:
@@ -118,33 +134,45 @@ def map_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
     """The work of units [start, stop) of an axis; `axis` None is the whole node, with one entry."""
-    work = _whole_product(graph, node) if isinstance(node.op, Conv | Gemm) else _whole_channelwise(graph, node)
+    whole = _whole(graph, node)
+    return replace(whole, **_changed(graph, node, whole, axis, starts, stops))
+
+
+def _whole(graph: Graph, node: Node) -> Work:
+    """The work of a whole node; that of stretched operands is added share by share."""
+    return _whole_product(graph, node) if isinstance(node.op, Conv | Gemm) else _whole_channelwise(graph, node)
+
+
+def _changed(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
+    """In what the work of shares differs from that of the whole node."""
+    found: dict[str, Any] = {}
     if isinstance(node.op, Broadcast):
-        work = _stretched(graph, node, work, axis, starts, stops)
+        found = _stretched(graph, node, axis, starts, stops)
+        work = replace(work, **found)
     if axis is None:
-        return work
+        return found
     count = (stops - starts).astype(np.float64)
     part = count / node.op.extent(axis, graph.input_shapes(node))
     match axis:
         case Axis.OUTPUT_CHANNELS:
-            return replace(work, filters=count, macs=work.macs * part, weights=work.weights * part)
+            return found | {"filters": count, "macs": work.macs * part, "weights": work.weights * part}
         case Axis.INPUT_CHANNELS:
-            return replace(work, channels=count, read_channels=count, macs=work.macs * part, weights=work.weights * part)
+            return found | {"channels": count, "read_channels": count, "macs": work.macs * part, "weights": work.weights * part}
         case Axis.GROUPS if isinstance(node.op, Select):  # a slice: a share reads what it writes
-            return replace(work, filters=count, read_channels=count)
+            return found | {"filters": count, "read_channels": count}
         case Axis.GROUPS:
-            return replace(work, filters=work.filters * part, read_channels=work.read_channels * part,
-                           macs=work.macs * part, weights=work.weights * (1.0 if _one_for_all(node) else part))
+            return found | {"filters": work.filters * part, "read_channels": work.read_channels * part,
+                            "macs": work.macs * part, "weights": work.weights * (1.0 if _one_for_all(node) else part)}
         case Axis.ROWS:
             rows_in = _input_rows(graph, node, starts, stops)
-            return replace(work, rows_in=rows_in, rows_out=count, macs=work.macs * part)
+            return found | {"rows_in": rows_in, "rows_out": count, "macs": work.macs * part}
 
 
 def _one_for_all(node: Node) -> bool:
     return isinstance(node.op, Pointwise) and not node.op.per_channel
 
 
-def _stretched(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
+def _stretched(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
     """Operands of the output's shape are read like those of any join; smaller ones beside them, cut where they can be."""
     shape, shapes = graph.shape(node.output), graph.input_shapes(node)
     channels, height, width = map_shape(shape)
@@ -153,8 +181,8 @@ def _stretched(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: 
     for small in (s for s in shapes if s != shape):
         cut = (stops - starts) / shape[dim] if dim is not None and small[dim] == shape[dim] else 1.0
         beside = beside + prod(small[1:]) * cut
-    return replace(work, rows_in=_one(height), columns_in=width, read_channels=_one(channels), reads_beside=beside,
-                   inputs=sum(s == shape for s in shapes))
+    return {"rows_in": _one(height), "columns_in": width, "read_channels": _one(channels), "reads_beside": beside,
+            "inputs": sum(s == shape for s in shapes)}
 
 
 def _whole_product(graph: Graph, node: Node) -> Work:

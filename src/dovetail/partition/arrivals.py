@@ -131,8 +131,9 @@ def _all_sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]
     found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying).reshape(len(every), len(every), -1)
              for f in fetches]
     total = np.concatenate(found, axis=2) if len(found) > 1 else found[0]
-    used = {d for f in fetches for d in np.flatnonzero(f.pattern.has.any(axis=0)).tolist()}
-    return [(d, None, {s: total[s, d] for s in every if total[s, d].any()}) for d in every if d in used]
+    used = {d for f in fetches for d in np.asarray(f.pattern.has.any(axis=0)).nonzero()[0].tolist()}
+    some = np.asarray(total.any(axis=2))
+    return [(d, None, {s: total[s, d] for s in every if some[s, d]}) for d in every if d in used]
 
 
 def _sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) -> Sizes:
@@ -142,8 +143,8 @@ def _sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) ->
     for f, first, count in zip(fetches, starts, counts, strict=True):
         has = f.pattern.has[f.columns]
         cells = first + np.arange(count).reshape(f.shape)
-        for d in np.flatnonzero(has.any(axis=0)).tolist():
-            at = np.flatnonzero(has[:, d])
+        for d in np.asarray(has.any(axis=0)).nonzero()[0].tolist():
+            at = has[:, d].nonzero()[0]
             sizes = fetched(problem, f.node, f.pattern, f.columns[at], f.known, f.inputs, f.paying, d)
             parts.setdefault(d, []).append((cells[..., at].ravel(), (*f.shape[:-1], len(at)), sizes))
     found: Sizes = []

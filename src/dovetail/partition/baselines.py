@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.cost.estimate import Flags, Floats
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.busy import added, moved
@@ -15,9 +16,11 @@ from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery
+from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of
 from dovetail.partition.quotes import capable
+from dovetail.partition.separate import MARGIN, least_costs
 from dovetail.partition.tables import tabulate
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
@@ -25,6 +28,8 @@ from dovetail.platform.device import Kind
 Columns = Callable[[Node], Sequence[Split]]
 EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
 """Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
+ROUNDING = 1e-12
+"""Part of a plan's latency so far that tells two columns apart no more once they are added to it."""
 
 
 MOST_SHARES = 8
@@ -70,12 +75,12 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
     if used is None:
         return None
     place = output_place(problem, node, split)
-    home, busy = (0.0, 0.0), cost.busy_s
+    home, busy = (0.0, 0.0), cost.busy_s if problem.goal is Goal.THROUGHPUT else {}  # nobody else asks for the interval
     if node.output in problem.graph.outputs:
         home, busy = delivery(problem, node.output, place), moved(dict(busy), deliveries(problem, node.output, place))
     return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
                     plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used,
-                    added((plan.busy_s, busy)))
+                    added((plan.busy_s, busy)) if busy else plan.busy_s)
 
 
 def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: NodeCost) -> dict[tuple[str, str], float] | None:
@@ -111,14 +116,15 @@ def greedy(problem: Problem) -> Assignment | None:
     splits: dict[str, Split] = {}
     for full in choices:
         own = _without_idle(problem, full, used)
-        table = tabulate(problem, own, known)
-        seconds, joules = table.latency_s.ravel(), table.energy_j.ravel()
-        room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
+        room = np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
         if not room.any():
             return None
-        latencies, energies = latency + seconds, energy + joules
+        own = own.keep(np.flatnonzero(room & _quick(problem, own, known, room, latency)))
+        table = tabulate(problem, own, known)
+        latencies = latency + table.latency_s.ravel()
+        energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(np.where(room, scores, np.inf).argmin())
+        best = int(scores.argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
         place = own.place_of[best]
         splits[own.node.name] = own.pattern.split(int(own.columns[best]))
@@ -135,6 +141,24 @@ def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
 
 IDLE = 2
 """Idle boards among equal ones that a node is offered."""
+
+
+def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flags, latency_s: float) -> Flags:
+    """Columns that may be the fastest: others take longer, even if nothing is fetched, than some whole placement with `room`.
+
+    A whole placement that is no stream takes at most as long as fetching everything from everywhere, one after another.
+    """
+    if problem.goal is not Goal.LATENCY:
+        return np.ones(len(own), dtype=np.bool_)
+    most = inf
+    sizes = [(t, np.array([float(problem.graph.tensors[t].size * problem.graph.tensors[t].element_bytes)]))
+             for t in dict.fromkeys(own.node.inputs)]
+    for d, column in whole_columns(own).items():
+        if room[column] and not problem.streams(problem.devices[d]):
+            moves = [problem.transfer(problem.devices[s], problem.devices[d], size)[0][0] for t, size in sizes
+                     for s in known[t].pattern.held[known[t].places[0], :, 0, 1].nonzero()[0].tolist() if s != d]
+            most = min(most, max(own.alone_s[column, d], own.fused_s[column, d]) + sum(moves) + own.home_s[column])
+    return np.asarray(least_costs(problem, own)[0] + own.home_s <= most * (1 + MARGIN) + ROUNDING * latency_s)
 
 
 def _least_busy(problem: Problem) -> Assignment | None:
@@ -175,10 +199,9 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     """Even splits over all capable devices, then over fewer, dropping those with budgets first; whole placements last."""
     able = [d for d in problem.devices if capable(problem, node, d)]
     by_need = sorted(able, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
-    shapes = problem.graph.input_shapes(node)
     found: list[Split] = []
-    for axis in (a for a in EVEN_AXES if a in node.op.axes(shapes)):
-        extent = node.op.extent(axis, shapes)
+    for axis in (a for a in EVEN_AXES if a in axes_of(problem, node)):
+        extent = axes_of(problem, node)[axis]
         most = min(len(able), extent, MOST_SHARES)
         for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
             devices = sorted(by_need[:count], key=problem.devices.index)

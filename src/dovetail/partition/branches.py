@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.ir import Graph, Node
 
@@ -27,15 +27,14 @@ class Block:
     join: Node
     arms: tuple[tuple[Node, ...], ...]
     meets: bool = False
+    nodes: tuple[Node, ...] = field(init=False, repr=False, compare=False)
+    around: tuple[Node, ...] = field(init=False, repr=False, compare=False)
+    """All nodes whose times running at once can change."""
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(n for arm in self.arms for n in arm)
-
-    @property
-    def around(self) -> tuple[Node, ...]:
-        """All nodes whose times running at once can change."""
-        return (*self.nodes, self.join) if self.meets else self.nodes
+    def __post_init__(self) -> None:
+        nodes = tuple(n for arm in self.arms for n in arm)
+        object.__setattr__(self, "nodes", nodes)
+        object.__setattr__(self, "around", (*nodes, self.join) if self.meets else nodes)
 
 
 def blocks(graph: Graph) -> tuple[Block, ...]:

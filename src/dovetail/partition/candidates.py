@@ -19,7 +19,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Ints
 from dovetail.ir import Axis, Node
 from dovetail.partition.plan import Piece, Split
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import Problem, axes_of
 
 SHARES = (0.0, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
 FRACTIONS = tuple(sorted({*SHARES, *(1 - f for f in SHARES)}))
@@ -105,28 +105,28 @@ def candidates(problem: Problem, node: Node) -> Candidates:
     """Every candidate column, as if all devices could run the node; a fixed node has one."""
     if node.name in problem.fixed:
         return _given(problem, problem.fixed[node.name])
-    count, shapes = len(problem.devices), problem.graph.input_shapes(node)
+    count, axes = len(problem.devices), axes_of(problem, node)
     at = {d: i for i, d in enumerate(problem.devices)}
     groups = [tuple(at[d] for d in g) for g in partners(problem)]
     blocks: list[tuple[int, tuple[int, ...], Ints, Ints]] = [
         (0, (i,), np.array([[0, 1]], dtype=np.int64), np.array([WHOLE_RANK], dtype=np.int64)) for i in range(count)]
-    axes = node.op.axes(shapes)
-    for number, axis in enumerate(axes, 1):
-        extent = node.op.extent(axis, shapes)
+    for number, extent in enumerate(axes.values(), 1):
         pairs, triples = _pairs(_fractions(problem, node), extent), _triples(bool(node.params), extent)
         blocks += [(number, g, *found) for g in groups if len((found := pairs if len(g) == 2 else triples)[1])]
-    repeats = [len(g) if number > 0 and axes[number - 1] is Axis.INPUT_CHANNELS else 1 for number, g, _, _ in blocks]
+    summed = 1 + list(axes).index(Axis.INPUT_CHANNELS) if Axis.INPUT_CHANNELS in axes else 0
+    repeats = [len(g) if summed and number == summed else 1 for number, g, _, _ in blocks]
     total = sum(len(ranks) * r for (*_, ranks), r in zip(blocks, repeats, strict=True))
     axis_of, reducer, rank = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64)
     start, stop = np.zeros((total, count), dtype=np.int64), np.zeros((total, count), dtype=np.int64)
     row = 0
     for (number, group, edges, ranks), times in zip(blocks, repeats, strict=True):
-        rows = slice(row, row + len(ranks) * times)
-        axis_of[rows], rank[rows] = number, np.repeat(ranks, times)
-        for part, device in enumerate(group):
-            start[rows, device], stop[rows, device] = np.repeat(edges[:, part], times), np.repeat(edges[:, part + 1], times)
+        rows, shape = slice(row, row + len(ranks) * times), (len(ranks), times)
+        axis_of[rows] = number
+        rank[rows].reshape(shape)[:] = ranks[:, None]
+        start[rows].reshape(*shape, count)[:, :, group] = edges[:, None, :-1]
+        stop[rows].reshape(*shape, count)[:, :, group] = edges[:, None, 1:]
         if times > 1:
-            reducer[rows] = np.tile(group, len(ranks))
+            reducer[rows].reshape(shape)[:] = group
         row = rows.stop
     return Candidates((None, *axes), axis_of, start, stop, reducer, rank)
 

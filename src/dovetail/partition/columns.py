@@ -52,7 +52,7 @@ class Pattern:
 
     def keep(self, chosen: Ints) -> Pattern:
         """Only some columns, and the places they fill; `chosen` is ascending."""
-        places, place_of = np.unique(self.place_of[chosen], return_inverse=True)
+        places, place_of = _runs(self.place_of[chosen])
         has = self.has[chosen]
         made = {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made}
         return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
@@ -140,12 +140,19 @@ class Options:
         """Only some columns, and the places they fill; `chosen` is ascending."""
         if len(chosen) == len(self.columns):
             return self
-        present = np.unique(self.place_of[chosen])
+        present, place_of = _runs(self.place_of[chosen])
         return Options(
             self.node, self.pattern, self.columns[chosen], self.places[present],
-            np.searchsorted(present, self.place_of[chosen]), self.stream_s[present], self.alone_s[chosen],
+            place_of, self.stream_s[present], self.alone_s[chosen],
             self.fused_s[chosen], self.energy_j[chosen], self.reduce_s[chosen], self.reduce_j[chosen], self.home_s[chosen],
             self.home_j[chosen], self.resources[chosen])
+
+
+def _runs(ascending: Ints) -> tuple[Ints, Ints]:
+    """The different values of an ascending array, and which of them each is."""
+    new = np.ones(len(ascending), dtype=np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return ascending[new], new.cumsum() - 1
 
 
 def inputs_held(problem: Problem) -> dict[str, Held]:
@@ -274,8 +281,8 @@ def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[l
     reads = [np.zeros((*has.shape, max(len(s), 1), 2), dtype=np.int64) for s in shapes]
     held = np.zeros((*has.shape, max(len(output), 1), 2), dtype=np.int64)
     for number, axis in enumerate(own.axes):
-        of_axis = np.flatnonzero(own.axis == number)
-        rows, devices = np.nonzero(has[of_axis])
+        of_axis = (own.axis == number).nonzero()[0]
+        rows, devices = has[of_axis].nonzero()
         rows = of_axis[rows]
         if not len(rows):
             continue
@@ -329,12 +336,12 @@ class _Groups:
 
 
 def _grouped(pattern: Pattern) -> _Groups:
-    on = [(d, np.flatnonzero(pattern.has[:, d])) for d in range(pattern.has.shape[1])]
+    on = [(d, pattern.has[:, d].nonzero()[0]) for d in range(pattern.has.shape[1])]
     parts, reduced = pattern.has.sum(axis=1), np.flatnonzero(pattern.reducer >= 0)
     kinds = np.unique(pattern.reducer[reduced] * (pattern.has.shape[1] + 1) + parts[reduced]).tolist()
     sums = [divmod(kind, pattern.has.shape[1] + 1) for kind in kinds]
     return _Groups(tuple((d, columns, pattern.share[columns, d]) for d, columns in on if len(columns)),
-                   tuple((r, n, np.flatnonzero((pattern.reducer == r) & (parts == n))) for r, n in sums))
+                   tuple((r, n, ((pattern.reducer == r) & (parts == n)).nonzero()[0]) for r, n in sums))
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
@@ -359,9 +366,9 @@ def _finish(problem: Problem, own: _Raw, pattern: Pattern) -> Options:
     node, chosen = own.node, np.flatnonzero(own.legal)
     alone, fused, energy, reduce_s, reduce_j, used = (a[chosen] for a in own.arrays)
     columns = np.searchsorted(pattern.kept, chosen)
-    present, place_of = np.unique(pattern.place_of[columns], return_inverse=True)
+    present, place_of = _runs(pattern.place_of[columns])
     stream, homes = np.zeros(len(present)), np.zeros((len(present), 2))
-    for column in np.flatnonzero(pattern.flowing[present][place_of]).tolist():
+    for column in pattern.flowing[present][place_of].nonzero()[0].tolist():
         stream[place_of[column]] = max(0.0, float((alone[column] - fused[column]).sum()))
     if node.output in problem.graph.outputs:
         dimensions = len(problem.graph.shape(node.output))

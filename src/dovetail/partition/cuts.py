@@ -168,12 +168,15 @@ def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump,
     # A budget of zero binds column by column: the tables have already dropped what needs any of it.
     every = Network(problem, tables, stages(problem), tuple(x for x in limits if x.limit > 0),
                     tuple(jump for block in over for jump in block))
-    return replace(every, limits=tuple(x for x in every.limits if _most(every, x) > 1))
+    largest = np.array([own.resources.max(axis=0) for own in every.owners])
+    return replace(every, limits=tuple(x for x in every.limits if _most(every, x, largest) > 1))
 
 
-def _most(net: Network, limit: Limit) -> float:
-    """At least what any plan takes of a limit."""
-    most = [float(a.max()) for a in net.amounts(limit)]
+def _most(net: Network, limit: Limit, largest: Floats) -> float:
+    """At least what any plan takes of a limit; `largest` is what a column of each table and jump takes of each budget."""
+    plain = limit.budget is not None and limit.budget.curve is None and len(limit.budget.budgets) == 1
+    most = limit.budget.taken(largest).tolist() if plain and limit.budget is not None else [
+        float(a.max()) for a in net.amounts(limit)]
     beyond = [max(0.0, most[len(net.tables) + i] - sum(most[j.start:j.stop])) for i, j in enumerate(net.jumps)]
     return sum(most[:len(net.tables)]) + sum(beyond)
 
@@ -200,7 +203,7 @@ def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
     if table.inputs:
         positions = [stage.live.index(t) for t in table.inputs]
         if positions != sorted(positions):
-            least = np.moveaxis(least, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+            least = least.transpose(*sorted(range(len(positions)), key=positions.__getitem__), least.ndim - 1)
         sizes = dict(zip(table.inputs, cost.shape, strict=False))
         least = least.reshape(*[sizes.get(t, 1) for t in stage.live], -1)
     after = dict(zip(stage.after, rest.shape, strict=True))
@@ -212,11 +215,13 @@ def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
 def _by_jump(jump: Jump, live: tuple[str, ...], after: tuple[str, ...], cost: Floats, rest: Floats) -> Floats:
     """The same before a block whose columns each leave all its tensors in one place."""
     positions = [live.index(t) for t in jump.inputs]
-    cost = np.moveaxis(cost, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
+    if positions != sorted(positions):
+        cost = np.moveaxis(cost, range(len(positions)), np.argsort(np.argsort(positions)).tolist())
     sizes = {t: n for t, n in zip(sorted(jump.inputs, key=live.index), cost.shape, strict=False)}
     kept = dict(zip(after, rest.shape, strict=True))
     left = [t for t in after if t in jump.leaves]
-    rest = np.moveaxis(rest, [after.index(t) for t in left], range(-len(left), 0))
+    if after[len(after) - len(left):] != tuple(left):
+        rest = np.moveaxis(rest, [after.index(t) for t in left], range(-len(left), 0))
     passed = rest.shape[:rest.ndim - len(left)]
     each = np.arange(int(np.prod(passed)))[:, None]
     ahead = rest.reshape(-1, *rest.shape[len(passed):])[(each, *(jump.leaves[t] for t in left))]
@@ -236,18 +241,24 @@ def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 
     """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
     at, path = dict(state or {}), list[int]()
     while start + len(path) < len(net.tables):
-        chosen, least, column = None, np.inf, 0
-        for step in net.steps(start + len(path)):
-            values = costs[step.index][tuple([at[t] for t in step.own.inputs])] + to_go[step.stop][
-                onward(step, net.stages[step.stop - 1].after, at)]
-            best = int(values.argmin())
-            if chosen is None or values[best] < least:
-                chosen, least, column = step, float(values[best]), best
-        assert chosen is not None, "every cut has a step"
+        chosen, column = cheapest_step(net, costs, to_go, start + len(path), at)
         for t, places in chosen.own.leaves.items():
             at[t] = int(places[column])
         path += [chosen.first_column + column, *[COVERED] * (chosen.stop - chosen.start - 1)]
     return tuple(path)
+
+
+def cheapest_step(net: Network, costs: list[Floats], to_go: list[Floats], cut: int, at: Mapping[str, int]) -> tuple[Step, int]:
+    """The step, and its column, with which the cheapest completion of a state begins."""
+    chosen, least, column = None, np.inf, 0
+    for step in net.steps(cut):
+        values = costs[step.index][tuple([at[t] for t in step.own.inputs])] + to_go[step.stop][
+            onward(step, net.stages[step.stop - 1].after, at)]
+        best = int(values.argmin())
+        if chosen is None or values[best] < least:
+            chosen, least, column = step, float(values[best]), best
+    assert chosen is not None, "every cut has a step"
+    return chosen, column
 
 
 def total(net: Network, path: tuple[int, ...], arrays: list[Floats]) -> float:

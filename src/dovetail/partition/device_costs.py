@@ -12,7 +12,11 @@ from dovetail.platform.device import Device, Kind, Platform
 
 
 class DeviceCosts:
-    """Costs from the devices' own models."""
+    """Costs from the devices' own models; sums of outputs of one shape, and routes, are looked up once."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[object, ...], ShareCosts] = {}
+        self._routes: dict[tuple[int, str, str], tuple[Platform, tuple[float, float, float]]] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
@@ -31,7 +35,13 @@ class DeviceCosts:
         return cost.why_not(graph, node, device)
 
     def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
-        return cost.reduce_costs(graph, node, parts, device)
+        key = (graph.shape(node.output), parts, device.name, device.model, device.clock_hz)
+        if key not in self._sums:
+            self._sums[key] = cost.reduce_costs(graph, node, parts, device)
+        return self._sums[key]
 
     def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        return cost.transfer_costs(platform, source, target, sizes)
+        key = (id(platform), source, target)
+        if key not in self._routes:  # with the platform, so that its number stays its own
+            self._routes[key] = platform, cost.transfer_rates(platform, source, target)
+        return cost.transferred(sizes, *self._routes[key][1])

@@ -25,14 +25,14 @@ network (`shared_budget`) or, to reproduce papers that judge layers one at a tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
 from dovetail.partition.at_once import arm_devices, beside, join_device, run_arms
 from dovetail.partition.branches import Block
 from dovetail.partition.busy import added, busy_of, moved
-from dovetail.partition.plan import Assignment, Mode, NodeCost, Split, whole_on
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
 
@@ -52,13 +52,29 @@ class Evaluation:
     delivery_j: float
     resources: Mapping[str, Mapping[str, float]]
     violations: tuple[str, ...]
-    interval_s: float
-    """Seconds between frames when they are pipelined: those of the busiest of `busy_s`."""
-    busy_s: Mapping[str, float]
+    home_busy_s: tuple[Mapping[str, float], ...]
+    """What the delivery of each output keeps busy."""
+    overlapping: bool
+    """Whether frames can be pipelined at all."""
+    at_once: frozenset[int]
+    """Which of the problem's blocks have arms that run at once."""
+    known_busy_s: list[Mapping[str, float]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def feasible(self) -> bool:
         return not self.violations
+
+    @property
+    def busy_s(self) -> Mapping[str, float]:
+        """What a frame keeps busy, added up when it is first asked for: of most plans only the objective is."""
+        if not self.known_busy_s:
+            self.known_busy_s.append(added([*(c.busy_s for c in self.nodes), *self.home_busy_s]))
+        return self.known_busy_s[0]
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between frames when they are pipelined: those of the busiest of `busy_s`."""
+        return max(self.busy_s.values(), default=0.0) if self.overlapping else self.latency_s
 
 
 def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
@@ -72,28 +88,41 @@ def evaluate(problem: Problem, assignment: Assignment) -> Evaluation:
         check_split(problem, node, split)
         works[node.name] = work_of(problem, node, split, places)
         places[node.output] = output_place(problem, node, split)
-    return _judged(problem, _costs(problem, assignment, works), places)
+    at_once = frozenset(i for i, block in enumerate(problem.blocks) if arm_devices(block, assignment) is not None)
+    return _judged(problem, _costs(problem, assignment, works, at_once), places, at_once)
 
 
 def reevaluate(problem: Problem, assignment: Assignment, judged: Evaluation, name: str, split: Split) -> Evaluation:
-    """`evaluate` after one node of a judged assignment moves: only it, its consumers and what runs beside them change."""
-    changed, graph = {**assignment, name: split}, problem.graph
-    touched = {n.name: n for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
-    for block in problem.blocks:
-        if any(n.name in touched for n in block.around) and (arm_devices(block, assignment) or arm_devices(block, changed)):
-            touched |= {n.name: n for n in block.around}
+    """`evaluate` after one node of a judged assignment moves."""
+    return reevaluate_all(problem, assignment, judged, {name: split})
+
+
+def reevaluate_all(problem: Problem, assignment: Assignment, judged: Evaluation, moves: Assignment) -> Evaluation:
+    """`evaluate` after some nodes of a judged assignment move: only they, their consumers and what runs beside them change."""
+    changed, graph = {**assignment, **moves}, problem.graph
+    touched = {n.name: n for name in moves for n in (graph.node(name), *graph.consumers(graph.node(name).output))}
+    around, blocks = problem.blocks_around, problem.blocks
+    hit = {i for name in moves for i in around.get(name, ())}
+    at_once = (judged.at_once - hit) | {i for i in hit if arm_devices(blocks[i], changed) is not None}
+    waiting, seen = list(touched), set[int]()
+    for name in waiting:  # grows: a block that changes may lie in another one, or hold one
+        for i in around.get(name, ()):
+            if i not in seen and (i in at_once or i in judged.at_once):
+                waiting += [n.name for n in blocks[i].around if n.name not in touched]
+                touched |= {n.name: n for n in blocks[i].around}
+            seen.add(i)
     near = {*graph.outputs, *(t for n in touched.values() for t in n.inputs)}
     places = input_places(problem) | {t: output_place(problem, p, changed[p.name])
                                         for t in near if (p := graph.producer(t)) is not None}
     works = {n.name: work_of(problem, n, changed[n.name], places) for n in touched.values()}
-    again = {c.node: c for c in _costs(problem, changed, works)}
-    return _judged(problem, [again.get(c.node, c) for c in judged.nodes], places)
+    again = {c.node: c for c in _costs(problem, changed, works, at_once)}
+    return _judged(problem, [again.get(c.node, c) for c in judged.nodes], places, at_once)
 
 
-def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work]) -> list[NodeCost]:
+def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work], at_once: frozenset[int]) -> list[NodeCost]:
     """What each of the given nodes adds to a plan; they are given in order, blocks whose arms run at once complete."""
     found: dict[str, NodeCost] = {}
-    for block in problem.blocks:
+    for block in (problem.blocks[i] for i in sorted(at_once)):
         if block.arms[0][0].name in works and (devices := arm_devices(block, assignment)) is not None:
             found |= _cost_arms(problem, block, devices, join_device(block, assignment), works)
     return [found[name] if name in found else cost_node(problem, problem.graph.node(name), assignment[name], work)
@@ -117,17 +146,18 @@ def _cost_arms(problem: Problem, block: Block, devices: tuple[str, ...], join: s
     return found
 
 
-def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]) -> Evaluation:
+def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place], at_once: frozenset[int]) -> Evaluation:
     """The sums over all nodes, and the limits they miss; `places` must hold the graph's outputs."""
     home = [delivery(problem, t, places[t]) for t in problem.graph.outputs]
     delivery_s, delivery_j = sum(s for s, _ in home), sum(j for _, j in home)
     latency = sum(c.latency_s for c in costs) + delivery_s
     energy = sum(c.energy_j for c in costs) + delivery_j
     used = _usage(problem, costs)
-    busy = added([*(c.busy_s for c in costs), *(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs)])
-    interval = latency if problem.mode is Mode.SEQUENTIAL else max(busy.values(), default=0.0)
-    return Evaluation(latency, energy, problem.score(latency, energy, interval), tuple(costs), delivery_s, delivery_j, used,
-                      _violations(problem, used, latency, energy), interval, busy)
+    found = Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
+                       _violations(problem, used, latency, energy),
+                       tuple(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs),
+                       problem.mode is not Mode.SEQUENTIAL, at_once)
+    return found if problem.goal is not Goal.THROUGHPUT else replace(found, objective=found.interval_s)
 
 
 def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:
@@ -152,18 +182,19 @@ def _costed(problem: Problem, node: Node, split: Split, work: Work, latency: flo
     """A node's costs; `compute_s` is that of the critical pieces, which finish last, the rest of its time is transfers."""
     compute = [(work.compute_s(i), work.pieces[i]) for i in critical]
     compute += [(work.reduce.alone_s, work.reduce)] if work.reduce else []
-    whole_s = sum(s for s, _ in compute)
+    whole_s = sum([s for s, _ in compute])
     compute_s = min(latency, whole_s)
     shown = compute_s / whole_s if whole_s > 0 else 1.0
     scale = [(shown * s / c.alone_s if c.alone_s > 0 else shown, c) for s, c in compute]
     parts = [*work.pieces, *([work.reduce] if work.reduce else [])]
     moves = (*work.arrivals, *work.partials)
-    energy = sum(c.energy_j for c in parts) + sum(m.joules for m in moves) + problem.idle_power_w * latency
+    energy = sum([c.energy_j for c in parts]) + sum([m.joules for m in moves]) + problem.idle_power_w * latency
+    source = parts[0].source if len(parts) == 1 else "; ".join(dict.fromkeys([c.source for c in parts]))
     return NodeCost(
         node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s, energy_j=energy,
-        transfer_bytes=sum(m.size_bytes for m in moves), resources=_resources(split, work),
-        interval_s=(sum(f * c.low_s for f, c in scale), sum(f * c.high_s for f, c in scale)),
-        extrapolated=any(c.extrapolated for c in parts), source="; ".join(dict.fromkeys(c.source for c in parts)),
+        transfer_bytes=sum([m.size_bytes for m in moves]), resources=_resources(split, work),
+        interval_s=(sum([f * c.low_s for f, c in scale]), sum([f * c.high_s for f, c in scale])),
+        extrapolated=any([c.extrapolated for c in parts]), source=source,
         busy_s=busy_of(problem, node, split, work))
 
 

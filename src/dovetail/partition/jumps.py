@@ -19,7 +19,7 @@ from dovetail.partition.columns import Held, Options
 from dovetail.partition.overlaps import fetched
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.work import follows
+from dovetail.partition.work import follows, packet_s
 
 LEAST = 1e-14
 """Part of its time that a block must save for its arms to be worth looking at together."""
@@ -154,7 +154,7 @@ def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
 
 def whole_columns(own: Options) -> dict[int, int]:
     """The columns that run a node whole, by device."""
-    found = np.flatnonzero(own.pattern.columns.axis[own.columns] == 0).tolist()
+    found = (own.pattern.columns.axis[own.columns] == 0).nonzero()[0].tolist()
     return {int(own.pattern.has[own.columns[i]].argmax()): i for i in found}
 
 
@@ -187,10 +187,13 @@ class _Solo:
     lanes: dict[str, Floats]
 
     def move(self, names: Sequence[str], busy: Flags, seconds: Floats, lead: Floats) -> None:
-        start = np.maximum.reduce([np.zeros(self.first.shape), *(self.lanes[n] for n in names if n in self.lanes)])
+        start = np.zeros(self.first.shape)
+        for n in names:
+            if n in self.lanes:
+                start = np.maximum(start, self.lanes[n])
         stop = start + seconds
         for lane in names:
-            self.lanes[lane] = np.where(busy, stop, self.lanes.get(lane, np.zeros(self.first.shape)))
+            self.lanes[lane] = np.where(busy, stop, self.lanes.get(lane, 0.0))
         self.first = np.where(busy, np.maximum(self.first, start + lead), self.first)
         self.arrived = np.where(busy, np.maximum(self.arrived, stop), self.arrived)
 
@@ -323,8 +326,7 @@ class _Clock:
     def _transfer(self, s: int, d: int, size: Floats) -> tuple[Floats, Floats, Floats]:
         source, target = self.problem.devices[s], self.problem.devices[d]
         seconds, joules = (x.reshape(size.shape) for x in self.problem.transfer(source, target, size.ravel()))
-        packet = self.problem.transfer(source, target, np.array([float(self.problem.packet_bytes)]))[0][0]
-        return seconds, joules, np.minimum(seconds, packet)
+        return seconds, joules, np.minimum(seconds, packet_s(self.problem, source, target))
 
     def _lanes(self, s: int, d: int) -> tuple[str, ...]:
         return self.problem.lanes(self.problem.devices[s], self.problem.devices[d])
@@ -336,8 +338,16 @@ class _Clock:
                 lanes: dict[str, Floats]) -> Floats:
         """Array form of `work.occupy`, where `busy` marks the places from which anything is fetched."""
         names = self._lanes(s, d)
-        stop: Floats = np.maximum.reduce([np.broadcast_to(ready, (*self.joules.shape[:-1], len(columns))),
-                                          *(lanes.setdefault(n, self._zeros())[..., columns] for n in names)]) + seconds
-        for lane in names:
-            lanes[lane][..., columns] = np.where(busy, stop, lanes[lane][..., columns])
+        every, start = len(columns) == len(self.devices), ready
+        before = {}
+        for n in names:
+            own = lanes.setdefault(n, self._zeros())
+            before[n] = own if every else own[..., columns]
+            start = np.maximum(start, before[n])
+        stop: Floats = start + seconds
+        for lane, taken in before.items():
+            if every:
+                np.copyto(taken, stop, where=busy)
+            else:
+                lanes[lane][..., columns] = np.where(busy, stop, taken)
         return stop

@@ -10,6 +10,7 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,8 @@ MOST_FANNED = 3
 LARGEST_FAN = 400_000
 """States of a network beyond which one set of prices must do."""
 SLACK = 1e-12
+ROUGH = 1e-10
+"""Slack of a bound summed in another order, to leave out most labels before the others are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Search:
         self.net, self.priced, self.by_first, self.grain = net, priced, by_first, grain
         self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
+        self.reduced = priced_costs(self.costs, self.amounts, priced.prices)
         self.fans: list[tuple[Floats, list[Floats]]] = []
         # Budget amounts depend on the column only; completions want them over inputs too.
         # What a stretch still takes may be nothing: it can end here.
@@ -132,36 +136,70 @@ class Search:
         return tuple(path)
 
     def _expand(self, step: Step, labels: _Labels, cutoff: float) -> _Labels:
+        if len(step.own) == 1 and len(self.net.steps(step.start)) == 1 and all(x.carry is None for x in self.net.limits):
+            return self._carried(step, labels)
         size = max(1, CHUNK // len(step.own))
         return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff)
                         for i in range(0, max(1, len(labels.cost)), size)])
 
+    def _carried(self, step: Step, labels: _Labels) -> _Labels:
+        """Labels after a node that can run in one way: what completes each was counted with it, so none is dropped."""
+        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
+        at = {t: labels.state[:, i] for i, t in enumerate(live)}
+        count = len(labels.cost)
+        entry: tuple[Ints | int, ...] = (*(at[t] for t in step.own.inputs), 0)
+        none, leaves = np.zeros(count, dtype=np.int64), step.own.leaves
+        state = np.empty((count, len(after)), dtype=np.int64)
+        for i, t in enumerate(after):
+            state[:, i] = leaves[t][0] if t in leaves else at[t]
+        cost = labels.cost + self.costs[step.index][entry]
+        bound = cost + self.priced.to_go[step.stop][tuple(state.T)] - self.priced.prices.sum()
+        used = np.empty_like(labels.used)
+        for j, amounts in enumerate(self.amounts):
+            own = amounts[step.index]
+            used[:, j] = labels.used[:, j] + (own[0] if own.ndim == 1 else own[entry])
+            bound = bound + self.priced.prices[j] * used[:, j]
+        return _Labels(state, cost, used, bound, np.arange(count), none + step.start, none + step.first_column)
+
     def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
         live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
         at = {t: labels.state[rows, i] for i, t in enumerate(live)}
-        entry = tuple(at[t] for t in step.own.inputs)
-        cost = labels.cost[rows, None] + (self.costs[step.index][entry] if entry else self.costs[step.index])
-        ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
-        shape = cost.shape
-        bound = cost + np.broadcast_to(self.priced.to_go[step.stop][ahead], shape) - self.priced.prices.sum()
+        row, column = self._promising(step, labels, rows, at, cutoff)
+        state = np.empty((len(row), len(after)), dtype=np.int64)
+        for i, t in enumerate(after):
+            state[:, i] = step.own.leaves[t][column] if t in step.own.leaves else at[t][row]
+        entry, ahead, parent = (*(at[t][row] for t in step.own.inputs), column), tuple(state.T), rows[row]
+        cost = labels.cost[parent] + self.costs[step.index][entry]
+        bound = cost + self.priced.to_go[step.stop][ahead] - self.priced.prices.sum()
         # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
-        fits, used = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff), []
+        fits = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff)
+        used = np.empty((len(row), len(self.amounts)))
         for j, amounts in enumerate(self.amounts):
-            own = amounts[step.index] if amounts[step.index].ndim == 1 else amounts[step.index][entry]
-            before, least, carry = labels.used[rows, j, None], self.least[j], self.net.limits[j].carry
+            own = amounts[step.index][column if amounts[step.index].ndim == 1 else entry]
+            before, least, carry = labels.used[parent, j], self.least[j], self.net.limits[j].carry
             if carry is not None:
-                before = before * carry[step.index][entry]
-            now = before + np.broadcast_to(own, shape)
+                before = before * carry[step.index][column if carry[step.index].ndim == 1 else entry]
+            now = used[:, j] = before + own
             fits &= (now if least is None else now + least[step.stop][ahead]) <= 1 + SLACK
             bound = bound + self.priced.prices[j] * now
-            used.append(now)
-        row, column = np.nonzero(fits & (bound <= cutoff + SLACK * abs(cutoff)))
-        kept = np.stack([u[row, column] for u in used], axis=1) if used else np.zeros((len(row), 0))
-        leaves = step.own.leaves
-        state = [leaves[t][column] if t in leaves else at[t][row] for t in after]
-        found = _Labels(np.stack(state, axis=1) if state else np.zeros((len(row), 0), dtype=np.int64), cost[row, column], kept,
-                        bound[row, column], rows[row], np.full(len(row), step.start, dtype=np.int64), step.first_column + column)
-        return self._fanned(step.stop, found, cutoff)
+        fits &= bound <= cutoff + SLACK * abs(cutoff)
+        origin = np.full(len(row), step.start, dtype=np.int64)
+        found = _Labels(state, cost, used, bound, parent, origin, step.first_column + column)
+        return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
+
+    def _promising(self, step: Step, labels: _Labels, rows: Ints, at: Mapping[str, Ints], cutoff: float) -> tuple[Ints, Ints]:
+        """Labels and columns whose bound may be below the cut-off, found with one sum; all where sums do not carry over."""
+        shape = (len(rows), len(step.own))
+        if any(x.carry is not None for x in self.net.limits):
+            every = np.arange(shape[0] * shape[1])
+            return every // shape[1], every % shape[1]
+        begun = labels.cost[rows] + labels.used[rows] @ self.priced.prices - self.priced.prices.sum()
+        inputs, after = step.own.inputs, self.net.stages[step.stop - 1].after
+        own = self.reduced[step.index][tuple(at[t] for t in inputs)] if inputs else self.reduced[step.index]
+        ahead = self.priced.to_go[step.stop][onward(step, after, {t: places[:, None] for t, places in at.items()})]
+        room = cutoff + ROUGH * (abs(cutoff) + self.priced.prices.sum())
+        row, column = np.broadcast_to(begun[:, None] + own + ahead <= room, shape).nonzero()
+        return row, column
 
     def _fanned(self, cut: int, labels: _Labels, cutoff: float) -> _Labels:
         """Bounds under other prices too: dear ones are sharp where much of a limit is spent, low ones where much is left."""
@@ -184,19 +222,19 @@ class Search:
             key = np.unique(key * (self.grain + 2) + np.floor(used * self.grain).astype(np.int64), return_inverse=True)[1]
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
-        labels, key = labels.take(order), key[order]
+        key, every = key[order], labels.used[order]
         starts = _leads(key[1:] != key[:-1])
-        if labels.used.shape[1] == 0:
-            return labels.take(starts)
-        if labels.used.shape[1] == 1 or self.by_first:
+        if every.shape[1] == 0:
+            return labels.take(order[starts])
+        if every.shape[1] == 1 or self.by_first:
             # Lowering each state by more than uses differ lets one running minimum serve all states.
-            used = labels.used[:, 0] - (np.ptp(labels.used[:, 0]) + 1) * np.cumsum(starts)
+            used = every[:, 0] - (np.ptp(every[:, 0]) + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
-            return labels.take(_leads(used[1:] < least[:-1]))
+            return labels.take(order[_leads(used[1:] < least[:-1])])
         keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])
         for i in np.flatnonzero(np.diff(edges) > 1).tolist():
-            keep[edges[i]:edges[i + 1]] = _front(labels.used[edges[i]:edges[i + 1]])
-        return labels.take(keep)
+            keep[edges[i]:edges[i + 1]] = _front(every[edges[i]:edges[i + 1]])
+        return labels.take(order[keep])
 
 
 def _leads(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -138,7 +138,8 @@ def _all_shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> F
 
 def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
     """Dimensions along which regions made or read are not whole."""
-    return np.flatnonzero(made.cut | own.reads_cut[slot]).tolist()
+    found: list[int] = (made.cut | own.reads_cut[slot]).nonzero()[0].tolist()
+    return found
 
 
 def _factor(made: Pattern, cut: Sequence[int]) -> float:

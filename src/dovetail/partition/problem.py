@@ -20,6 +20,7 @@ from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
+    from dovetail.partition.evaluate import Evaluation
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
     from dovetail.partition.tree import Tree
@@ -56,6 +57,7 @@ class Problem:
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
+    extents: dict[int, Mapping[Axis, int]] = field(default_factory=dict, repr=False, compare=False)
     order: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
         default_factory=dict, repr=False, compare=False)
@@ -72,11 +74,15 @@ class Problem:
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
     twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Devices that another one, asked instead, has the same prices as."""
+    seen: dict[int, tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
+    around: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    idle_power_w: float = field(init=False, repr=False, compare=False)
+    """Every device of the platform is powered for as long as a frame takes."""
     streaming: frozenset[str] = field(init=False, repr=False, compare=False)
     """Devices that pass pixels on as they come and keep no tensor."""
     budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
@@ -84,6 +90,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
+        object.__setattr__(self, "idle_power_w", self.pool.idle_power_w if self.pool is not None else sum(
+            d.idle_power_w for d in self.platform.devices))
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
         object.__setattr__(self, "budgets", tuple(
             (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
@@ -104,14 +112,18 @@ class Problem:
         return (self.forks or ()) if self.mode is Mode.CONCURRENT else ()
 
     @property
+    def blocks_around(self) -> Mapping[str, tuple[int, ...]]:
+        """Of every node, which of the `blocks` it is in or joins; those without are missing."""
+        if not self.around and self.blocks:
+            for i, block in enumerate(self.blocks):
+                for n in block.around:
+                    self.around[n.name] = (*self.around.get(n.name, ()), i)
+        return self.around
+
+    @property
     def packet_bytes(self) -> int:
         """What must have arrived before a streaming device starts, and what leaves after its last pixel."""
         return PACKET_BYTES
-
-    @property
-    def idle_power_w(self) -> float:
-        """Every device of the platform is powered for as long as a frame takes."""
-        return self.pool.idle_power_w if self.pool is not None else sum(d.idle_power_w for d in self.platform.devices)
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -225,6 +237,9 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
 
 def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:
     """Cost of one piece; UnsupportedError where the device cannot run it."""
+    asked = problem.pieces.get((node.name, axis, piece.device))
+    if asked is not None and (piece.start, piece.stop) in asked:
+        return asked[piece.start, piece.stop]
     known = price_pieces(problem, node, axis, piece.device, [(piece.start, piece.stop)])
     if known is None or (piece.start, piece.stop) not in known:
         device = problem.platform.device(piece.device)
@@ -254,6 +269,15 @@ def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, s
             share = node.op.share(axis, start, stop, shapes)
             problem.regions[key] = share.inputs, share.output
     return problem.regions[key]
+
+
+def axes_of(problem: Problem, node: Node) -> Mapping[Axis, int]:
+    """The axes along which a node can be divided, and how many units each has."""
+    sort = sort_of(problem, node)
+    if sort not in problem.extents:
+        shapes = problem.graph.input_shapes(node)
+        problem.extents[sort] = {a: node.op.extent(a, shapes) for a in node.op.axes(shapes)}
+    return problem.extents[sort]
 
 
 def sort_of(problem: Problem, node: Node) -> int:

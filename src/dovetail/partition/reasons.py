@@ -25,7 +25,7 @@ def obstacle(problem: Problem, node: Node, device: str) -> str | None:
     if needs is None:
         return problem.costs.why_not(problem.graph, node, problem.platform.device(device)) or "no cost is known for it"
     limits = problem.platform.device(device).resources
-    over = [f"needs at least {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in needs.items()
+    over = [f"needs about {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in needs.items()
             if resource in limits and amount > limits[resource]]
     return ", ".join(over) or None
 

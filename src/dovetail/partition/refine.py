@@ -1,7 +1,7 @@
 """Cuts moved off the candidates' grid: the last step of the exact solver.
 
 The search proves its bound over a grid of cut positions. Between two of them lies often a slightly better one, which this
-step finds with the evaluator: the first cut of every divided layer, alone or together with those of the layers behind it that
+step finds with the evaluator: every cut of every divided layer, alone or together with those of the layers behind it that
 keep their data in place, moves by ever smaller steps while that helps. The result is never worse than the plan it began with.
 """
 
@@ -28,12 +28,14 @@ def refine(problem: Problem, assignment: Assignment, judged: Evaluation) -> tupl
     """A plan at least as good, with cuts anywhere."""
     chosen, trials = dict(assignment), 0
     runs = [run for run in _runs(problem, chosen) if not any(n.name in problem.fixed for n in run)]
-    steps = [(run, FIRST_STEP) for run in runs]
+    most = max((len(chosen[n.name].pieces) for run in runs for n in run), default=0) - 1
+    steps = [(run, cut, FIRST_STEP) for cut in range(most) for run in runs
+             if cut < min(len(chosen[n.name].pieces) for n in run) - 1]
     while steps and trials < MOST_TRIALS:
-        run, step = steps.pop(0)
+        run, cut, step = steps.pop(0)
         moved = False
         for sign in (1, -1):
-            while trials < MOST_TRIALS and (found := _moved(problem, chosen, judged, run, sign * step)) is not None:
+            while trials < MOST_TRIALS and (found := _moved(problem, chosen, judged, run, cut, sign * step)) is not None:
                 trials += len(run)
                 if not found[1].feasible or found[1].objective >= judged.objective * (1 - TOLERANCE):
                     break
@@ -42,7 +44,7 @@ def refine(problem: Problem, assignment: Assignment, judged: Evaluation) -> tupl
                 break
         extent = max(chosen[n.name].pieces[-1].stop for n in run)
         if step * extent > 1:
-            steps.append((run, step / 2))
+            steps.append((run, cut, step / 2))
     return chosen, judged
 
 
@@ -71,19 +73,20 @@ def _alike(a: Split, b: Split) -> bool:
     return all(abs(p.stop / a.pieces[-1].stop - q.stop / b.pieces[-1].stop) < FIRST_STEP for p, q in ends)
 
 
-def _moved(problem: Problem, chosen: Assignment, judged: Evaluation, run: tuple[Node, ...],
+def _moved(problem: Problem, chosen: Assignment, judged: Evaluation, run: tuple[Node, ...], number: int,
            share: float) -> tuple[dict[str, Split], Evaluation] | None:
-    """The plan after the first cut of every node of a run moves by a share of its axis; None where a piece would vanish."""
+    """The plan after one cut of every node of a run moves by a share of its axis; None where a piece would vanish."""
     found = dict(chosen)
     for node in run:
         split = found[node.name]
         assert split.axis is not None, "a whole node has no cuts"
         extent, cuts = split.pieces[-1].stop, [p.stop for p in split.pieces[:-1]]
         units = round(abs(share) * extent) or 1
-        cut = cuts[0] + (units if share > 0 else -units)
-        if not 0 < cut < (*cuts[1:], extent)[0]:
+        edges = [0, *cuts, extent]
+        edges[number + 1] += units if share > 0 else -units
+        if not edges[number] < edges[number + 1] < edges[number + 2]:
             return None
-        changed = divide(split.axis, (cut, *cuts[1:]), extent, split.devices, split.reducer)
+        changed = divide(split.axis, edges[1:-1], extent, split.devices, split.reducer)
         try:
             judged = reevaluate(problem, found, judged, node.name, changed)
         except UnsupportedError:
@@ -92,9 +95,11 @@ def _moved(problem: Problem, chosen: Assignment, judged: Evaluation, run: tuple[
     return found, judged
 
 
-def refined_note(before: float, after: float) -> tuple[str, ...]:
-    """What was gained, where it shows."""
-    gain = (before - after) / before
-    if gain < SHOWN:
+def refined_note(grid: Assignment, moved: Assignment, final: Assignment, before: float, after: float) -> tuple[str, ...]:
+    """How many nodes of the `final` plan have cuts moved off the grid, and what moving cuts gained; nothing where none has."""
+    gain, count = (before - after) / before, sum(moved[n] != grid[n] and final[n] == moved[n] for n in grid)
+    if gain < SHOWN or not count:
         return ()
-    return (f"cuts: moved between the candidates' positions, {gain:.2%} better than the best plan over which the bound holds",)
+    nodes = "1 node is" if count == 1 else f"{count} nodes are"
+    return (f"cuts: {nodes} cut between the candidates' positions; the best plan found is {gain:.2%} better than the best over "
+            "which the bound holds",)

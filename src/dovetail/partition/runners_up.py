@@ -7,6 +7,7 @@ of a node's columns are tried until one keeps them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -15,13 +16,24 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.busy_weights import Ledger
-from dovetail.partition.columns import Options, inputs_held, options
-from dovetail.partition.cuts import COVERED, Network, Step, completions, follow, network, price_limits, priced_costs, total
-from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
+from dovetail.partition.columns import Options, compacted, inputs_held, options
+from dovetail.partition.cuts import (
+    COVERED,
+    Network,
+    Step,
+    cheapest_step,
+    completions,
+    follow,
+    network,
+    price_limits,
+    priced_costs,
+)
+from dovetail.partition.evaluate import Evaluation, reevaluate_all
 from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.narrow import Ranking, thin
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.separate import least_costs
 from dovetail.partition.tables import tabulate_all
 
 NEAR = 250
@@ -29,11 +41,13 @@ NEAR = 250
 FEW = (4, 2, 0)
 """The same per node in large graphs, and in wide ones."""
 WORK = 3000
-"""Nodes traced times nodes of the graph: a plan through one node is traced through all. Of large graphs the dearest are asked."""
+"""Nodes looked at closely times nodes of the graph: of large graphs the dearest."""
 LEAST = 16
-"""Nodes that are asked in any graph."""
+"""Nodes that are looked at closely in any graph."""
+MANY, CHEAPEST = 200, 16
+"""Nodes of a large graph, and the columns of each that are looked at in one."""
 TRIED = 2
-"""Columns of a node that are tried under each price."""
+"""Columns of a node that are tried under each price; of nodes that are not looked at closely one, under the best prices."""
 PARTS = (0.0, 0.5, 1.0)
 """Parts of the limits' best prices under which plans are looked for: at full prices plans can be thriftier than they need be."""
 
@@ -47,13 +61,27 @@ class RunnerUp:
     moved: int
 
 
-def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ranking: Ranking,
-               deadline: float = inf) -> dict[str, RunnerUp]:
-    """Node to runner-up; nodes that are fixed, or can run in one way only, have none, and of large graphs the cheap ones.
+def rivals_of(problem: Problem, assignment: Assignment) -> list[Options]:
+    """The columns that other plans may be made of: all of them, in large graphs the cheapest by themselves and the whole ones."""
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    if len(choices) <= MANY:
+        return choices
+    found = []
+    for own in choices:
+        seconds, joules = least_costs(problem, own)
+        cheap = np.argsort(joules if problem.goal is Goal.ENERGY else seconds, kind="stable")[:CHEAPEST]
+        mine = [i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] if len(own) > CHEAPEST else []
+        found.append(own.keep(np.unique(np.r_[cheap, list(whole_columns(own).values()), mine]).astype(np.int64)))
+    return compacted(found)
 
-    None at all for graphs too wide.
+
+def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, choices: list[Options], ranking: Ranking,
+               deadline: float = inf) -> dict[str, RunnerUp]:
+    """Node to runner-up, made of the given columns, which `ranking` bounds.
+
+    Nodes that are fixed, or can run in one way only, have none. None at all for graphs too wide.
     """
-    kept = _near(problem, assignment, ranking)
+    kept = _near(problem, assignment, choices, ranking)
     if kept is None:
         return {}
     known = inputs_held(problem) | {c.node.output: c.held for c in kept}
@@ -63,13 +91,13 @@ def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, ran
     rivals = _Rivals(problem, net, assignment, judged, deadline)
     found: dict[str, RunnerUp] = {}
     dearest = sorted(judged.nodes, key=lambda c: -c.latency_s)[:max(LEAST, WORK // len(judged.nodes))]
-    asked = {c.node for c in dearest} - set(problem.fixed)
+    closely = {c.node for c in dearest}
     for k, own in enumerate(kept):
         name = own.node.name
-        plan = rivals.best(k) if name in asked else None
-        if plan is not None:
-            found[name] = RunnerUp(plan[name], evaluate(problem, plan),
-                                   sum(plan[n] != assignment[n] for n in assignment if n != name))
+        best = rivals.best(k, name in closely) if name not in problem.fixed else None
+        if best is not None:
+            moves, second = best
+            found[name] = RunnerUp(moves[name], second, sum(n != name for n in moves))
     return found
 
 
@@ -78,35 +106,45 @@ class _Rivals:
 
     def __init__(self, problem: Problem, net: Network, assignment: Assignment, judged: Evaluation, deadline: float) -> None:
         self.problem, self.assignment, self.judged = problem, assignment, judged
-        self.net, self.amounts = net, [net.amounts(x) for x in net.limits]
-        self.base, prices = _costs(problem, net, judged, deadline)
-        self.traces = [_Trace(net, priced_costs(self.base, self.amounts, part * prices))
+        self.net, amounts = net, [net.amounts(x) for x in net.limits]
+        base, prices = _costs(problem, net, judged, deadline)
+        self.traces = [_Trace(net, priced_costs(base, amounts, part * prices), [base, *amounts])
                        for part in (PARTS if prices.any() else PARTS[:1])]
         self.mine = [{s: c for c, s in enumerate(t.splits)}.get(assignment[t.node.name]) for t in net.tables]
 
-    def best(self, k: int) -> Assignment | None:
-        """The best plan met within the limits."""
-        paths: list[tuple[int, ...]] = []
+    def best(self, k: int, closely: bool) -> tuple[Assignment, Evaluation] | None:
+        """What moves in the best plan met within the limits, and that plan's judgement."""
+        detours: dict[tuple[int, ...], _Detour] = {}
         columns: list[int] = []
-        for trace in self.traces:
-            order = [c for c in np.argsort(trace.marginal(k), kind="stable").tolist() if c != self.mine[k]][:TRIED]
-            columns += order
-            paths += [trace.through(k, c) for c in order]
-        legal = [(total(self.net, p, self.base), p) for p in dict.fromkeys(paths) if self._within(p)]
-        found = [self.net.assignment(min(legal)[1])] if legal else []
+        for trace in self.traces if closely else self.traces[-1:]:
+            order = [c for c in np.argsort(trace.marginal(k), kind="stable").tolist() if c != self.mine[k]]
+            columns += order[:TRIED if closely else 1]
+            for c in order[:TRIED if closely else 1]:
+                detour = trace.through(k, c)
+                detours.setdefault(detour.path, detour)
+        spent = [(d.trace.totals(d), d) for d in detours.values()]
+        legal = [(t[0], d.path, d) for t, d in spent if all(taken <= 1 + TOLERANCE for taken in t[1:])]
         table = self.net.tables[k]
-        near: list[Assignment] = [{**self.assignment, **table.assignment(self.problem, c)} for c in dict.fromkeys(columns)]
-        judged = [(reevaluate(self.problem, self.assignment, self.judged, table.node.name, a[table.node.name]), a) for a in near]
-        judged += [(evaluate(self.problem, a), a) for a in found]
-        return min(((e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible), default=(inf, 0, None))[2]
+        columns += [c for c in whole_columns(table.options).values() if c != self.mine[k]]
+        tried: list[Assignment] = [table.assignment(self.problem, c) for c in dict.fromkeys(columns)]
+        if legal:
+            tried.append(self._moves(min(legal, key=lambda way: way[:2])[2]))
+        judged = [(reevaluate_all(self.problem, self.assignment, self.judged, moves), moves) for moves in tried]
+        found = min(((e.objective, i) for i, (e, _) in enumerate(judged) if e.feasible), default=None)
+        return None if found is None else judged[found[1]][::-1]
 
-    def _within(self, path: tuple[int, ...]) -> bool:
-        return all(total(self.net, path, amounts) <= 1 + TOLERANCE for amounts in self.amounts)
+    def _moves(self, detour: _Detour) -> Assignment:
+        """Where a detour's plan differs from the one that is explained."""
+        splits = dict(detour.trace.differs(self.problem, self.assignment))
+        for step, column in detour.trace.steps_of(detour):
+            own = step.own.assignment(self.problem, column)
+            splits = {n: s for n, s in splits.items() if n not in own} | {
+                n: s for n, s in own.items() if s != self.assignment[n]}
+        return splits
 
 
-def _near(problem: Problem, assignment: Assignment, ranking: Ranking) -> list[Options] | None:
+def _near(problem: Problem, assignment: Assignment, choices: list[Options], ranking: Ranking) -> list[Options] | None:
     """The most promising columns, with all whole placements and the plan's own; as many as leave the plan's own in."""
-    choices = [options(problem, n) for n in problem.graph.nodes]
     mine = [[i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] for own in choices]
     for count in (max(FEW[0], NEAR // len(choices)), *FEW):
         found = []
@@ -138,11 +176,32 @@ SHARP = 16
 """Power of what each thing is busy with, relative to the busiest, that weighs it when an interval is explained."""
 
 
-class _Trace:
-    """Cheapest ways to and from every state of the cuts, and the plans that take them."""
+@dataclass(frozen=True, slots=True)
+class _Detour:
+    """A plan that leaves a trace's cheapest one at a cut and is back on it at another."""
 
-    def __init__(self, net: Network, costs: list[Floats]) -> None:
-        self.net, self.costs, self.to_go = net, costs, completions(net, costs)
+    trace: _Trace
+    path: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class _Trace:
+    """Cheapest ways to and from every state of the cuts, and the plans that take them; `counted` is added up along plans."""
+
+    def __init__(self, net: Network, costs: list[Floats], counted: list[list[Floats]]) -> None:
+        self.net, self.costs, self.to_go, self.counted = net, costs, completions(net, costs), counted
+        self.path = follow(net, costs, self.to_go)
+        self.passed: dict[int, dict[str, int]] = {0: {}}
+        """Where the live tensors are at the cuts that the cheapest plan passes."""
+        self.sums = {0: [0.0] * len(counted)}
+        """What it has counted up to each of them."""
+        self.others: list[dict[str, Split]] = []
+        at: dict[str, int] = {}
+        for step, column, before in net.walk(self.path):
+            at |= {t: int(places[column]) for t, places in step.own.leaves.items()}
+            self.passed[step.stop] = self._live(step.stop, at)
+            self.sums[step.stop] = [s + n for s, n in zip(self.sums[step.start], self._count(step, column, before), strict=True)]
         self.steps = [step for k in range(len(net.tables)) for step in net.steps(k)]
         self.over: list[list[tuple[Step, Jump]]] = [[] for _ in net.tables]
         """The jumps that take each node along."""
@@ -213,20 +272,65 @@ class _Trace:
             np.minimum.at(least, columns, through.reshape(-1, through.shape[-1]).min(axis=0))
         return least
 
-    def through(self, k: int, column: int) -> tuple[int, ...]:
+    def _live(self, cut: int, at: Mapping[str, int]) -> dict[str, int]:
+        return {t: at[t] for t in self.net.stages[cut].live} if cut < len(self.net.stages) else {}
+
+    def _count(self, step: Step, column: int, at: Mapping[str, int]) -> list[float]:
+        """What one step adds to each of `counted`."""
+        entry = (*(at[t] for t in step.own.inputs), column)
+        return [float(own[entry] if (own := arrays[step.index]).ndim > 1 or len(entry) == 1 else own[column])
+                for arrays in self.counted]
+
+    def steps_of(self, detour: _Detour) -> list[tuple[Step, int]]:
+        """The steps of a detour away from the cheapest plan, and the column each takes."""
+        found, cut = [], detour.start
+        while cut < detour.stop:
+            step = [s for s in self.net.steps(cut) if s.first_column <= detour.path[cut]][-1]
+            found.append((step, detour.path[cut] - step.first_column))
+            cut = step.stop
+        return found
+
+    def totals(self, detour: _Detour) -> list[float]:
+        """What a detour's plan counts in all."""
+        at, first, last = dict(self.passed[detour.start]), self.sums[detour.start], self.sums[detour.stop]
+        found = [a + (end - b) for a, b, end in zip(first, last, self.sums[len(self.net.tables)], strict=True)]
+        for step, column in self.steps_of(detour):
+            found = [s + n for s, n in zip(found, self._count(step, column, at), strict=True)]
+            at |= {t: int(places[column]) for t, places in step.own.leaves.items()}
+        return found
+
+    def differs(self, problem: Problem, assignment: Assignment) -> Mapping[str, Split]:
+        """Where the cheapest plan is another than a given one, always the same."""
+        if not self.others:
+            self.others.append({n: s for n, s in self.net.assignment(self.path).items() if s != assignment[n]})
+        return self.others[0]
+
+    def through(self, k: int, column: int) -> _Detour:
         """The cheapest plan that uses a column of node k."""
         ways = [(step, np.where(columns == column, self._through(step), inf)) for step, columns in self._ways(k)]
         step, costs = min(ways, key=lambda way: float(way[1].min()))
         *places, chosen = (int(i) for i in np.unravel_index(int(costs.argmin()), costs.shape))
         before = dict(zip(self.net.stages[step.start].live, places, strict=True))
         state = {**before, **{t: int(at[chosen]) for t, at in step.own.leaves.items()}}
-        return (*self._back(step.start, before), step.first_column + chosen, *[COVERED] * (step.stop - step.start - 1),
-                *follow(self.net, self.costs, self.to_go, step.stop, state))
+        start, back = self._back(step.start, before)
+        stop, ahead = self._ahead(step.stop, state)
+        middle = (step.first_column + chosen, *[COVERED] * (step.stop - step.start - 1))
+        return _Detour(self, (*self.path[:start], *back, *middle, *ahead, *self.path[stop:]), start, stop)
 
-    def _back(self, cut: int, at: dict[str, int]) -> tuple[int, ...]:
-        """Columns of the nodes before a cut that lead to a state of it at least cost."""
+    def _ahead(self, cut: int, at: dict[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Columns of the nodes after a cut that complete a state of it at least cost, to where the cheapest plan goes on."""
         path: tuple[int, ...] = ()
-        while cut:
+        while self.passed.get(cut) != self._live(cut, at):
+            step, column = cheapest_step(self.net, self.costs, self.to_go, cut, at)
+            at |= {t: int(places[column]) for t, places in step.own.leaves.items()}
+            path = (*path, step.first_column + column, *[COVERED] * (step.stop - step.start - 1))
+            cut = step.stop
+        return cut, path
+
+    def _back(self, cut: int, at: dict[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Columns of the nodes before a cut that lead to a state of it at least cost, from where the cheapest plan left."""
+        path: tuple[int, ...] = ()
+        while self.passed.get(cut) != self._live(cut, at):
             ways = []
             for step in self.ending[cut]:
                 live = self.net.stages[step.start].live
@@ -240,4 +344,4 @@ class _Trace:
             at = {t: p for t, p in {**at, **dict(zip(unknown, free, strict=True))}.items() if t not in step.own.leaves}
             path = (step.first_column + column, *[COVERED] * (step.stop - step.start - 1), *path)
             cut = step.start
-        return path
+        return cut, path

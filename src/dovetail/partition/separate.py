@@ -32,7 +32,7 @@ def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
         for reducer in set(reducers[reducers >= 0].tolist()):
             here = reducers == reducer
             for d in range(len(problem.devices)):
-                if d != reducer and len(sent := np.flatnonzero(here & has[:, d])):
+                if d != reducer and len(sent := (here & has[:, d]).nonzero()[0]):
                     (seconds,), (spent,) = problem.transfer(problem.devices[d], problem.devices[reducer], size)
                     quick[sent, d] += seconds
                     joules[sent] += spent
@@ -60,7 +60,8 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
     seconds, joules = np.where(hidden, 0.0, np.concatenate([s for s, _ in found])), np.concatenate([j for _, j in found])
     joules = joules + problem.idle_power_w * seconds + np.concatenate([c.home_j for c in choices])
     seconds = seconds + np.concatenate([c.home_s for c in choices])
-    limits = [np.concatenate([share.taken(c.resources) for c in choices]) for share in problem.shares if share.limit > 0]
+    resources = np.concatenate([c.resources for c in choices])
+    limits = [share.taken(resources) for share in problem.shares if share.limit > 0]
     limits += [a / limit for a, limit in ((seconds, problem.max_latency_s), (joules, problem.max_energy_j)) if limit is not None]
     amounts = [a for a in limits if np.maximum.reduceat(a, starts).sum() > 1]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -12,22 +14,22 @@ from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
 from dovetail.partition.busy import busiest
-from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.explain import at_once_note, explain, shown
-from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, jumps
+from dovetail.partition.explain import at_once_note, explain
+from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
+from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
 from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
-from dovetail.partition.runners_up import runners_up
+from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.thrift import spare
@@ -49,10 +51,10 @@ FIRST_LINES = 10
 """Weighted sums the first search tries for an energy-delay product."""
 MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
+EXPLAINED_S, FEW_NODES = 3e-3, 100
+"""What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
 BEAM = 16
 """Beginnings kept where too many tensors are alive at once to solve over cuts."""
-ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"
-TOO_WIDE = "too many tensors are alive at once for a closer one"
 
 Known = list[tuple[Assignment, Evaluation]]
 """Legal plans met before, with their judgement."""
@@ -71,7 +73,7 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     found = over_boards(problem, pooled, _values(known), deadline, tolerance, _network)
     if found is None:
         return _by_device(problem, known, deadline, tolerance)
-    notes = (_note(pooled, found.left, found.kept), *of_boards(problem), *_binding(problem, found.answer))
+    notes = (bound_note(pooled, found.left, found.kept), *of_boards(problem), *binding_note(problem, found.answer))
     if found.close:
         return found.answer, notes
     plans = [(a, e) for a in found.answer.assignments if (e := evaluate(problem, a)).feasible]
@@ -91,21 +93,24 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         # One plan, one tree: what is too dear even without transfers need not be in it.
         choices = strike_dear(problem, choices, best, deadline)
         if not all(len(c) for c in choices):
-            return Answer((), problem.score(*best)), (_note(problem, choices, choices),)
+            return Answer((), problem.score(*best)), (bound_note(problem, choices, choices),)
         choices = compacted(choices)
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
-    first = _over(problem, tree, ranking, choices, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    core = ranking.core(choices, CORE)
+    some = best is not None and problem.goal is not Goal.EDP and sum(
+        map(len, ranking.strike(choices, problem.score(*best)))) <= sum(map(len, core))
+    first = None if some else _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
-    plans += [(e.latency_s, e.energy_j) for a in found if (e := evaluate(problem, a)).feasible]
+    plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
     best = _best(problem, plans)
     if problem.goal is Goal.EDP and found:
         ranking = rank(problem, tree, best, deadline)
     goal = inf if best is None else problem.score(*best)
     left = ranking.strike(choices, goal * (1 - tolerance))
     if not all(len(c) for c in left):
-        return Answer(tuple(found), goal * (1 - tolerance)), (_note(problem, choices, choices),)
+        return Answer(tuple(found), goal * (1 - tolerance)), (bound_note(problem, choices, choices),)
     kept = thin(problem, left)
     if kept is None:
         return Answer((*found, *_whole_beam(problem)), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
@@ -115,7 +120,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     bound = max(over_kept, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (_note(problem, left, kept), *_binding(problem, answer))
+    return Answer((*found, *answer.assignments), bound), (bound_note(problem, left, kept), *binding_note(problem, answer))
 
 
 def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
@@ -137,7 +142,7 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
         eased, *_ = shortest_interval(_eased(problem), choices, tree_of(problem), ceiling, deadline)
         answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
     wide = () if kept is not None else _whole_beam(problem)
-    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else _note(problem, left, kept)
+    note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else bound_note(problem, left, kept)
     return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
 
 
@@ -161,6 +166,14 @@ def _choices(problem: Problem) -> list[Options]:
     return choices
 
 
+def _judged(problem: Problem, found: Assignment) -> Evaluation:
+    """`evaluate` of what a search found, which nobody changes; remembered, as it is asked for again when the plan is chosen."""
+    known = problem.seen.get(id(found))
+    if known is None or known[0] is not found:
+        known = problem.seen[id(found)] = (found, evaluate(problem, found))
+    return known[1]
+
+
 def _values(known: Known) -> list[tuple[float, float]]:
     return [(e.latency_s, e.energy_j) for _, e in known]
 
@@ -169,10 +182,10 @@ def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, fl
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, tree: Tree, ranking: Ranking, choices: list[Options], plans: list[tuple[float, float]],
+def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], plans: list[tuple[float, float]],
           deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
-    kept = thin(problem, ranking.core(choices, CORE), CORE_LIMIT)
+    kept = thin(problem, core, CORE_LIMIT)
     if kept is None:
         return None
     return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
@@ -190,37 +203,8 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     return network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known))
 
 
-def _note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
-    """Over which candidates the bound holds."""
-    fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
-    coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
-    groups = partners(problem)
-    where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
-    if len(problem.devices) > FEW_DEVICES:
-        where = f"in quarters between {len(groups)} pairs of neighbouring devices"
-    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}"
-
-
-def _branches(problem: Problem) -> str:
-    """Over which ways to run branches at once the bound holds, where there are any."""
-    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
-    where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
-    fewer = f" (at {few} of {len(problem.blocks)} forks only arms on two devices, or one arm apart)" if few else ""
-    return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
-
-
-def _binding(problem: Problem, answer: Answer) -> tuple[str, ...]:
-    """What binds: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
-    worth = {name: price / 100 for name, price in answer.prices.items() if price > 0}
-    if not worth:
-        return ()
-    parts = [f"{name} (1 % more saves up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
-    return (f"binds: {', '.join(parts)}",)
-
-
-def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
-    """Bounds of columns for any goal."""
-    tree = tree_of(problem)
+def _ranked(problem: Problem, known: Known, deadline: float, tree: Tree) -> Ranking:
+    """Bounds of a tree's columns for any goal."""
     if problem.goal is not Goal.THROUGHPUT:
         return rank(problem, tree, _best(problem, _values(known)), deadline)
     if problem.mode is Mode.SEQUENTIAL:
@@ -231,7 +215,7 @@ def _ranked(problem: Problem, known: Known, deadline: float) -> Ranking:
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         _choices(problem)
-        ranking = _ranked(problem, known, deadline)
+        ranking = _ranked(problem, known, deadline, tree_of(problem))
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
     return run
@@ -280,6 +264,19 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 }
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without searches for cyclic garbage, of which planning makes none worth the twentieth of its time they take."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
@@ -293,7 +290,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over.
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself;
     if not `explained`, nodes carry no sentences, for those who ask for the plan and its proof alone.
-    `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans.
+    `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
+    `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to search in.
     """
     if not 0 <= thrift < 1:
         raise UsageError(f"thrift {thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
@@ -301,6 +299,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"solver {solver}: unknown; possible: {', '.join(SOLVERS)}")
     if budget not in ("shared", "per_layer"):
         raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
+    began = time.thread_time()
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
                       max_latency_s, max_energy_j, dict(fixed or {}))
     if not graph.nodes:
@@ -311,35 +310,51 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
-        answer, notes = SOLVERS[solver](problem, known, time.thread_time() + time_limit_s)
+        answer, notes = SOLVERS[solver](problem, known, _deadline(began, time_limit_s, len(graph.nodes), solver, explained))
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
-    found = [(a, evaluate(problem, a)) for a in answer.assignments]
+    found = [(a, _judged(problem, a)) for a in answer.assignments]
     legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
     if not legal:
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
-        on_grid = best.objective
         assignment, best = refine(problem, assignment, best)
-        notes = (*notes, *refined_note(on_grid, best.objective))
-    before = best.objective
+    moved, before = assignment, best.objective
+    spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
         ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
         saved = spare(problem, assignment, best, ceiling)
-        assignment, best, notes = saved.assignment, saved.evaluation, (*notes, *filter(None, [saved.note]))
+        assignment, best, spared = saved.assignment, saved.evaluation, saved.note
         left_out = "given up by thrift to save area" if saved.note else left_out
+    notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        others = runners_up(problem, assignment, best, _ranked(problem, [(assignment, best)], inf)) \
-            if rivals and not crowded(problem) else None
+        others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
+
+
+def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[str, RunnerUp]:
+    """Of every node the best plan in which it is elsewhere."""
+    choices = rivals_of(problem, assignment)
+    whole = all(len(own) == len(options(problem, own.node)) for own in choices)
+    tree = tree_of(problem) if whole else relaxed_tree(problem, choices)
+    return runners_up(problem, assignment, best, choices, _ranked(problem, [(assignment, best)], inf, tree))
+
+
+def _deadline(began_s: float, limit_s: float, nodes: int, solver: str, explained: bool) -> float:
+    """When the search is to end, on this thread's clock."""
+    now = time.thread_time()
+    if solver != "exact" or not explained:
+        return now + limit_s
+    return max(now + limit_s / 2, min(now + limit_s, began_s + limit_s - EXPLAINED_S * max(0, nodes - FEW_NODES)))
 
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:

@@ -112,7 +112,7 @@ def _table(problem: Problem, ask: Ask, latency: Floats, joules: Floats) -> Table
     own, idle = ask.own, problem.idle_power_w
     energy = Later(lambda: joules + own.energy_j.sum(axis=1) + own.reduce_j + idle * latency + own.home_j)
     home = latency + own.home_s if own.node.output in problem.graph.outputs else latency
-    return Table(own, ask.fetch.inputs, np.searchsorted(own.place_of, np.arange(len(own.places))), home, energy)
+    return Table(own, ask.fetch.inputs, own.place_of.searchsorted(np.arange(len(own.places))), home, energy)
 
 
 def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None) -> Ask:
@@ -130,10 +130,10 @@ def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> 
 
     Exact only where the table is: it must not be a relaxation.
     """
-    columns = np.searchsorted(table.options.columns, own.columns)
-    grid = [np.searchsorted(before.places, now.places) for before, now in known]
-    index = (*np.ix_(*grid, columns),) if grid else (columns,)
-    first = np.searchsorted(own.place_of, np.arange(len(own.places)))
+    columns = table.options.columns.searchsorted(own.columns)
+    grid = [before.places.searchsorted(now.places) for before, now in known]
+    index = (*(at.reshape(-1, *[1] * (len(grid) - i)) for i, at in enumerate(grid)), columns)
+    first = own.place_of.searchsorted(np.arange(len(own.places)))
     return Table(own, table.inputs, first, table.latency_s[index], table.energy.take(index))
 
 

@@ -169,7 +169,8 @@ class _Timing:
         self.alone = np.ascontiguousarray(joined([o.alone_s for o in own]).T)
         self.fused = np.ascontiguousarray(joined([o.fused_s for o in own]).T)
         self.quick = np.minimum(self.alone, self.fused)
-        relaxed, fed, self.flows = (np.repeat(flags, [len(o) for o in own]) for flags in (
+        counts = [len(o) for o in own]
+        relaxed, fed, self.flows = (np.array(flags).repeat(counts) for flags in (
             [ask.relaxed for ask in asks], [any(graph.producer(t) is None for t in o.node.inputs) for o in own],
             [len(set(o.node.inputs)) == 1 for o in own]))
         self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))

@@ -5,7 +5,7 @@ The evaluator adds these up, the list schedule places them in time: both read th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,16 @@ import numpy as np
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
 from dovetail.partition.plan import Mode, Split
-from dovetail.partition.problem import PARTIAL_BYTES, PieceCost, Problem, piece_regions, price, price_pieces, price_reduce
+from dovetail.partition.problem import (
+    PARTIAL_BYTES,
+    PieceCost,
+    Problem,
+    axes_of,
+    piece_regions,
+    price,
+    price_pieces,
+    price_reduce,
+)
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
@@ -77,6 +86,10 @@ class Work:
 
 def check_split(problem: Problem, node: Node, split: Split) -> None:
     """Raise UsageError unless the pieces cover the axis exactly, once, on devices the platform has."""
+    if split.axis is None and split.reducer is None and len(split.pieces) == 1:
+        piece = split.pieces[0]
+        if piece.start == 0 and piece.stop == 1 and piece.device in problem.devices:
+            return
     if (node.name, split) not in problem.checked:
         _check(problem, node, split)
         problem.checked.add((node.name, split))
@@ -85,19 +98,19 @@ def check_split(problem: Problem, node: Node, split: Split) -> None:
 def _check(problem: Problem, node: Node, split: Split) -> None:
     where, pieces = f"node {node.name}", split.pieces
     for p in pieces:
-        problem.platform.device(p.device)
-    if len(set(split.devices)) != len(pieces):
+        if p.device not in problem.devices:
+            problem.platform.device(p.device)
+    if len({p.device for p in pieces}) != len(pieces):
         raise UsageError(f"{where}: devices {', '.join(split.devices)} repeat; a device holds at most one piece of a node")
     if split.axis is None:
         if len(pieces) != 1 or (pieces[0].start, pieces[0].stop) != (0, 1):
             raise UsageError(f"{where}: {len(pieces)} pieces without an axis; a whole node is one piece [0, 1)")
     else:
-        shapes = problem.graph.input_shapes(node)
-        legal = node.op.axes(shapes)
+        legal = axes_of(problem, node)
         if split.axis not in legal:
             raise UsageError(f"{where}: {node.op.kind} cannot be divided along {split.axis}; "
                              f"possible: {', '.join(legal) or 'none, keep it whole'}")
-        _check_cover(where, split, node.op.extent(split.axis, shapes))
+        _check_cover(where, split, legal[split.axis])
     if (split.axis is Axis.INPUT_CHANNELS) != (split.reducer is not None):
         raise UsageError(f"{where}: reducer {split.reducer} with axis {split.axis}; "
                          "an input-channel split names one, no other split does")
@@ -187,6 +200,8 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
 def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     graph = problem.graph
     produced = all(graph.producer(t) is not None for t in node.inputs)
+    if split.axis is None and _all_on(problem, split.pieces[0].device, [places[t] for t in node.inputs]):
+        return Work((), (price(problem, node, None, split.pieces[0]),), (produced,), (False,), (), None)
     alone = len(set(node.inputs)) == 1
     stream = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
     arrivals: list[Move] = []
@@ -229,6 +244,11 @@ def _ask(problem: Problem, node: Node, split: Split) -> None:
             price_pieces(problem, node, split.axis, device, intervals)
 
 
+def _all_on(problem: Problem, device: str, places: Sequence[Place]) -> bool:
+    """Whether tensors lie whole on a device that keeps what it made: a whole node there fetches nothing."""
+    return device not in problem.streaming and all(len(p.parts) == 1 and p.parts[0][0] == device for p in places)
+
+
 def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], places: Mapping[str, Place],
                    device: str, own_too: bool = False) -> dict[str, int]:
     """Bytes a piece must fetch from each other device; a tensor read twice in the same place is fetched once.
@@ -238,7 +258,9 @@ def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], place
     sizes: dict[str, int] = {}
     for tensor, region in reads:
         for source, held in places[tensor].parts:
-            both = intersect(region, held) if source != device or own_too else None
+            if source == device and not own_too:
+                continue
+            both = region if region == held else intersect(region, held)
             if both is not None:
                 sizes[source] = sizes.get(source, 0) + region_size(both) * graph.tensors[tensor].element_bytes
     return sizes

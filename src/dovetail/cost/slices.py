@@ -1,0 +1,232 @@
+"""Adders of slices of constant matrices, of many layers at once, from the weights themselves.
+
+`subexpressions.minimize` builds one matrix exactly, in seconds; a partitioner asks for thousands of slices. What the
+search finds is governed by the signed digits it starts from (`sharing`). Digits add up over filters and channels, so every
+slice is a difference of two prefix sums, and a larger slice never has fewer adders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.cost.adders import Digits, Enough
+from dovetail.cost.estimate import Flags, Floats, Ints, Segments, shares_in
+from dovetail.cost.sharing import Matrices, carry_bits_of_one, summed
+from dovetail.ir import Axis
+
+LATE = 0.4
+"""Levels by which shared sums, which come late, deepen a tree on average: right for two of three matrices, else one off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Slices of a convolution's weights, read by `bits`-bit inputs; `used` is the part of its taps with a weight.
+
+    A slice whose adders are wider than `most_bits` in all is counted no farther than to know that, and estimated from the
+    sample of its layer: the same whatever was counted before.
+    """
+
+    digits: Digits
+    groups: int
+    segments: Segments
+    bits: int
+    most_bits: float = inf
+    used: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Adders of several slices with the bits of their carry chains and registers, and the levels of the deepest tree.
+
+    `lag`: the levels that shallow filters wait for the deepest, over all filters. `rows` are the first and last filter of each
+    slice, `estimated` marks slices of which not every filter was counted.
+    """
+
+    adders: Floats
+    bits: Floats
+    registers: Floats
+    levels: Floats
+    lag: Floats
+    rows: tuple[Ints, Ints]
+    estimated: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """The matrices of some slices: of each its digits, filters and columns, and whether it is more than anyone can use.
+
+    `groups` are the first and last matrix of each slice, where it has several; None where slices and matrices are the same,
+    or all slices are the one matrix.
+    """
+
+    digits: Floats
+    filters: Floats
+    columns: Floats
+    over: Flags
+    groups: tuple[Ints, Ints] | None = None
+
+
+def adders_of(asked: Sequence[Slices]) -> list[Arithmetic]:
+    """Adders of all slices of all layers, as if asked one by one."""
+    found = [[_matrices(own, *segment) for segment in own.segments] for own in asked]
+    counts = [sum(len(m.digits) for m in own) for own in found]
+    every = [m for own in found for m in own]
+    digits, filters, columns = (np.concatenate([getattr(m, name) for m in every]) for name in ("digits", "filters", "columns"))
+    bits, length, growth = (np.repeat(np.array(values, dtype=np.float64), counts) for values in zip(
+        *((own.bits, own.digits.length, own.digits.growth) for own in asked), strict=True))
+    sums = summed(Matrices(digits, filters, columns, bits, length, growth))
+    edges = np.cumsum([0, *counts]).tolist()
+    return [_arithmetic(own, matrices, [s[a:b] for s in sums])
+            for own, matrices, a, b in zip(asked, found, edges[:-1], edges[1:], strict=True)]
+
+
+def _arithmetic(own: Slices, found: Sequence[_Matrices], sums: Sequence[Floats]) -> Arithmetic:
+    """What the matrices of a layer's slices come to, slice by slice."""
+    digits, count = own.digits, shares_in(own.segments)
+    adders, bits, registers, deepest = np.empty((4, count))
+    over, by_channel = np.zeros((2, count), dtype=np.bool_)
+    first, last = np.empty((2, count), dtype=np.int64)
+    deepest[:] = max(1, digits.deepest)
+    at = matrix = 0
+    for (axis, starts, stops), own_found in zip(own.segments, found, strict=True):
+        here, those = slice(at, at + len(starts)), slice(matrix, matrix + len(own_found.digits))
+        for target, values in zip((adders, bits, registers), sums, strict=True):
+            target[here] = values[those] if own_found.groups is None else between(values[those], *own_found.groups)
+        over[here] = own_found.over
+        first[here], last[here] = filters_of(axis, own.groups, len(digits.weights), starts, stops)
+        if axis is Axis.INPUT_CHANNELS:
+            by_channel[here] = True
+            shallower = deepest[here] * (stops - starts) / digits.weights.shape[1]
+            deepest[here] = np.where(own_found.digits > 0, shallower, 1.0)
+        at, matrix = here.stop, those.stop
+    levels = _levels(deepest)
+    late = np.where(digits.known_sizes > 0, _levels(np.array([float(max(1, digits.deepest))])) - _levels(
+        np.maximum(digits.known_digits, 1.0)), 0.0)
+    lag = np.where(by_channel, 0.0, np.maximum(_over_filters(late, digits, over, first, last), 0.0))
+    return Arithmetic(adders, bits, registers, levels, lag, (first, last), over)
+
+
+def _over_filters(values: Floats, digits: Digits, estimated: Flags, first: Ints, last: Ints) -> Floats:
+    """Sums over the filters of slices; of those that were not counted, as many times the sample's mean."""
+    found = between(values, first, last)
+    if estimated.any():
+        found = np.where(estimated, (last - first) * float(values[digits.sample].mean()), found)
+    return found
+
+
+def over_filters(values: Floats, digits: Digits, sums: Arithmetic) -> Floats:
+    """Sums of what each filter has over the filters of all slices."""
+    return _over_filters(values, digits, sums.estimated, *sums.rows)
+
+
+def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints) -> _Matrices:
+    filters, channels, taps = own.digits.weights.shape
+    count, width = len(starts), taps * own.used
+    if axis is Axis.INPUT_CHANNELS:
+        found, over = _by_channels(own, starts, stops)
+        return _Matrices(found, np.full(count, float(filters)), (stops - starts).astype(np.float64) * width, over)
+    columns = channels * taps * own.used
+    if axis is Axis.GROUPS or (axis is not Axis.OUTPUT_CHANNELS and own.groups > 1):
+        each = own.digits.per_filter.reshape(own.groups, -1)
+        first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, own.groups))
+        return _Matrices(each.sum(axis=1, dtype=np.float64), (each > 0).sum(axis=1, dtype=np.float64),
+                         np.full(own.groups, columns), np.zeros(count, dtype=np.bool_), (first, last))
+    if axis is not Axis.OUTPUT_CHANNELS:  # every slice is the whole matrix
+        starts, stops = np.zeros(1, dtype=np.int64), np.full(1, filters)
+    found, alive, over = _by_filters(own, starts, stops)
+    return _Matrices(found, alive, np.full(len(starts), columns), over if len(over) == count else np.repeat(over, count))
+
+
+def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]:
+    """Digits of slices of channels over all filters, and which of them are too many."""
+    digits, (filters, channels, taps) = own.digits, own.digits.weights.shape
+    if digits.few:
+        return between(digits.per_channel, starts, stops), np.zeros(len(starts), dtype=np.bool_)
+    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: _over(own, d, filters, size * taps * own.used))
+    if over.any():
+        mean = float(digits.known_digits[digits.sample].mean()) * filters / channels
+        for i in over.nonzero()[0].tolist():
+            size = int(stops[i] - starts[i])
+            found[i] = _estimate(own, mean * size, found[i], filters, size * taps * own.used)
+    return found, over
+
+
+def _by_filters(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Floats, Flags]:
+    """Digits of slices of filters, how many of these are not zero, and which slices have too many."""
+    digits, (_, channels, taps) = own.digits, own.digits.weights.shape
+    columns = channels * taps * own.used
+    if digits.few:
+        return between(digits.per_filter, starts, stops), between(digits.known_digits != 0, starts, stops), np.zeros(
+            len(starts), dtype=np.bool_)
+    found, over = _counted(digits.of_filters, starts, stops, lambda d, size: _over(own, d, size, columns))
+    alive = _over_filters((digits.known_digits != 0) * 1.0, digits, over, starts, stops)
+    if over.any():
+        mean = float(digits.known_digits[digits.sample].mean())
+        for i in over.nonzero()[0].tolist():
+            size = int(stops[i] - starts[i])
+            found[i] = _estimate(own, mean * size, found[i] if alive[i] == size else inf, float(alive[i]), columns)
+    return found, alive, over
+
+
+def _over(own: Slices, found: float, rows: float, columns: float) -> bool:
+    return carry_bits_of_one(found, rows, columns, own.bits, own.digits.length, own.digits.growth) > own.most_bits
+
+
+def _estimate(own: Slices, digits: float, enough: float, rows: float, columns: float) -> float:
+    """Digits of a slice that has too many: as many as the sample says, but too many; `enough` are known to be."""
+    while digits < enough and not _over(own, digits, rows, columns):
+        digits = 2 * digits + rows + 1
+    return digits
+
+
+def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints,
+             over: Callable[[int, int], bool]) -> tuple[Floats, Flags]:
+    """Digits of slices, smallest first, and where those of a part are too many already, so that they are not all of them."""
+    found, many, large = np.empty(len(starts)), np.zeros(len(starts), dtype=np.bool_), list[tuple[int, int, int]]()
+    first, last = starts.tolist(), stops.tolist()
+    for i in np.argsort(stops - starts, kind="stable").tolist():
+        start, stop = first[i], last[i]
+        size = stop - start
+        digits = max((d for d, a, b in large if start <= a and b <= stop), default=0)
+        if digits and over(digits, size):
+            many[i], found[i] = True, digits
+            continue
+        asked: list[bool] = []
+        digits = count(start, stop, partial(_enough, over, size, asked))
+        many[i] = (bool(asked) and asked[-1]) or over(digits, size)
+        if many[i]:
+            large.append((digits, start, stop))
+        found[i] = digits
+    return found, many
+
+
+def _enough(over: Callable[[int, int], bool], size: int, asked: list[bool], digits: int) -> bool:
+    """Whether so many digits are too many for a slice; `asked` keeps the answers."""
+    asked.append(over(digits, size))
+    return asked[-1]
+
+
+def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+    """First and last filter, exclusive, of every slice."""
+    if axis is Axis.OUTPUT_CHANNELS:
+        return starts, stops
+    if axis is Axis.GROUPS:
+        return starts * (filters // groups), stops * (filters // groups)
+    return np.zeros_like(starts), np.full_like(stops, filters)
+
+
+def _levels(digits: Floats) -> Floats:
+    """Depth of a balanced tree of so many terms, some of which are shared sums."""
+    return np.asarray(np.ceil(np.log2(np.maximum(digits, 1.0)) + LATE * (digits > 2)), dtype=np.float64)
+
+
+def between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
+    """Sums of values[start:stop]."""
+    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    return np.asarray(total[stops] - total[starts], dtype=np.float64)
