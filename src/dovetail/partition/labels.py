@@ -105,6 +105,8 @@ class Search:
         none = np.zeros(1, dtype=np.int64)
         history = [_Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, len(self.amounts))),
                            np.array([self.priced.bound]), none, none, none)]
+        if any(least is not None and float(least[0]) > 1 + SLACK for least in self.least):
+            history = [history[0].take(none[:0])]  # no plan at all: nodes with one way to run would pass the label on unasked
         coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
         for k in range(len(self.net.tables)):
