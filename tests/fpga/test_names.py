@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.mapping import identifiers
@@ -78,3 +80,9 @@ def test_a_flat_input_joined_with_a_flattened_map_streams_like_the_map() -> None
     (tensor,) = graph.outputs
     found = simulate(design, {name: x.reshape(2, 2, 3, 3) for name, x in inputs.items()}).outputs[tensor]
     np.testing.assert_array_equal(found.reshape(2, 3), run_integer(graph, inputs)[tensor])
+
+
+@pytest.mark.parametrize("name", ["module", "endmodule", "logic", "a-b", "1a", ""])
+def test_designs_are_not_named_by_words_of_the_language(name: str) -> None:
+    with pytest.raises(UsageError, match="not a Verilog module name"):
+        build_design(awkward_network(), name)

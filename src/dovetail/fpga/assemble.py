@@ -129,6 +129,18 @@ class Top:
                 sources = [target]
 
 
+KEYWORDS = frozenset("""
+    always and assign automatic begin buf case casex casez cell config const deassign default defparam design disable edge
+    else end endcase endconfig endfunction endgenerate endmodule endprimitive endspecify endtable endtask event for force
+    forever fork function generate genvar if ifnone incdir include initial inout input instance integer join large liblist
+    library localparam logic macromodule medium module nand negedge nmos nor not notif0 notif1 or output parameter pmos
+    posedge primitive pull0 pull1 pulldown pullup real realtime reg release repeat rtran scalared signed small specify
+    specparam strong0 strong1 supply0 supply1 table task time tran tri tri0 tri1 triand trior trireg unsigned use vectored
+    wait wand weak0 weak1 while wire wor xnor xor
+""".split())  # noqa: SIM905 - words are read as words
+"""Words of Verilog-2005 (and `logic`, `const` of its successor, which simulators know too)."""
+
+
 def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
 
@@ -140,8 +152,9 @@ def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = N
 
 
 def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None) -> Top:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
+        raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
+                         "no word of the language")
     network = make_network(graph, name, labels, folds)
     top = Top(network, time_network(network), name)
     top.build()
