@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -23,13 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.gpu.calls import Call
 from dovetail.gpu.estimator import CANDIDATES, FITTED_ON, costs, seconds, specification
 from dovetail.gpu.lower import lower
-from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
+from zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
 UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
@@ -38,13 +35,6 @@ TILES, PROMISING, LIMIT_S = 12, 4, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
 CLOSE = 1.05
 COSTS = Path(__file__).parents[1] / "src/dovetail/gpu/specs/costs.toml"
-
-
-def network(name: str) -> Graph:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "m.onnx"
-        path.write_bytes(zoo.build(name))
-        return read_onnx(path).graph
 
 
 def tiled(name: str, images: int) -> dict[str, Call]:
@@ -62,10 +52,10 @@ def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
     import torch
     import triton
 
-    from dovetail.gpu.executor import PDL_CAPABILITY, Launcher
+    from dovetail.gpu.executor import launcher_here
     from dovetail.gpu.precompile import precompile
     from dovetail.gpu.tuning import Tuner
-    launcher, rng = Launcher("float16", "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY), random.Random(0)
+    launcher, rng = launcher_here("float16"), random.Random(0)
     start, jobs = time.perf_counter(), []
     for name, images in cases:
         for call in tiled(name, images).values():

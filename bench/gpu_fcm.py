@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import date
@@ -25,19 +24,18 @@ import numpy as np
 import torch
 import triton
 
-from dovetail import zoo
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.gpu.calls import ELEMENT, Place
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.gpu.tuning import captured
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
 from dovetail.measure.energy import gpu_counter
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_integer
 from gpu_peers import TorchNetwork
+from zoo_graph import network
 
 NETWORKS = ("mobilenet-v2", "mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0", "mnasnet", "shufflenet-v2",
             "squeezenet1.1", "xception")
@@ -47,13 +45,6 @@ ROUNDS, ROUND_S, ENERGY_S = 9, 0.02, 2.0
 CHECKED = 8
 """Images whose results are compared with float64."""
 FLUSHED_BYTES = 256 << 20
-
-
-def network(name: str) -> Graph:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "m.onnx"
-        path.write_bytes(zoo.build(name))
-        return read_onnx(path).graph
 
 
 def timed_us(run: Callable[[], object]) -> tuple[float, float]:

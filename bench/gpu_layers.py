@@ -9,27 +9,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
-from dovetail import zoo
-from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
 from dovetail.measure.campaign import measure
 from dovetail.measure.cuda import CudaDevice
 from dovetail.measure.energy import gpu_counter
 from dovetail.measure.layers import designed_layers
+from zoo_graph import network
 
 COMMAND = "PYTHONPATH=src python bench/gpu_layers.py --record FILE.json"
 NETWORKS = ("mobilenet-v2", "resnet18", "squeezenet1.1")
-
-
-def network(name: str) -> Graph:
-    """A network of the zoo, BatchNorm folded by the import."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.onnx"
-        path.write_bytes(zoo.build(name))
-        return read_onnx(path).graph
 
 
 def main() -> None:

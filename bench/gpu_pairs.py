@@ -18,13 +18,13 @@ import torch
 
 from dovetail.files import replace_text
 from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import FITTED_ON, matching, specification
-from dovetail.gpu.executor import PDL_CAPABILITY, TYPES, Launcher
+from dovetail.gpu.executor import TYPES, gpu_here, launcher_here
 from dovetail.gpu.lower import Item, lower
 from dovetail.gpu.tuning import Tuner, captured
 from dovetail.ir import Graph
 from dovetail.measure.cuda import apply_node
-from gpu_fcm import KINDS, network, timed_us
+from gpu_fcm import KINDS, timed_us
+from zoo_graph import network
 
 NETWORK = "mobilenet-v2"
 COPIES = 10
@@ -55,9 +55,7 @@ def told(item: Item) -> str:
 
 
 def measured(graph: Graph, kind: str, images: int) -> dict[str, Any]:
-    gpu = matching(torch.cuda.get_device_name()) or specification(FITTED_ON)
-    lowered = lower(graph, KINDS[kind], gpu, images)
-    launcher = Launcher(KINDS[kind], "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY)
+    lowered, launcher = lower(graph, KINDS[kind], gpu_here(), images), launcher_here(KINDS[kind])
     tuner, found = Tuner(launcher, timing=True), {}
     wanted: list[tuple[str, tuple[Item, Item], list[Call]]] = []
     for run in lowered.runs:

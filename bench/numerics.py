@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ import numpy as np
 from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.ir import Graph, Node
-from dovetail.ir.onnx_read import read_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.fast import exact_nodes
 from dovetail.numerics.kernels import run_stored_node
@@ -31,6 +29,7 @@ from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_node
 from dovetail.runtime.execute import store
+from zoo_graph import network
 
 STRETCH_ELEMENTS = 1 << 23
 """Values and weights of one exported stretch, about."""
@@ -85,12 +84,9 @@ def compare(graph: Graph, seed: int) -> dict[str, Any]:
 
 def measure(name: str) -> dict[str, Any]:
     start = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(zoo.build(name))
-        network = read_onnx(path).graph
-    graph = quantize_graph(network, synthetic(network, 2))
-    del network
+    floats = network(name)
+    graph = quantize_graph(floats, synthetic(floats, 2))
+    del floats
     found = compare(graph, seed=5)
     return {**found, "seconds": time.perf_counter() - start}
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,12 @@ from dovetail.cost.adders import forget_digits
 from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
-from dovetail.ir.onnx_read import read_onnx
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
+from zoo_graph import network
 
 BOARD = "tx2-c10gx"
 SPEED = {"resnet18_ms": ("resnet18", 150.0), "vgg16_ms": ("vgg16", 100.0), "mobilenet_v2_ms": ("mobilenet-v2", 2000.0),
@@ -40,13 +39,6 @@ CHAIN_TARGET_MS = 1000.0
 FRONT_TARGET_S = 5.0
 GP_TARGET = 0.03
 REPEATS = 3
-
-
-def network(name: str) -> Graph:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "m.onnx"
-        path.write_bytes(zoo.build(name))
-        return read_onnx(path).graph
 
 
 def chain(layers: int) -> Graph:

@@ -85,6 +85,11 @@ def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | flo
             "OP": other.pitch if other is not None else 1}
 
 
+def precision(kind: str) -> str:
+    """What matrix units may do with float32: its own products where that is asked for; other kinds do not ask."""
+    return "ieee" if kind == "float32" else "tf32"
+
+
 def laid(weights: Array, kind: str, groups: int = 1) -> tuple[Array, int, int]:
     """Weights as a kernel reads them, and how far apart input and output channels lie: matrix units want bytes input by input."""
     depth, filters = len(weights) // groups, weights.shape[1]
@@ -126,7 +131,7 @@ def conv_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, w
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
                  "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, "LO": layer.lo, "HI": layer.hi, "ZERO": layer.zero,
                  "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": mean is not None, "FLAT": flat,
-                 "PRECISION": "ieee" if kind == "float32" else "tf32", **sum_constants(total, other)}
+                 "PRECISION": precision(kind), **sum_constants(total, other)}
     beside = other if other is not None else NOTHING
     operands = (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, images)
     return keyed(Call("conv", nodes, operands, constants, grid, best, times, out, work), kind)
@@ -246,7 +251,7 @@ def fused_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place, 
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, "N": y.channels,
         **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8", "FRONT": front is not None,
-        "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": "ieee" if kind == "float32" else "tf32",
+        "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": precision(kind),
         "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)), **sum_constants(total, other)}
     first_stage = front or middle
     assert first_stage is not None
@@ -294,11 +299,11 @@ def banded_call(gpu: Gpu, kind: str, nodes: tuple[str, ...], x: Place, y: Place,
         return None
     best, times = ranked(gpu, "banded", kind, tiles, work)
     weights, wk, wn = laid(front.weights, kind)
-    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner,
-                 **window_constants(window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, "LO1": front.lo, "HI1": front.hi,
-                 "ZERO1": front.zero, "LOD": middle.lo, "HID": middle.hi, "ZEROD": middle.zero, "PADE": middle.pad,
-                 "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
-                 "PRECISION": "ieee" if kind == "float32" else "tf32"}
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, **window_constants(window),
+        "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, "LO1": front.lo, "HI1": front.hi, "ZERO1": front.zero,
+        "LOD": middle.lo, "HID": middle.hi, "ZEROD": middle.zero, "PADE": middle.pad, "INTEGER": kind == "int8",
+        "WIDE": front.wide or middle.wide, "PRECISION": precision(kind)}
     operands = (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
                 middle.shifts, y)
     return keyed(Call("banded", nodes, operands, constants, grid, best, times, y, work), kind)

@@ -155,6 +155,21 @@ class Compiled:
         return values
 
 
+def launcher_here(kind: str) -> Launcher:
+    """A launcher for this machine: its GPU, or the CPU under Triton's interpreter."""
+    if triton.knobs.runtime.interpret:
+        return Launcher(kind, "cpu", pdl=False)
+    if not torch.cuda.is_available():
+        raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
+    return Launcher(kind, "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY)
+
+
+def gpu_here() -> Gpu:
+    """The specification of this machine's GPU, or of the one estimates were fitted on where it has none."""
+    here = None if triton.knobs.runtime.interpret else matching(torch.cuda.get_device_name())
+    return here or specification(FITTED_ON)
+
+
 def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None) -> Compiled:
     """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
@@ -162,14 +177,8 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
-    device = "cpu" if triton.knobs.runtime.interpret else "cuda"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
-    pdl = device == "cuda" and torch.cuda.get_device_capability() >= PDL_CAPABILITY
-    if gpu is None:
-        gpu = (matching(torch.cuda.get_device_name()) if device == "cuda" else None) or specification(FITTED_ON)
-    launcher, lowered = Launcher(kind, device, pdl), lower(graph, kind, gpu, images)
-    timing = device == "cuda"
+    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu or gpu_here(), images)
+    timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
     parts = chosen(options, Tuner(launcher, timing, known))

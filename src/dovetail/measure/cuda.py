@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -164,15 +165,10 @@ class Program:
         return tensor.contiguous(memory_format=self._torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-_INDICES: dict[tuple[tuple[int, ...], str], Any] = {}
-
-
+@cache
 def _on_device(torch: Any, indices: tuple[int, ...], device: Any) -> Any:
     """Indices as a tensor, made once: while a CUDA graph is captured nothing may be copied to the device."""
-    key = (indices, str(device))
-    if key not in _INDICES:
-        _INDICES[key] = torch.tensor(indices, device=device)
-    return _INDICES[key]
+    return torch.tensor(indices, device=device)
 
 
 def apply_node(torch: Any, node: Node, inputs: list[Any], weights: list[Any]) -> Any:

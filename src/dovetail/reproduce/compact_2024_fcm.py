@@ -8,7 +8,7 @@ nothing does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,13 @@ def reproduce(record: Path | None = None) -> dict[str, Any]:
     networks = list(_networks(measured))
     return {
         "paper": "compact-2024", "part": "fcm", "gpu": measured["gpu"], "date": measured["date"], "claims": CLAIMS,
-        "fused_over_apart": _most((f["fused_over_apart_best"], f"{k} {b}") for k, b, f in pairs),
-        "pairs_over_cudnn": _most((f["ratio_best"], f"{k} {b}") for k, b, f in pairs),
-        "pairs_over_cudnn_median": _most((f["ratio_median"], f"{k} {b}") for k, b, f in pairs),
-        "network_over_cudnn": _most(_ratios(networks, "cudnn_us", "ours_us")),
-        "network_over_compiler": _most(_ratios(networks, "compile_us", "ours_us")),
-        "energy_of_compiler": _least(_ratios(networks, "ours_mj", "compile_mj")),
-        "energy_of_cudnn": _least(_ratios(networks, "ours_mj", "cudnn_mj")),
+        "fused_over_apart": _of(max, ((f["fused_over_apart_best"], f"{k} {b}") for k, b, f in pairs)),
+        "pairs_over_cudnn": _of(max, ((f["ratio_best"], f"{k} {b}") for k, b, f in pairs)),
+        "pairs_over_cudnn_median": _of(max, ((f["ratio_median"], f"{k} {b}") for k, b, f in pairs)),
+        "network_over_cudnn": _of(max, _ratios(networks, "cudnn_us", "ours_us")),
+        "network_over_compiler": _of(max, _ratios(networks, "compile_us", "ours_us")),
+        "energy_of_compiler": _of(min, _ratios(networks, "ours_mj", "compile_mj")),
+        "energy_of_cudnn": _of(min, _ratios(networks, "ours_mj", "cudnn_mj")),
         "networks": [{"network": n, "arithmetic": k, "images": int(b[1:]), **{key: one.get(key) for key in (
             "ours_us", "cudnn_us", "compile_us", "floor_us", "rel_err", "cudnn_rel_err", "ours_mj", "cudnn_mj", "compile_mj",
             "kernels", "fused")}} for n, k, b, one in networks],
@@ -78,14 +78,10 @@ def _ratios(networks: list[tuple[str, str, str, Mapping[str, Any]]], above: str,
             yield one[above] / one[below], f"{name} {kind} {batch}"
 
 
-def _most(found: Iterator[tuple[float, str]]) -> dict[str, Any] | None:
-    value, where = max(found, default=(None, None))
-    return None if value is None else {"value": value, "where": where}
-
-
-def _least(found: Iterator[tuple[float, str]]) -> dict[str, Any] | None:
-    value, where = min(found, default=(None, None))
-    return None if value is None else {"value": value, "where": where}
+def _of(choose: Callable[..., tuple[float, str] | None], found: Iterator[tuple[float, str]]) -> dict[str, Any] | None:
+    """The largest or smallest value, by `choose`, and where it was found; None where nothing was."""
+    one = choose(found, default=None)
+    return None if one is None else {"value": one[0], "where": one[1]}
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -1,0 +1,18 @@
+"""Networks of the zoo as the import reads them; needs onnx and NumPy alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dovetail import zoo
+from dovetail.ir import Graph
+from dovetail.ir.onnx_read import read_onnx
+
+
+def network(name: str) -> Graph:
+    """A network of the zoo, BatchNorm folded by the import."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.onnx"
+        path.write_bytes(zoo.build(name))
+        return read_onnx(path).graph
