@@ -121,19 +121,19 @@ def test_a_fold_of_a_layer_without_weights_is_refused() -> None:
     assert str(caught.value) == "clip0: a fold for Clip; only Conv and Gemm have multipliers to share"
 
 
-def small_design() -> Design:
-    return layer_job("small", (1, 4, 6, 7), 5, same_window(3), Fold(1, 2, 2))[1]
+def narrow_design() -> Design:
+    return layer_job("narrow", (1, 4, 6, 7), 5, same_window(3), Fold(1, 2, 2))[1]
 
 
 def test_a_family_without_memories_of_constants_is_refused_with_a_proxy_named() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        synthesize(small_design(), "cyclone10gx")
-    assert str(caught.value) == ("synthesis of small: Yosys cannot map memories with contents to cyclone10gx, and folded layers "
+        synthesize(narrow_design(), "cyclone10gx")
+    assert str(caught.value) == ("synthesis of narrow: Yosys cannot map memories with contents to cyclone10gx, and folded layers "
                                  "keep their weights in some; synthesize for cyclonev as a proxy")
 
 
 def test_projects_for_vendors_bring_the_weights() -> None:
-    design = small_design()
+    design = narrow_design()
     vivado = export_project(design, "vivado", "xcup", 200e6)
     quartus = export_project(design, "quartus", "cyclone10gx", 100e6)
     assert design.files["small_conv0_weights.hex"] == vivado["rtl/small_conv0_weights.hex"]
