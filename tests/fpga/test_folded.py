@@ -136,6 +136,6 @@ def test_projects_for_vendors_bring_the_weights() -> None:
     design = narrow_design()
     vivado = export_project(design, "vivado", "xcup", 200e6)
     quartus = export_project(design, "quartus", "cyclone10gx", 100e6)
-    assert design.files["small_conv0_weights.hex"] == vivado["rtl/small_conv0_weights.hex"]
-    assert "add_files -norecurse rtl/small_conv0_weights.hex" in vivado["build.tcl"]
+    assert design.files["narrow_conv0_weights.hex"] == vivado["rtl/narrow_conv0_weights.hex"]
+    assert "add_files -norecurse rtl/narrow_conv0_weights.hex" in vivado["build.tcl"]
     assert "set_global_assignment -name SEARCH_PATH rtl" in quartus["build.tcl"]
