@@ -1,0 +1,83 @@
+"""Dedicated engines: what every fold of a layer costs at a pace, and how long the first frame takes to pass a row of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from dovetail.cost import Floats, costs_of
+from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.folded import PACE, Shape, folded_cost, folds_within, shape_of
+from dovetail.cost.folds import Fold
+from dovetail.cost.scans import window_of
+from dovetail.cost.streaming import Raster
+from dovetail.ir import Conv, Gemm, Graph, Node, Reshape
+from dovetail.partition.hybrid.choice import undominated
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
+
+ONE = (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Engines one layer can have at a pace: a fold (None: mapped directly), clocks per frame, and resources, row by row."""
+
+    folds: tuple[Fold | None, ...]
+    steps: tuple[int, ...]
+    needs: Floats
+
+
+def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, ...], clocks: int) -> Engines:
+    """All engines of a layer that take at most `clocks` clocks per frame and that no other undercuts in every resource."""
+    if not isinstance(node.op, Conv | Gemm):
+        paced = _at_pace(device, clocks)
+        costs = costs_of(graph, node, None, *ONE, paced)
+        if costs is None:
+            return Engines((), (), np.zeros((0, len(names))))
+        return Engines((None,), (_beats(graph, node),), np.array([[float(costs.resources.get(r, np.zeros(1))[0]) for r in names]]))
+    folded = _folded(shape_of(graph, node), device.model, names, clocks)
+    beats = _beats(graph, node)
+    direct = dhm_costs(graph, node, None, *ONE, device).resources if beats <= clocks else None
+    if direct is None:
+        return folded
+    needs = np.vstack([folded.needs, [[float(direct.get(r, np.zeros(1))[0]) for r in names]]])
+    kept = undominated(needs)
+    folds, steps = (*folded.folds, None), (*folded.steps, beats)
+    return Engines(tuple(folds[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])
+
+
+@lru_cache(maxsize=16384)
+def _folded(shape: Shape, model_name: str, names: tuple[str, ...], clocks: int) -> Engines:
+    model = dhm_model(model_name)
+    found = [folded_cost(shape, fold, model) for fold in folds_within(shape, clocks)]
+    if not found:
+        return Engines((), (), np.zeros((0, len(names))))
+    needs = np.array([[dict(c.resources).get(r, 0.0) for r in names] for c in found])
+    kept = undominated(needs)
+    return Engines(tuple(found[k].fold for k in kept), tuple(found[k].steps for k in kept), needs[kept])
+
+
+def _at_pace(device: Device, clocks: int) -> Device:
+    return replace(device, parameters={**device.parameters, PACE: float(clocks)})
+
+
+def _raster(graph: Graph, node: Node) -> Raster | None:
+    if isinstance(node.op, Reshape):
+        return None
+    window, _, height, width = window_of(graph, node)
+    return Raster(window, height, width)
+
+
+def _beats(graph: Graph, node: Node) -> int:
+    """Clocks per frame of an engine that takes a pixel per clock."""
+    raster = _raster(graph, node)
+    return 0 if raster is None else raster.steps
+
+
+def fills(graph: Graph) -> Floats:
+    """For every node the part of a frame that its window holds before its first output."""
+    rasters = [_raster(graph, node) for node in graph.nodes]
+    return np.array([0.0 if r is None else max(0, r.first) / (r.height * r.width) for r in rasters])

@@ -1,0 +1,236 @@
+"""The best accelerator for a network on one FPGA: where dedicated engines end, how each layer is folded, how large the arrays are.
+
+For an interval T between frames every dedicated layer may take T clocks and every configuration of the arrays is allowed that
+finishes its layers in T. Whether one engine of each layer and one configuration fit together is a choice problem
+(`choice.least_fill`); a longer interval only adds options, so T is found by bisection. The smallest T at which whole engines fit
+is reached; below the largest T at which not even fractions of engines fit at any cut, there is no accelerator of this
+kind: the bound.
+
+One frame by itself passes the dedicated engines in T * (1 + what their windows hold before the first output), then the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+import numpy as np
+
+from dovetail.cost import Floats
+from dovetail.cost.folds import Fold
+from dovetail.errors import InfeasibleError
+from dovetail.ir import Graph
+from dovetail.partition.hybrid.choice import Chosen, least_fill
+from dovetail.partition.hybrid.dedicated import Engines, engines_within, fills
+from dovetail.platform.device import Device
+
+CLOSE = 1.002
+"""Ratio of two intervals that need not be told apart."""
+STEP = 1.05
+"""Ratio of neighbouring intervals that are tried for the latency of a single frame."""
+REFINED = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOption:
+    """A configuration of reusable arrays for the nodes behind a cut: clocks between frames and for one frame, and its area."""
+
+    configuration: object
+    interval: float
+    latency: float
+    needs: tuple[float, ...]
+    offchip_bytes: float
+
+
+Blocks = Callable[[int], Sequence[BlockOption]]
+"""Configurations for the nodes behind a cut; none for the last cut, behind which there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An accelerator: `graph.nodes[:cut]` have engines of their own, folded as `folds` say, the others share `block`.
+
+    `interval` and `latency` are clocks, `bound` is what the objective cannot go below for any accelerator of this kind.
+    """
+
+    cut: int
+    folds: dict[str, Fold]
+    block: BlockOption | None
+    pace: int
+    interval: float
+    latency: float
+    bound: float
+    needs: dict[str, float]
+
+
+class Search:
+    """Engines and configurations of one graph on one device, remembered."""
+
+    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks) -> None:
+        self.graph, self.device, self.cuts, self.blocks = graph, device, tuple(cuts), blocks
+        self.names = tuple(sorted(device.resources))
+        self.budget = np.array([device.resources[r] for r in self.names])
+        self.fills = fills(graph)
+        self.known: dict[int, BlockOptions] = {}
+        self.engines: dict[tuple[int, int], Engines] = {}
+
+    def block_options(self, cut: int) -> BlockOptions:
+        if cut not in self.known:
+            self.known[cut] = BlockOptions(tuple(self.blocks(cut)) if cut < len(self.graph.nodes) else ())
+        return self.known[cut]
+
+    def engine(self, index: int, pace: int) -> Engines:
+        if (index, pace) not in self.engines:
+            self.engines[index, pace] = engines_within(self.graph, self.graph.nodes[index], self.device, self.names, pace)
+        return self.engines[index, pace]
+
+    def choose(self, cut: int, pace: int, allowed: Callable[[BlockOption], bool]) -> tuple[Chosen, list[BlockOption]]:
+        """Engines for the nodes before the cut within the pace, and one of the allowed configurations behind it."""
+        items = [self.engine(i, pace).needs for i in range(cut)]
+        options: list[BlockOption] = []
+        if cut < len(self.graph.nodes):
+            options = [o for o in self.block_options(cut).options if allowed(o)]
+            items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
+        return least_fill(items, self.budget), options
+
+    def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption], bound: float = 0.0) -> Found:
+        folds, used, slowest = {}, np.zeros(len(self.names)), 0
+        for i in range(cut):
+            engines, place = self.engine(i, pace), chosen.places[i]
+            fold = engines.folds[place]
+            if fold is not None:
+                folds[self.graph.nodes[i].name] = fold
+            used, slowest = used + engines.needs[place], max(slowest, engines.steps[place])
+        block = options[chosen.places[cut]] if options else None
+        if block is not None:
+            used = used + np.array(block.needs)
+        interval = max(float(slowest), block.interval if block else 0.0)
+        latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
+        return Found(cut, folds, block, pace, interval, latency, bound, dict(zip(self.names, map(float, used), strict=True)))
+
+    def fastest(self) -> Found:
+        """The accelerator with the shortest interval between frames, with a bound on every other."""
+        low, high = self._span()
+        found: Found | None = None
+        reached = high
+        while reached > low * CLOSE:
+            pace = int(sqrt(low * reached)) if found else int(reached)
+            best = self._fitting(pace)
+            if best is not None:
+                found, reached = best, min(best.interval, float(pace))
+            elif found is None:
+                break
+            else:
+                low = float(pace)
+        if found is None:
+            raise InfeasibleError(self._reason(int(high)))
+        return _bounded(found, self._interval_bound(found.interval))
+
+    def _span(self) -> tuple[float, float]:
+        """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
+        most = 1.0
+        for node in self.graph.nodes:
+            shape = self.graph.shape(node.output)
+            weights = self.graph.constants[node.params[0]].array.size if node.params else 1
+            most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
+        for cut in self.cuts:
+            most = max([most, *(o.interval for o in self.block_options(cut).options)])
+        return 1.0, most
+
+    def _fitting(self, pace: int) -> Found | None:
+        for cut in self.cuts:
+            chosen, options = self.choose(cut, pace, lambda o: o.interval <= pace)
+            if chosen.fill <= 1:
+                return self.made(cut, pace, chosen, options)
+        return None
+
+    def _interval_bound(self, reached: float) -> float:
+        """The largest interval found at which no cut has room, not even for fractions of engines."""
+        low, high = 1.0, reached
+        while high > low * CLOSE:
+            pace = int(sqrt(low * high))
+            if any(self.choose(cut, pace, lambda o: o.interval <= pace)[0].bound <= 1 for cut in self.cuts):  # noqa: B023
+                if pace >= high:
+                    break
+                high = float(pace)
+            else:
+                low = float(pace + 1)
+        return min(low, reached)
+
+    def _reason(self, pace: int) -> str:
+        full = {cut: self.choose(cut, pace, lambda o: True)[0] for cut in self.cuts}
+        cut = min(full, key=lambda c: full[c].bound)
+        return (f"{self.device.name}: no accelerator of this kind fits; the emptiest takes {full[cut].bound:.2f} times what the "
+                "device has of some resource; take a larger board or an architecture with reusable engines")
+
+    def quickest(self) -> Found:
+        """The accelerator with the shortest latency of a single frame, with a bound on every other."""
+        best, bound = None, inf
+        low, high = self._span()
+        paces = _grid(low, high, STEP)
+        for cut in self.cuts:
+            found, least = self._quickest_at(cut, paces, inf if best is None else best.latency)
+            bound = min(bound, least)
+            if found is not None and (best is None or found.latency < best.latency):
+                best = found
+        if best is None:
+            raise InfeasibleError(self._reason(int(high)))
+        return _bounded(best, min(bound, best.latency))
+
+    def _quickest_at(self, cut: int, paces: Sequence[int], known: float) -> tuple[Found | None, float]:
+        """For one cut: the best accelerator that undercuts what is known, and what none of this cut undercuts."""
+        if cut == 0:
+            paces = paces[:1]
+        factor = 1 + float(self.fills[:cut].sum())
+        best, bound = None, inf
+        fastest = min((o.latency for o in self.block_options(cut).options), default=0.0)
+        for slower, pace in zip((1, *paces[:-1]), paces, strict=True):
+            floor = (slower * factor if cut else 0.0) + fastest
+            if floor >= known:
+                bound = min(bound, floor)
+                break
+            found, least = self._with_least_block(cut, pace)
+            bound = min(bound, (slower * factor if cut else 0.0) + least)
+            if found is not None and found.latency < known:
+                best, known = found, found.latency
+        return best, bound
+
+    def _with_least_block(self, cut: int, pace: int) -> tuple[Found | None, float]:
+        """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit."""
+        options = sorted(self.block_options(cut).options, key=lambda o: o.latency)
+        if cut == len(self.graph.nodes):
+            chosen, none = self.choose(cut, pace, lambda o: True)
+            return (self.made(cut, pace, chosen, none) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
+        least = inf
+        for option in options:
+            chosen, only = self.choose(cut, pace, lambda o: o is option)  # noqa: B023
+            if chosen.bound <= 1:
+                least = min(least, option.latency)
+            if chosen.fill <= 1:
+                return self.made(cut, pace, chosen, only), least
+        return None, least
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """Configurations behind a cut."""
+
+    options: tuple[BlockOption, ...]
+
+
+def _grid(low: float, high: float, ratio: float) -> list[int]:
+    found, at = [], max(low, 1.0)
+    while at < high:
+        found.append(int(at))
+        at = max(at * ratio, at + 1)
+    return [*found, int(high)]
+
+
+def _bounded(found: Found, bound: float) -> Found:
+    return Found(found.cut, found.folds, found.block, found.pace, found.interval, found.latency, bound, found.needs)
+
+
+def needs_row(resources: dict[str, float], names: Sequence[str]) -> Floats:
+    """Resources in the order of names."""
+    return np.array([resources.get(r, 0.0) for r in names])
