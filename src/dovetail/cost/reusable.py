@@ -1,0 +1,202 @@
+"""What a block of reusable engines costs: clocks, bytes from memory, resources.
+
+Clocks come from playing the layer program (cost/reusable_jobs.py) job by job, as the hardware runs it: a job starts when its
+engine is free, what it needs is written and its weights have arrived; weights arrive one job after the other, each as soon as
+there is room for it. Nothing here looks at weights, so that an optimiser may ask thousands of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log2
+
+from dovetail.cost.reusable_area import block_resources
+from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Job, Program, program_of
+from dovetail.cost.reusable_layers import Config, Layers, layers_of, reason_refused
+from dovetail.ir import Graph
+from dovetail.platform.device import Device
+
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "program_cost", "reason_refused"]
+
+BURST_BEATS = 32
+"""Beats that are asked of the memory at once; the image of weights is a multiple of it."""
+START_CLOCKS = 3
+"""Clocks between the last work of a job and the first of the next one of its engine."""
+READ_STAGES = 3
+"""Clock edges from an address to the operands of products."""
+FINISH_STAGES = 9
+"""Clock edges from a sum to its word in memory, without an addition behind it."""
+ADD_STAGES = 3
+FILL_CLOCKS = 2
+"""Clocks between the beats of two jobs."""
+FIRST_BEAT_CLOCKS = 8
+"""Clocks from reset to the first request, and from a beat to the buffer it is waited for in."""
+FRAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """A layer's part in a frame: clocks in which its engine works, clocks in which its weights arrive, bytes from memory."""
+
+    node: str
+    engine: str
+    compute_clocks: int
+    transfer_clocks: int
+    bytes: int
+    macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """A block's costs for a frame."""
+
+    latency_clocks: int
+    """Clocks from the first input beat, weights of the first job waiting, to the last output beat, of a frame alone."""
+    interval_clocks: int
+    """Clocks between frames that follow each other."""
+    load_clocks: int
+    """Beats of the input stream; a slower source adds what it is slower."""
+    offchip_bytes: int
+    """Bytes read from memory per frame."""
+    resources: tuple[tuple[str, float], ...]
+    layers: tuple[LayerCost, ...]
+    buffer_bits: int
+    """Bits of the memories that hold maps."""
+    macs: int
+
+    @property
+    def utilisation(self) -> float:
+        """Multiplications done per multiplier and clock in steady state."""
+        return self.macs / (dict(self.resources)["dsp"] * self.interval_clocks)
+
+
+def block_cost(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> BlockCost:
+    """Costs of the block that these nodes are; raises UnsupportedError where they are none (`reason_refused`)."""
+    return program_cost(_program(graph, tuple(nodes), config), device)
+
+
+@lru_cache(maxsize=64)
+def _layers(graph: Graph, nodes: tuple[str, ...]) -> Layers:
+    return layers_of(graph, nodes)
+
+
+@lru_cache(maxsize=256)
+def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+    return program_of(_layers(graph, nodes), config)
+
+
+def program_cost(program: Program, device: Device) -> BlockCost:
+    """Costs of a layer program."""
+    layers, config = program.layers, program.config
+    entry, last = layers.maps[layers.entry], layers.maps[layers.exit]
+    load, leave = (m.pixels * config.words(m.channels) for m in (entry, last))
+    ends = frame_ends(program)
+    beats = image_beats(program)
+    resources = block_resources(program, device.model)
+    bits = sum(program.depths) * config.inputs * 8
+    return BlockCost(ends[0] + leave, max(ends[-1] - ends[-2], load), load, beats * config.port_bytes, resources,
+                     _layer_costs(program), bits, sum(x.macs for x in layers.layers))
+
+
+def image_beats(program: Program) -> int:
+    """Beats of a frame's weights, whole bursts."""
+    return -(-sum(job.beats for job in program.jobs) // BURST_BEATS) * BURST_BEATS
+
+
+def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
+    found = []
+    config = program.config
+    for number, layer in enumerate(program.layers.layers):
+        own = [job for job in program.jobs if job.layer == number]
+        beats = sum(job.beats for job in own)
+        found.append(LayerCost(layer.node, ("array", "depthwise")[own[0].engine], sum(job.clocks for job in own),
+                               ceil(beats * config.port_bytes / config.bandwidth_bytes), beats * config.port_bytes, layer.macs))
+    return tuple(found)
+
+
+def stages_of(program: Program) -> tuple[int, int]:
+    """Clock edges from the last issued work of a job to its word in memory, of either engine."""
+    config = program.config
+    adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
+    array = READ_STAGES + 1 + ceil(log2(config.inputs)) + 1 + FINISH_STAGES + adds
+    products = config.inputs if config.monolithic else config.taps
+    return array, READ_STAGES + 2 + ceil(log2(products)) + 1 + FINISH_STAGES
+
+
+def frame_ends(program: Program) -> list[int]:
+    """Clocks at which the outputs of some frames are complete, when frames arrive without gaps."""
+    play = _Play(program)
+    return [play.frame(number) for number in range(FRAMES)]
+
+
+class _Play:
+    """The clocks at which everything happens, frame after frame."""
+
+    def __init__(self, program: Program) -> None:
+        config = program.config
+        self.program, self.jobs = program, program.jobs
+        self.stages = stages_of(program)
+        self.beats_per_clock = config.bandwidth_bytes / config.port_bytes
+        self.fifo = fifo_depth(config)
+        self.free = [0, 0]
+        self.done: list[list[int]] = [[], []]
+        self.base = (0, 0)
+        self.filled_at, self.ahead = float(FIRST_BEAT_CLOCKS + config.latency_clocks), 0.0
+        entry = program.layers.maps[program.layers.entry]
+        last = program.layers.maps[program.layers.exit]
+        self.load, self.leave = (m.pixels * config.words(m.channels) for m in (entry, last))
+        self.loaded: list[int] = []
+        self.released: list[int] = []
+        self.left = 0
+
+    def frame(self, number: int) -> int:
+        """Clock at which the last word of the frame's output is written."""
+        buffers = self.program.config.input_buffers
+        begins = max(self.loaded[-1] if self.loaded else 0, self.released[number - buffers] if number >= buffers else 0)
+        self.loaded.append(begins + self.load)
+        end = 0
+        for job in self.jobs:
+            end = self._run(job, end)
+        self.base = (len(self.done[0]), len(self.done[1]))
+        self.left = end + self.leave
+        return end
+
+    def _run(self, job: Job, end: int) -> int:
+        engine, done = job.engine, self.done
+        filled = self._fill(job)
+        start = max(self.free[engine], filled)
+        for e in (ARRAY, DEPTHWISE):
+            if self.base[e] + job.needs[e]:
+                start = max(start, done[e][self.base[e] + job.needs[e] - 1] + 1)
+        if job.needs_input:
+            start = max(start, self.loaded[-1] + 1)
+        if job.needs_output:
+            start = max(start, self.left)
+        start += START_CLOCKS
+        issued = start + job.clocks
+        self.free[engine] = issued
+        finished = issued + job.tail + self.stages[engine] + job.words - 1
+        done[engine].append(finished)
+        if job.releases_input:
+            self.released.append(finished)
+        return finished if job.finishes else end
+
+    def _fill(self, job: Job) -> int:
+        """Clock at which a job's weights are there: beats wait in the FIFO while there is no room for them."""
+        slots = ARRAY_SLOTS if job.engine == ARRAY else DEPTHWISE_SLOTS
+        earlier = self.done[job.engine]
+        room = earlier[-slots] if len(earlier) >= slots else 0
+        start = max(self.filled_at + FILL_CLOCKS, float(room))
+        self.ahead = min(self.ahead + (start - self.filled_at) * self.beats_per_clock, float(self.fifo))
+        late = max(0.0, job.beats - self.ahead) / self.beats_per_clock
+        end = start + max(float(job.beats), late)
+        self.ahead = max(0.0, min(self.ahead + (end - start) * self.beats_per_clock - job.beats, float(self.fifo)))
+        self.filled_at = end
+        return ceil(end)
+
+
+def fifo_depth(config: Config) -> int:
+    """Beats that may be asked for and not yet used: enough that the memory never waits for its latency."""
+    return 1 << (config.latency_clocks + 2 * BURST_BEATS - 1).bit_length()

@@ -1,0 +1,249 @@
+"""What reusable engines work on: the layers of a block of nodes, and which nodes they refuse.
+
+A block is a part of a graph that one tensor enters and one leaves. Its layers are what one engine does in one go: a convolution,
+a fully connected layer or an average, with the residual addition behind it fused into its writing. Maps lie in memories as words
+of `Config.inputs` channels of a pixel; the last word of a pixel is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dovetail.cost.scans import stream_shape, window_of
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.ir import Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Reshape, Window
+from dovetail.numerics.requantize import requantizer
+
+ACTIVATION_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of a block of reusable engines.
+
+    The array multiplies `inputs` channels with the weights of `outputs` filters in a clock; the depthwise array `inputs`
+    channels with `taps` taps of a window of at most `kernel` rows and columns. `monolithic` lets the first `inputs` filters
+    of the array do the depthwise work too, one after the other with its own. With `overlap` a depthwise layer runs behind
+    the convolution that feeds it, filter block by filter block, and the map between them is never stored as a whole.
+    """
+
+    inputs: int
+    outputs: int
+    taps: int = 9
+    kernel: int = 3
+    monolithic: bool = False
+    overlap: bool = True
+    port_bytes: int = 16
+    """Bytes of a beat of the memory port."""
+    bandwidth_bytes: int = 16
+    """Bytes that the memory delivers in a clock, at most `port_bytes`."""
+    latency_clocks: int = 64
+    """Clocks from a request to its first beat."""
+    input_buffers: int = 2
+    """Frames that the input buffer holds: with two, one is loaded while the other is worked on."""
+
+    def __post_init__(self) -> None:
+        if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
+            raise UsageError(f"reusable engines {self}: a size is below 1; every size must be positive")
+        if self.outputs % self.inputs:
+            raise UsageError(f"reusable engines {self}: {self.outputs} filters at once; a multiple of {self.inputs} is needed, "
+                             "since they are written in words of as many channels as are read")
+        if self.monolithic and self.taps > self.inputs:
+            raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array has {self.inputs} products")
+        if self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2) or self.latency_clocks < 0:
+            raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
+                             "negative latency are possible")
+
+    def __str__(self) -> str:
+        kind = "monolithic" if self.monolithic else "reusable"
+        return f"{kind} {self.inputs}x{self.outputs}+{self.taps}"
+
+    @property
+    def block_words(self) -> int:
+        """Words of a pixel that a filter block fills."""
+        return self.outputs // self.inputs
+
+    def words(self, channels: int) -> int:
+        """Words of a pixel of so many channels."""
+        return -(-channels // self.inputs)
+
+    def phases(self, window: Window) -> int:
+        """Clocks that the depthwise array spends on an output."""
+        return -(-max(window.kernel) ** 2 // self.taps)
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A tensor as it lies in memory."""
+
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one engine does in one go; `node` computes, `add` is the residual addition behind it."""
+
+    node: str
+    add: str | None
+    source: str
+    target: str
+    residual: str | None
+    reads: Map
+    writes: Map
+    window: Window
+    groups: int
+    mean: bool
+    """Whether it averages: all weights are one."""
+    whole: bool
+    """Whether it averages over the whole map."""
+
+    def filtered(self, config: Config) -> bool:
+        """Whether the depthwise array does it."""
+        if self.whole:
+            return True
+        channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
+        (high, wide), (top, left, bottom, right) = self.window.kernel, self.window.pads
+        inside = top + bottom < high and left + right < wide  # outputs follow the order in which pixels arrive
+        return channelwise and inside and max(high, wide) <= config.kernel and self.window.dilation == (1, 1)
+
+    @property
+    def macs(self) -> int:
+        return prod(self.window.kernel) * self.reads.channels // self.groups * self.writes.channels * self.writes.pixels
+
+
+def reason_refused(graph: Graph, node: Node) -> str | None:
+    """Why reusable engines cannot do a node, in words; None where they can."""
+    op = node.op
+    if isinstance(op, Reshape):
+        return None if graph.shape(node.output)[0] == 1 and len(graph.shape(node.output)) == 2 else "it reorders a map"
+    if not isinstance(op, Conv | Gemm | GlobalAvgPool | AvgPool | Add):
+        return f"reusable engines have no {op.kind}"
+    for tensor in (*node.inputs, node.output):
+        scheme, shape = graph.tensors[tensor].scheme, graph.shape(tensor)
+        if shape[0] != 1 or len(shape) not in (2, 4):
+            return f"tensor {tensor} of shape {list(shape)} is no map"
+        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.zero or scheme.axis is not None):
+            return f"tensor {tensor} is {scheme}; 8 bits with one scale and without a zero point are worked on"
+    if isinstance(op, Conv | Gemm):
+        weights = graph.constants[node.params[0]]
+        wide = weights.scheme is not None and weights.scheme.bits > ACTIVATION_BITS
+        return "it leaves partial sums" if op.partial else "its weights have more than 8 bits" if wide else None
+    if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:
+        return "its divisor changes along the border"
+    return _reason_not_added(graph, node) if isinstance(op, Add) else None
+
+
+def _reason_not_added(graph: Graph, node: Node) -> str | None:
+    if len(node.inputs) != 2 or len(set(graph.input_shapes(node))) != 1 or len(set(node.inputs)) != 2:
+        return "only two maps of one shape are added"
+    if not any(_fusable(graph, t) for t in node.inputs):
+        return "neither operand is a convolution's alone, into whose writing it could be fused"
+    if graph.tensors[node.output].scheme is not None:
+        how = requantizer(graph, node)
+        if set(how.multipliers) != {1} or any(f & (f - 1) for each in how.factors for f in each):
+            return "its operands' scales are not powers of two apart"
+    return None
+
+
+def _fusable(graph: Graph, tensor: str) -> bool:
+    producer = graph.producer(tensor)
+    return (producer is not None and isinstance(producer.op, Conv | Gemm) and len(graph.consumers(tensor)) == 1
+            and tensor not in graph.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of a block in order, the tensor that enters and the one that leaves; flattened tensors go by their map's name."""
+
+    layers: tuple[Layer, ...]
+    entry: str
+    exit: str
+    maps: dict[str, Map]
+
+
+def layers_of(graph: Graph, nodes: Sequence[str]) -> Layers:
+    """The layers of these nodes; raises UnsupportedError where they are no block or a node is refused."""
+    chosen = [n for n in graph.nodes if n.name in set(nodes)]
+    for node in chosen:
+        if (reason := reason_refused(graph, node)) is not None:
+            raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, {reason}; leave it out of the block")
+    alias: dict[str, str] = {}
+    for node in chosen:
+        if isinstance(node.op, Reshape):
+            alias[node.output] = alias.get(node.inputs[0], node.inputs[0])
+    entry, last = _ends(graph, chosen, alias)
+    adds = _fused_adds(graph, chosen)
+    made = []
+    for node in chosen:
+        if not isinstance(node.op, Reshape | Add):
+            made.append(_layer(graph, node, adds.get(node.output), alias))
+    known = {entry: _map(graph, entry), **{layer.target: layer.writes for layer in made}}
+    ordered = _in_order(made, entry)
+    return Layers(ordered, entry, last, known)
+
+
+def _ends(graph: Graph, chosen: Sequence[Node], alias: dict[str, str]) -> tuple[str, str]:
+    made = {n.output for n in chosen}
+    entering = {t for n in chosen for t in n.inputs} - made
+    names = {n.name for n in chosen}
+    leaving = {alias.get(t, t) for t in made if t in graph.outputs or any(c.name not in names for c in graph.consumers(t))}
+    if len(entering) != 1 or len(leaving) != 1 or leaving & entering:
+        raise UnsupportedError(f"block of reusable engines: {len(entering)} tensors enter ({', '.join(sorted(entering))}), "
+                               f"{len(leaving)} leave ({', '.join(sorted(leaving))}); one each is needed")
+    (entry,), (last,) = entering, leaving
+    inside = [n.name for n in chosen if last in n.inputs and not isinstance(n.op, Reshape)]
+    if inside:
+        raise UnsupportedError(f"block of reusable engines: {last} leaves and is read inside, by {', '.join(inside)}; "
+                               "end the block elsewhere")
+    return entry, last
+
+
+def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
+    """The addition behind a convolution, by the convolution's output: of two candidates the later one."""
+    position = {n.output: i for i, n in enumerate(chosen)}
+    found: dict[str, Node] = {}
+    for node in chosen:
+        if isinstance(node.op, Add):
+            able = [t for t in node.inputs if t in position and _fusable(graph, t)]
+            if not able:
+                raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution whose output it adds to "
+                                       "is outside the block; move the block's border")
+            found[max(able, key=lambda t: position[t])] = node
+    return found
+
+
+def _map(graph: Graph, tensor: str) -> Map:
+    return Map(*stream_shape(graph, tensor))
+
+
+def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) -> Layer:
+    op = node.op
+    window, channels, height, width = window_of(graph, node)
+    reads, writes = Map(channels, height, width), _map(graph, node.output)
+    if isinstance(op, GlobalAvgPool):
+        window = Window((height, width))
+    groups = op.groups if isinstance(op, Conv) else 1 if isinstance(op, Gemm) else channels
+    residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
+    return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
+                 node.output if add is None else add.output, residual, reads, writes, window, groups,
+                 isinstance(op, AvgPool | GlobalAvgPool), isinstance(op, GlobalAvgPool))
+
+
+def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:
+    """The layers such that each comes behind what it reads, additions included."""
+    ready, waiting, ordered = {entry}, list(layers), []
+    while waiting:
+        following = next((x for x in waiting if x.source in ready and (x.residual is None or x.residual in ready)), None)
+        assert following is not None, "a graph's nodes are in topological order"
+        waiting.remove(following)
+        ordered.append(following)
+        ready.add(following.target)
+    return tuple(ordered)
