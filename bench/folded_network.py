@@ -23,7 +23,8 @@ from dovetail.fpga.simulate import simulate
 from dovetail.ir import Array, Graph, Reshape
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
-from dovetail.pipeline import Options, decide_numbers, make_plan
+from dovetail.pipeline import decide_numbers
+from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
 from dovetail.schedule.program import lower

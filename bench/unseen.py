@@ -28,7 +28,7 @@ from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_float
-from dovetail.pipeline import Options, make_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 from imagenet.packages import unpacked
 

@@ -19,7 +19,8 @@ import onnx
 from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.ir import Graph
-from dovetail.pipeline import Options, graph_to_plan, make_plan
+from dovetail.pipeline import graph_to_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dovetail.errors import DovetailError
     from dovetail.partition.plan import Goal, Mode, Plan
-    from dovetail.pipeline import Options, compile, decide_numbers, make_plan, synthesize_build, write_report
+    from dovetail.pipeline import compile, decide_numbers, synthesize_build, write_report
     from dovetail.pipeline import run_build as run
     from dovetail.pipeline import verify_build as verify
+    from dovetail.planning import Options, make_plan
     from dovetail.platform.load import load_platform, platform_names
     from dovetail.runtime.build import Build, load_build
 
@@ -28,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     "DovetailError": "errors", "Goal": "partition.plan", "Mode": "partition.plan", "Plan": "partition.plan",
-    "Options": "pipeline", "compile": "pipeline", "decide_numbers": "pipeline", "make_plan": "pipeline",
+    "Options": "planning", "compile": "pipeline", "decide_numbers": "pipeline", "make_plan": "planning",
     "synthesize_build": "pipeline", "write_report": "pipeline", "run": "pipeline:run_build", "verify": "pipeline:verify_build",
     "load_platform": "platform.load", "platform_names": "platform.load", "Build": "runtime.build", "load_build": "runtime.build",
 }

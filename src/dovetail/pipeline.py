@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform as machine
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import BytesIO
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dovetail.cost.folded import folds_of, pace_of
-from dovetail.errors import BuildError, InfeasibleError
+from dovetail.cost.folded import folds_of
+from dovetail.errors import BuildError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS
@@ -31,9 +30,9 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.tables import tabulate
 from dovetail.partition.pareto import Front, front
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
+from dovetail.partition.plan import Assignment, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
-from dovetail.partition.solve import plan as solve
+from dovetail.planning import Options, Progress, decide, silent
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform, platform_to_dict
 from dovetail.report.collect import collect, describe_design
@@ -46,22 +45,6 @@ from dovetail.runtime.power import POWER
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
-from dovetail.schedule.timeline import Timeline
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """Progress for those who do not watch."""
-
-
-AUTO = "auto"
-PACES = tuple(1024 * 4**k for k in range(7))
-"""Clocks per frame that `fold = AUTO` tries first: at 100 MHz from ten microseconds to forty milliseconds."""
-
-NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
-"""Times the best pace so far: what is tried then, nearer each time."""
-PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
 
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
@@ -77,23 +60,6 @@ class Numbers:
     samples: Samples
     imported: Imported
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a user can ask of a plan beyond model and board."""
-
-    goal: Goal = Goal.LATENCY
-    mode: Mode = Mode.CONCURRENT
-    solver: str = "exact"
-    budget: str = "shared"
-    max_latency_s: float | None = None
-    max_energy_j: float | None = None
-    time_limit_s: float = 4.0
-    thrift: float = 0.05
-    """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
-    fold: int | str | None = None
-    """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
 
 
 def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
@@ -126,53 +92,6 @@ def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits
     return tabulate(imported.graph), imported.notes
 
 
-def make_plan(graph: Graph, platform: Platform, options: Options,
-              assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
-    """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
-
-    `assignment` pins nodes to splits of your own; the rest is decided around them.
-    """
-    plan = _solved(graph, platform, options, assignment)
-    timeline = schedule(graph, platform, plan.assignment)
-    paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
-                  for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
-    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced)), timeline
-
-
-def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
-    """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
-    return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
-                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
-                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained)
-
-
-def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
-               progress: Progress = silent) -> Platform:
-    """The platform as `options.fold` asks for it; AUTO keeps the pace (or none) whose plan is best."""
-    if options.fold is None or not platform.of_kind(Kind.FPGA):
-        return platform
-    if options.fold != AUTO:
-        return platform.with_pace(int(options.fold))
-    found: dict[int, float] = {}
-
-    def judge(paces: Sequence[int]) -> int:
-        """The best pace so far, 0 standing for none, after trying some more."""
-        for pace in paces:
-            progress("folds", len(found), PACE_TRIES)
-            try:
-                paced = platform.with_pace(pace) if pace else platform
-                found[pace] = _solved(graph, paced, options, assignment, explained=False).objective
-            except InfeasibleError:
-                found[pace] = inf
-        return min(found, key=lambda pace: found[pace])
-
-    best = judge((0, *PACES))
-    for factors in NEARER if best else ():
-        best = judge([int(best * factor) for factor in factors])
-    progress("folds", PACE_TRIES, PACE_TRIES)
-    return platform.with_pace(best) if best else platform
-
-
 def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent) -> Front:
     """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own."""
     return front(graph, platform, points, options.mode, options.budget, progress=progress)
@@ -194,10 +113,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
         assignment = {n.name: whole_on(board.host) for n in numbers.graph.nodes}
     options = options or Options()
-    board = with_folds(numbers.graph, board, options, assignment, progress)
-    progress("plan", 0, 1)
-    plan, timeline = make_plan(numbers.graph, board, options, assignment)
-    progress("plan", 1, 1)
+    plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     target = Path(out) if out is not None else Path("build") / Path(model).stem

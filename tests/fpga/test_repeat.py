@@ -10,7 +10,7 @@ from dovetail.cost.costs import why_not
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Graph
-from dovetail.pipeline import Options, make_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 from dovetail.schedule.program import lower
 from tests.fpga.random_graphs import Sketch, same_window

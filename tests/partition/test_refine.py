@@ -16,7 +16,7 @@ from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem, axes_of
 from dovetail.partition.refine import refine
 from dovetail.partition.solve import plan
-from dovetail.pipeline import Options, make_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual
 

@@ -8,7 +8,8 @@ import pytest
 
 from dovetail import zoo
 from dovetail.ir import Opaque
-from dovetail.pipeline import Options, graph_to_plan, make_plan
+from dovetail.pipeline import graph_to_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 
 

@@ -13,6 +13,7 @@ from dovetail.cost.dhm import dhm_costs
 from dovetail.errors import InfeasibleError, ToolError
 from dovetail.ir import Graph
 from dovetail.partition.plan import whole_on
+from dovetail.planning import Options
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 
@@ -44,7 +45,7 @@ def test_layers_that_fit_one_by_one_but_not_together_are_refused(tmp_path: Path,
     pinned = {node.name: whole_on("fpga") for node in graph.nodes if node.op.kind in ("Conv", "MaxPool", "Relu")}
     with pytest.raises(InfeasibleError, match=r"does not fit fpga .* by estimate: lut4 [\d,]+ of [\d,]+, [\d,]+ too many"):
         pipeline.compile(model, board_with(max(needs) * 1.01), tmp_path / "build", calibration=calibration, assignment=pinned,
-                         options=pipeline.Options(budget="per_layer"))
+                         options=Options(budget="per_layer"))
     assert not (tmp_path / "build").exists()
 
 

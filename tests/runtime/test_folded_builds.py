@@ -10,8 +10,9 @@ import pytest
 
 from dovetail.cost.folded import folds_of
 from dovetail.partition.plan import whole_on
-from dovetail.pipeline import AUTO, PACES, Options, decide_numbers, make_plan, verify_build, with_folds
 from dovetail.pipeline import compile as compile_model
+from dovetail.pipeline import decide_numbers, verify_build
+from dovetail.planning import AUTO, PACES, Options, make_plan, with_folds
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.runtime.build import Build

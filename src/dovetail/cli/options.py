@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
+from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import ModelSet
 
 if TYPE_CHECKING:
-    from dovetail.pipeline import Options
+    from dovetail.planning import Options
     from dovetail.platform.device import Platform
 
 PAPER_SOLVER = "gp-paper"
@@ -60,6 +61,10 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
     sub.add_argument("--fold", metavar="CLOCKS", help="let FPGA layers share multipliers, each taking up to so many clocks per "
                      "frame; 'auto' tries several (default: every layer mapped directly)")
+    sub.add_argument("--architecture", choices=[a.value for a in Architecture],
+                     help="make the board's FPGA one accelerator for the whole network: dedicated engines for the first layers "
+                          "and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone (seml), one "
+                          "array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
     sub.add_argument("--time-limit", type=float, default=4.0, metavar="S", help="seconds to search (default: %(default)s)")
 
 
@@ -112,7 +117,7 @@ def planning(options: argparse.Namespace) -> Options:
     Raises:
         UsageError: a limit is not above 0.
     """
-    from dovetail.pipeline import Options
+    from dovetail.planning import Options
     for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
                         ("--time-limit", options.time_limit)):
         if limit is not None and not limit > 0:
@@ -122,7 +127,9 @@ def planning(options: argparse.Namespace) -> Options:
         if not fold.isdigit() or int(fold) < 1:
             raise UsageError(f"--fold {fold}: a number of clocks per frame above 0, or auto, is needed")
         fold = int(fold)
+    if fold is not None and options.architecture is not None:
+        raise UsageError("--architecture chooses the folds of all layers; leave out --fold")
     return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
                    None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift,
-                   fold)
+                   fold, options.architecture)

@@ -60,14 +60,13 @@ def _plan(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import replace_text
     from dovetail.partition.plan_json import plan_to_json
+    from dovetail.planning import decide
     board = board_of(options)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
                                                Equalise(options.equalise))
-        board = pipeline.with_folds(graph, board, planning(options), progress=progress)
-        progress("plan", 0, 1)
         try:
-            plan, _ = pipeline.make_plan(graph, board, planning(options))
+            plan, _, board = decide(graph, board, planning(options), progress=progress)
         except InfeasibleError as error:
             if options.json is not None:
                 emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
@@ -84,12 +83,13 @@ def _pareto(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import replace_text
     from dovetail.partition.plan_json import front_to_json
+    from dovetail.planning import Options
     from dovetail.platform.load import load_platform
     from dovetail.report.front import front_svg
     board = load_platform(options.platform)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
-        front = pipeline.make_front(graph, board, options.points, pipeline.Options(), progress)
+        front = pipeline.make_front(graph, board, options.points, Options(), progress)
     warn(notes)
     if options.output:
         replace_text(options.output, front_svg(front))

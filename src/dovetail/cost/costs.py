@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from dovetail.cost.accelerator import accelerator_costs, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
@@ -24,7 +25,11 @@ def why_not(graph: Graph, node: Node, device: Device) -> str | None:
     floats = graph.quantized and any(graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
     if floats and device.kind is not Kind.CPU:
         return f"{device.name}: {node.name} works on floats between operators that run on the CPU"
-    return dhm_why_not(graph, node, device) if device.kind is Kind.FPGA else processor_why_not(node, device)
+    if device.kind is not Kind.FPGA:
+        return processor_why_not(node, device)
+    if device.accelerator is not None and node.name in device.accelerator.reusable:
+        return None
+    return why_outside(node, device) or dhm_why_not(graph, node, device)
 
 
 def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts | None:
@@ -38,8 +43,15 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
         return None
     assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
     if device.kind is Kind.FPGA:
-        return paced_costs(graph, (node, ((axis, starts, stops),)), dhm_costs(graph, node, axis, starts, stops, device), device)
+        return _on_fpga(graph, (node, ((axis, starts, stops),)), dhm_costs(graph, node, axis, starts, stops, device), device)
     return processor_costs(graph, node, axis, starts, stops, device)
+
+
+def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
+    """What direct mapping costs becomes what the device really builds: folded engines, or its part of an accelerator."""
+    if device.accelerator is not None:
+        return accelerator_costs(graph, question, direct, device)
+    return paced_costs(graph, question, direct, device)
 
 
 def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
@@ -59,7 +71,7 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
             answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
             for i, own in zip(alike, answered, strict=True):
                 for q, costs in zip(can, own, strict=True):
-                    found[i][q] = paced_costs(graph, questions[q], costs, devices[i]) if fpga else costs
+                    found[i][q] = _on_fpga(graph, questions[q], costs, devices[i]) if fpga else costs
     return found
 
 

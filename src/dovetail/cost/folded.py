@@ -20,7 +20,7 @@ import numpy as np
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
-from dovetail.cost.power import activity_of, dynamic_power_w
+from dovetail.cost.power import power_w
 from dovetail.cost.rounding import HEADROOM_BITS, input_bits
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
@@ -289,7 +289,7 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
                 used, folded = dict(chosen.resources), True
                 alone[index] = max(pace, chosen.steps + chosen.stages) * second
                 fused[index] = (max(chosen.tail, fill) + chosen.stages) * second
-                energy[index] = _power_w(used, device) * chosen.steps * second
+                energy[index] = power_w(used, device) * chosen.steps * second
                 for r, values in resources.items():
                     values[index] = used.get(r, 0.0)
             index += 1
@@ -304,9 +304,3 @@ def _filled(graph: Graph, node: Node) -> float:
         return 0.0
     window, _, height, width = window_of(graph, node)
     return max(0, Raster(window, height, width).first) / (height * width)
-
-
-def _power_w(used: Mapping[str, float], device: Device) -> float:
-    assert device.clock_hz is not None
-    area = {r: np.array([v]) for r, v in used.items()}
-    return float(dynamic_power_w(area, dhm_model(device.model), device.clock_hz, activity_of(device))[0])

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from dovetail.cost.estimate import Floats
 from dovetail.platform.device import Device
-from dovetail.platform.fitted import DhmModel
+from dovetail.platform.fitted import DhmModel, dhm_model
 
 DEFAULT_ACTIVITY = 0.125
 """Toggles per clock and signal where nobody counted them: the default of Quartus' power analysis."""
@@ -40,3 +42,10 @@ def frame_energy_j(area: Mapping[str, float], model: DhmModel, toggles: float, b
 def activity_of(device: Device) -> float:
     """The activity a board file states for its FPGA, else the default."""
     return device.parameters.get("activity", DEFAULT_ACTIVITY)
+
+
+def power_w(used: Mapping[str, float], device: Device) -> float:
+    """Power above idle of hardware of this area at the device's clock."""
+    assert device.clock_hz is not None
+    area = {r: np.array([v]) for r, v in used.items()}
+    return float(dynamic_power_w(area, dhm_model(device.model), device.clock_hz, activity_of(device))[0])

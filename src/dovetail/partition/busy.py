@@ -18,10 +18,17 @@ from dovetail.partition.plan import Split
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import Move, Work
 
+REUSED = "shared by layers"
+"""Stands for a node's name where an engine serves many."""
+
 
 def worker(problem: Problem, device: str, node: str) -> str:
     """What a piece of a node keeps busy: its device, or the engine that it has for itself there."""
-    return f"{device} engine {node}" if problem.streams(device) and problem.shared_budget else device
+    if not problem.streams(device) or not problem.shared_budget:
+        return device
+    accelerator = problem.platform.device(device).accelerator
+    shared = accelerator is not None and node in accelerator.reusable
+    return f"{device} engine {REUSED if shared else node}"
 
 
 def busy_of(problem: Problem, node: Node, split: Split, work: Work) -> dict[str, float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dovetail.errors import PlatformError
+from dovetail.platform.accelerator import Accelerator
 
 
 class Kind(StrEnum):
@@ -54,6 +55,8 @@ class Device:
     models: ModelSet = ModelSet.PLANNING
     part: str | None = None
     """The vendor's order code of an FPGA, for hand-over projects."""
+    accelerator: Accelerator | None = None
+    """What an FPGA is to become as a whole; None where every layer is placed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,10 @@ class Platform:
             replace(d, parameters={**d.parameters, "pace_clocks": float(clocks)},
                     sources={**d.sources, "parameters.pace_clocks": "chosen for this plan"})
             if d.kind is Kind.FPGA else d for d in self.devices))
+
+    def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
+        """The same board with one FPGA that is to become an accelerator for a whole network."""
+        return replace(self, devices=tuple(replace(d, accelerator=accelerator) if d.name == device else d for d in self.devices))
 
     def of_kind(self, kind: Kind) -> tuple[Device, ...]:
         return tuple(d for d in self.devices if d.kind is kind)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import PlatformError
+from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
@@ -125,7 +126,7 @@ def _platform(table: Table) -> Platform:
 
 def _device(table: Table) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "family", "part", "resources", "parameters", "models"))
+                     ("clock_hz", "family", "part", "resources", "parameters", "models", "accelerator"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -147,7 +148,8 @@ def _device(table: Table) -> Device:
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
         ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
-        table.text("part") if "part" in table.values else None)
+        table.text("part") if "part" in table.values else None,
+        from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None)
 
 
 def _family(table: Table, kind: Kind, model: str) -> str | None:
@@ -221,6 +223,8 @@ def _device_entries(device: Device) -> dict[str, Any]:
     for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):
         if numbers:
             entries[prefix] = {k: _sourced(v, device.sources[f"{prefix}.{k}"]) for k, v in numbers.items()}
+    if device.accelerator is not None:
+        entries["accelerator"] = to_entries(device.accelerator)
     return entries
 
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import inf, prod
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
@@ -24,7 +24,7 @@ WHOLE = 1 - 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """How full the fullest resource is at least (`bound`) and with the options of `places`; both inf where nothing fits at all."""
+    """How full the fullest resource is at least (`bound`) and with the options of `places`; inf where there are none."""
 
     bound: float
     fill: float
@@ -48,7 +48,7 @@ def least_fill(items: Sequence[Floats], budget: Floats) -> Chosen:
     if not items:
         return Chosen(0.0, 0.0)
     shares = [_shares(options, budget) for options in items]
-    quick = float(sum(s.min(axis=0) for s in shares).max())  # type: ignore[union-attr]
+    quick = float(np.sum([s.min(axis=0) for s in shares], axis=0).max())
     if quick > 1:
         return Chosen(quick, inf)
     bound, weights = _relaxed(shares)
@@ -62,37 +62,37 @@ def _shares(options: Floats, budget: Floats) -> Floats:
 
 
 def _relaxed(shares: Sequence[Floats]) -> tuple[float, list[Floats]]:
+    """The linear programme's value and how much of every option it takes."""
     counts = [len(s) for s in shares]
     table = np.concatenate(shares)
     total, resources = table.shape
-    finite = np.isfinite(table).all(axis=1)
+    finite = np.all(np.isfinite(table), axis=1, keepdims=True)
     rows = np.repeat(np.arange(len(counts)), counts)
     one_each = csr_array((np.ones(total), (rows, np.arange(total))), shape=(len(counts), total + 1))
-    limits = csr_array(np.hstack([np.where(finite[:, None], table, 0.0).T, -np.ones((resources, 1))]))
-    cost = np.zeros(total + 1)
-    cost[-1] = 1
-    upper = np.append(np.where(finite, 1.0, 0.0), np.inf)
-    answer = linprog(cost, limits, np.zeros(resources), one_each, np.ones(len(counts)),
-                     bounds=np.stack([np.zeros(total + 1), upper], axis=1), method="highs")
-    if answer.status != 0:
+    limits = np.hstack([np.where(finite, table, 0.0).T, -np.ones((resources, 1))])
+    upper = np.append(np.where(finite[:, 0], 1.0, 0.0), np.inf)
+    answer = milp(np.append(np.zeros(total), 1.0), bounds=Bounds(np.zeros(total + 1), upper), constraints=[
+        LinearConstraint(one_each, np.ones(len(counts)), np.ones(len(counts))),
+        LinearConstraint(limits, -np.inf, np.zeros(resources))])
+    if answer.x is None:
         return inf, [np.eye(len(s))[0] for s in shares]
-    return float(answer.fun), np.split(answer.x[:-1], np.cumsum(counts)[:-1])
+    return float(answer.fun), np.split(np.asarray(answer.x[:-1], dtype=np.float64), np.cumsum(counts)[:-1])
 
 
 def _rounded(shares: Sequence[Floats], weights: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     """Items that the linear programme divides are decided together, by trying; the others are as it says."""
     places = [int(w.argmax()) for w in weights]
     divided = [i for i, w in enumerate(weights) if w.max() < WHOLE]
-    candidates = [range(len(shares[i])) for i in divided]
+    candidates = [list(range(len(shares[i]))) for i in divided]
     if prod(map(len, candidates)) > TRIED:
-        candidates = [[int(k) for k in np.flatnonzero(weights[i] > 0)] for i in divided]  # type: ignore[misc]
+        candidates = [[int(k) for k in np.flatnonzero(weights[i] > 0)] for i in divided]
     settled = np.zeros(shares[0].shape[1])
     for i, place in enumerate(places):
         if i not in divided:
             settled += shares[i][place]
 
     def fill(tried: Sequence[int]) -> float:
-        return float(sum((shares[i][p] for i, p in zip(divided, tried, strict=True)), settled).max())
+        return float((settled + np.sum([shares[i][p] for i, p in zip(divided, tried, strict=True)], axis=0)).max())
 
     best = min(product(*candidates), key=fill)
     for i, place in zip(divided, best, strict=True):

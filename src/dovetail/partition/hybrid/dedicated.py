@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -30,23 +31,28 @@ class Engines:
     needs: Floats
 
 
-def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, ...], clocks: int) -> Engines:
-    """All engines of a layer that take at most `clocks` clocks per frame and that no other undercuts in every resource."""
+def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, ...], clocks: int,
+                   folds: bool = True) -> Engines:
+    """All engines of a layer that take at most `clocks` clocks per frame and that no other undercuts in every resource.
+
+    Without `folds` a layer is mapped directly or not at all.
+    """
+    none = Engines((), (), np.zeros((0, len(names))))
     if not isinstance(node.op, Conv | Gemm):
         paced = _at_pace(device, clocks)
         costs = costs_of(graph, node, None, *ONE, paced)
         if costs is None:
-            return Engines((), (), np.zeros((0, len(names))))
-        return Engines((None,), (_beats(graph, node),), np.array([[float(costs.resources.get(r, np.zeros(1))[0]) for r in names]]))
-    folded = _folded(shape_of(graph, node), device.model, names, clocks)
+            return none
+        return Engines((None,), (_beats(graph, node),), np.array([_row(costs.resources, names)]))
+    folded = _folded(shape_of(graph, node), device.model, names, clocks) if folds else none
     beats = _beats(graph, node)
     direct = dhm_costs(graph, node, None, *ONE, device).resources if beats <= clocks else None
     if direct is None:
         return folded
-    needs = np.vstack([folded.needs, [[float(direct.get(r, np.zeros(1))[0]) for r in names]]])
+    needs = np.vstack([folded.needs, [_row(direct, names)]])
     kept = undominated(needs)
-    folds, steps = (*folded.folds, None), (*folded.steps, beats)
-    return Engines(tuple(folds[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])
+    made, steps = (*folded.folds, None), (*folded.steps, beats)
+    return Engines(tuple(made[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])
 
 
 @lru_cache(maxsize=16384)
@@ -58,6 +64,10 @@ def _folded(shape: Shape, model_name: str, names: tuple[str, ...], clocks: int) 
     needs = np.array([[dict(c.resources).get(r, 0.0) for r in names] for c in found])
     kept = undominated(needs)
     return Engines(tuple(found[k].fold for k in kept), tuple(found[k].steps for k in kept), needs[kept])
+
+
+def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:
+    return [float(resources[r][0]) if r in resources else 0.0 for r in names]
 
 
 def _at_pace(device: Device, clocks: int) -> Device:

@@ -1,4 +1,4 @@
-"""The best accelerator for a network on one FPGA: where dedicated engines end, how each layer is folded, how large the arrays are.
+"""The best accelerator for a network on one FPGA: where dedicated engines end, how layers are folded, how large arrays are.
 
 For an interval T between frames every dedicated layer may take T clocks and every configuration of the arrays is allowed that
 finishes its layers in T. Whether one engine of each layer and one configuration fit together is a choice problem
@@ -17,7 +17,6 @@ from math import inf, sqrt
 
 import numpy as np
 
-from dovetail.cost import Floats
 from dovetail.cost.folds import Fold
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
@@ -29,7 +28,6 @@ CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
 STEP = 1.05
 """Ratio of neighbouring intervals that are tried for the latency of a single frame."""
-REFINED = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,13 @@ class BlockOption:
     offchip_bytes: float
 
 
-Blocks = Callable[[int], Sequence[BlockOption]]
-"""Configurations for the nodes behind a cut; none for the last cut, behind which there is nothing."""
+Blocks = Callable[[int, float], Sequence[BlockOption]]
+"""Configurations for the nodes behind a cut that may take at most so many clocks; slower ones may be left out."""
+
+
+def no_blocks(cut: int, most_clocks: float) -> Sequence[BlockOption]:
+    """For accelerators of dedicated engines alone."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +70,33 @@ class Found:
 class Search:
     """Engines and configurations of one graph on one device, remembered."""
 
-    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks) -> None:
-        self.graph, self.device, self.cuts, self.blocks = graph, device, tuple(cuts), blocks
+    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True) -> None:
+        self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([device.resources[r] for r in self.names])
         self.fills = fills(graph)
-        self.known: dict[int, BlockOptions] = {}
         self.engines: dict[tuple[int, int], Engines] = {}
-
-    def block_options(self, cut: int) -> BlockOptions:
-        if cut not in self.known:
-            self.known[cut] = BlockOptions(tuple(self.blocks(cut)) if cut < len(self.graph.nodes) else ())
-        return self.known[cut]
 
     def engine(self, index: int, pace: int) -> Engines:
         if (index, pace) not in self.engines:
-            self.engines[index, pace] = engines_within(self.graph, self.graph.nodes[index], self.device, self.names, pace)
+            node = self.graph.nodes[index]
+            self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, pace, self.folds)
         return self.engines[index, pace]
 
-    def choose(self, cut: int, pace: int, allowed: Callable[[BlockOption], bool]) -> tuple[Chosen, list[BlockOption]]:
-        """Engines for the nodes before the cut within the pace, and one of the allowed configurations behind it."""
-        items = [self.engine(i, pace).needs for i in range(cut)]
-        options: list[BlockOption] = []
+    def choose(self, cut: int, pace: int, options: Sequence[BlockOption]) -> Chosen:
+        """Engines for the nodes before the cut within the pace, and one of the configurations behind it."""
+        items = []
+        for i in range(cut):
+            items.append(self.engine(i, pace).needs)
+            if len(items[-1]) == 0:
+                return Chosen(inf, inf)
         if cut < len(self.graph.nodes):
-            options = [o for o in self.block_options(cut).options if allowed(o)]
             items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
-        return least_fill(items, self.budget), options
+        return least_fill(items, self.budget)
+
+    def within(self, cut: int, pace: float) -> list[BlockOption]:
+        """Configurations behind a cut that keep an interval."""
+        return [o for o in self.blocks(cut, pace) if o.interval <= pace] if cut < len(self.graph.nodes) else []
 
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption], bound: float = 0.0) -> Found:
         folds, used, slowest = {}, np.zeros(len(self.names)), 0
@@ -134,13 +138,12 @@ class Search:
             shape = self.graph.shape(node.output)
             weights = self.graph.constants[node.params[0]].array.size if node.params else 1
             most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
-        for cut in self.cuts:
-            most = max([most, *(o.interval for o in self.block_options(cut).options)])
-        return 1.0, most
+        return 1.0, most * len(self.graph.nodes)
 
     def _fitting(self, pace: int) -> Found | None:
         for cut in self.cuts:
-            chosen, options = self.choose(cut, pace, lambda o: o.interval <= pace)
+            options = self.within(cut, pace)
+            chosen = self.choose(cut, pace, options)
             if chosen.fill <= 1:
                 return self.made(cut, pace, chosen, options)
         return None
@@ -150,7 +153,7 @@ class Search:
         low, high = 1.0, reached
         while high > low * CLOSE:
             pace = int(sqrt(low * high))
-            if any(self.choose(cut, pace, lambda o: o.interval <= pace)[0].bound <= 1 for cut in self.cuts):  # noqa: B023
+            if any(self.choose(cut, pace, self.within(cut, pace)).bound <= 1 for cut in self.cuts):
                 if pace >= high:
                     break
                 high = float(pace)
@@ -159,7 +162,7 @@ class Search:
         return min(low, reached)
 
     def _reason(self, pace: int) -> str:
-        full = {cut: self.choose(cut, pace, lambda o: True)[0] for cut in self.cuts}
+        full = {cut: self.choose(cut, pace, self.within(cut, inf)) for cut in self.cuts}
         cut = min(full, key=lambda c: full[c].bound)
         return (f"{self.device.name}: no accelerator of this kind fits; the emptiest takes {full[cut].bound:.2f} times what the "
                 "device has of some resource; take a larger board or an architecture with reusable engines")
@@ -181,42 +184,34 @@ class Search:
     def _quickest_at(self, cut: int, paces: Sequence[int], known: float) -> tuple[Found | None, float]:
         """For one cut: the best accelerator that undercuts what is known, and what none of this cut undercuts."""
         if cut == 0:
-            paces = paces[:1]
+            paces = paces[-1:]
         factor = 1 + float(self.fills[:cut].sum())
         best, bound = None, inf
-        fastest = min((o.latency for o in self.block_options(cut).options), default=0.0)
         for slower, pace in zip((1, *paces[:-1]), paces, strict=True):
-            floor = (slower * factor if cut else 0.0) + fastest
-            if floor >= known:
-                bound = min(bound, floor)
-                break
-            found, least = self._with_least_block(cut, pace)
-            bound = min(bound, (slower * factor if cut else 0.0) + least)
+            passing = slower * factor if cut else 0.0
+            if passing >= known:
+                return best, min(bound, passing)
+            found, least = self._with_least_block(cut, pace, known - passing)
+            bound = min(bound, passing + least)
             if found is not None and found.latency < known:
                 best, known = found, found.latency
         return best, bound
 
-    def _with_least_block(self, cut: int, pace: int) -> tuple[Found | None, float]:
-        """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit."""
-        options = sorted(self.block_options(cut).options, key=lambda o: o.latency)
+    def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
+        """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
         if cut == len(self.graph.nodes):
-            chosen, none = self.choose(cut, pace, lambda o: True)
-            return (self.made(cut, pace, chosen, none) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
-        least = inf
-        for option in options:
-            chosen, only = self.choose(cut, pace, lambda o: o is option)  # noqa: B023
+            chosen = self.choose(cut, pace, ())
+            return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
+        least = most
+        for option in sorted(self.blocks(cut, most), key=lambda o: o.latency):
+            if option.latency >= most:
+                break
+            chosen = self.choose(cut, pace, (option,))
             if chosen.bound <= 1:
                 least = min(least, option.latency)
             if chosen.fill <= 1:
-                return self.made(cut, pace, chosen, only), least
+                return self.made(cut, pace, chosen, (option,)), least
         return None, least
-
-
-@dataclass(frozen=True, slots=True)
-class BlockOptions:
-    """Configurations behind a cut."""
-
-    options: tuple[BlockOption, ...]
 
 
 def _grid(low: float, high: float, ratio: float) -> list[int]:
@@ -230,7 +225,3 @@ def _grid(low: float, high: float, ratio: float) -> list[int]:
 def _bounded(found: Found, bound: float) -> Found:
     return Found(found.cut, found.folds, found.block, found.pace, found.interval, found.latency, bound, found.needs)
 
-
-def needs_row(resources: dict[str, float], names: Sequence[str]) -> Floats:
-    """Resources in the order of names."""
-    return np.array([resources.get(r, 0.0) for r in names])

@@ -1,0 +1,93 @@
+"""Costs of nodes on an FPGA that is to become an accelerator for a whole network (platform/accelerator.py).
+
+Dedicated layers cost what their engine costs, at the pace of the slowest of them. Nodes on reusable arrays take the array's
+clocks one after the other; the arrays themselves are charged once, to the first of their nodes. No node is divided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from dovetail.cost.estimate import Question, ShareCosts, shares_in
+from dovetail.cost.folded import PACE, folded_cost, paced_costs, shape_of
+from dovetail.cost.folds import Fold
+from dovetail.cost.power import power_w
+from dovetail.cost.reusable import BlockCost, Config, block_cost
+from dovetail.ir import Conv, Gemm, Graph, Node
+from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.device import Device, Kind
+from dovetail.platform.fitted import dhm_model
+
+
+def config_of(accelerator: Accelerator) -> Config | None:
+    """The configuration of the arrays; None where every layer has an engine of its own."""
+    if not accelerator.reusable:
+        return None
+    a = accelerator.arrays
+    return Config(a["inputs"], a["outputs"], a["taps"], a["kernel"], bool(a["monolithic"]), bool(a["overlap"]), a["port_bytes"],
+                  a["bandwidth_bytes"], a["latency_clocks"], a["input_buffers"])
+
+
+def arrays_of(config: Config) -> dict[str, int]:
+    """A configuration as an accelerator stores it."""
+    return {name: int(getattr(config, name)) for name in Config.__dataclass_fields__}
+
+
+def why_outside(node: Node, device: Device) -> str | None:
+    """Why the accelerator has no engine for a node; None if it has."""
+    accelerator = device.accelerator
+    if accelerator is None or accelerator.has(node.name):
+        return None
+    return f"{device.name}: {node.name} is no part of the {accelerator.architecture} accelerator"
+
+
+@lru_cache(maxsize=8)
+def _block(graph: Graph, nodes: tuple[str, ...], config: Config, device_name: str, clock_hz: float | None,
+           model: str) -> BlockCost:
+    return block_cost(graph, nodes, config, Device(device_name, Kind.FPGA, "", model, 0.0, 0.0, clock_hz))
+
+
+def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
+    """Costs of a whole node from those of direct mapping; None for shares, which accelerators do not compute."""
+    accelerator, (node, segments) = device.accelerator, question
+    assert accelerator is not None
+    assert device.clock_hz is not None
+    if shares_in(segments) != 1 or segments[0][0] is not None:
+        return None
+    if node.name in accelerator.reusable:
+        return _reused(graph, node, direct, accelerator, device)
+    paced = replace(device, parameters={**device.parameters, PACE: float(accelerator.pace_clocks)}, accelerator=None)
+    costs = paced_costs(graph, question, direct, paced)
+    fold = accelerator.dedicated[node.name]
+    if fold is None or not isinstance(node.op, Conv | Gemm):
+        return replace(costs, resources=direct.resources) if isinstance(node.op, Conv | Gemm) else costs
+    own = folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model))
+    used = dict(own.resources)
+    energy = np.array([power_w(used, device) * own.steps / device.clock_hz])
+    return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in direct.resources})
+
+
+def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerator, device: Device) -> ShareCosts:
+    config = config_of(accelerator)
+    assert config is not None
+    assert device.clock_hz is not None
+    inside = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
+    block = _block(graph, inside, config, device.name, device.clock_hz, device.model)
+    clocks = _clocks(block, node.name)
+    if node.name == inside[0]:  # what is not a layer's own: loading, starting, leaving
+        clocks += block.latency_clocks - sum(_clocks(block, name) for name in inside)
+    seconds = np.array([max(0.0, clocks) / device.clock_hz])
+    used = dict(block.resources)
+    energy = np.array([power_w(used, device)]) * seconds
+    resources = {r: np.array([used.get(r, 0.0) if node.name == inside[0] else 0.0]) for r in direct.resources}
+    spread = 1 + dhm_model(device.model).clock_error
+    return ShareCosts(seconds, seconds, seconds / spread, seconds * spread, energy, resources, direct.extrapolated,
+                      f"{direct.source}; on reusable engines {config}, layer after layer")
+
+
+def _clocks(block: BlockCost, node: str) -> float:
+    """A layer's clocks: its engine at work or its weights on their way, whichever takes longer."""
+    return float(sum(max(x.compute_clocks, x.transfer_clocks) for x in block.layers if x.node == node))

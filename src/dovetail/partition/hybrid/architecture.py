@@ -1,0 +1,131 @@
+"""From a network and a board to the accelerator its FPGA becomes: the part it takes over, the kind asked for, proof included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dovetail.cost import why_not
+from dovetail.cost.accelerator import arrays_of
+from dovetail.cost.reusable import Config
+from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.ir import Graph
+from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
+from dovetail.partition.hybrid.cuts import cut_points
+from dovetail.partition.hybrid.search import Found, Search, no_blocks
+from dovetail.partition.plan import Goal, Split, whole_on
+from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.device import Device, Kind, Platform
+
+CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
+"""What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes [start, stop) of a graph that one FPGA takes over: one tensor enters, one leaves."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An accelerator with what it promises; `clocks` and `bound` are of the objective, interval or latency."""
+
+    accelerator: Accelerator
+    found: Found
+    clocks: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How far from the best of its kind it may be."""
+        return (self.clocks - self.bound) / self.bound
+
+
+def accelerated_device(platform: Platform) -> Device:
+    """The one FPGA of a board.
+
+    Raises:
+        UnsupportedError: there is none, or more than one.
+    """
+    found = platform.of_kind(Kind.FPGA)
+    if len(found) != 1:
+        raise UnsupportedError(f"platform {platform.name}: {len(found)} FPGAs; an accelerator for a network is built on one, "
+                               "take a board with one FPGA or leave --architecture out")
+    return found[0]
+
+
+def region_of(graph: Graph, device: Device) -> Region:
+    """The run of nodes between cut points that the FPGA can compute and that multiplies most.
+
+    Raises:
+        UnsupportedError: there is no node for the FPGA.
+    """
+    able = [why_not(graph, node, device) is None for node in graph.nodes]
+    cuts, best, most = cut_points(graph), Region(0, 0), 0
+    for start in cuts:
+        stop = start
+        while stop < len(able) and able[stop]:
+            stop += 1
+        stop = max((c for c in cuts if c <= stop), default=start)
+        work = multiplications_of(graph, graph.nodes[start:stop])
+        if work > most:
+            best, most = Region(start, stop), work
+    if best.stop <= best.start:
+        reasons = [r for node in graph.nodes if (r := why_not(graph, node, device)) is not None]
+        raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA"
+                               f"{' (' + reasons[0] + ')' if reasons else ''}; plan without --architecture")
+    return best
+
+
+def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) -> Judged:
+    """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
+
+    Raises:
+        InfeasibleError: none of this kind fits the device.
+    """
+    if architecture is Architecture.AUTO:
+        return best_of(graph, device, CHOICES, goal)
+    count = len(graph.nodes)
+    cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
+            Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
+    dedicated = architecture in (Architecture.SESL, Architecture.DHM)
+    blocks = no_blocks if dedicated else Blocks(graph, device, architecture is Architecture.MONOLITHIC)
+    search = Search(graph, device, cuts, blocks, folds=architecture is not Architecture.DHM)
+    found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
+    clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
+    return Judged(accelerator_of(graph, found, architecture), found, clocks, found.bound)
+
+
+def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> Judged:
+    """The best of several kinds; its bound holds for all of them."""
+    judged, reasons = [], []
+    for kind in choices:
+        try:
+            judged.append(judge(graph, device, kind, goal))
+        except InfeasibleError as reason:
+            reasons.append(f"{kind}: {reason}")
+    if not judged:
+        raise InfeasibleError("; ".join(reasons))
+    best = min(judged, key=lambda j: j.clocks)
+    return Judged(best.accelerator, best.found, best.clocks, min(j.bound for j in judged))
+
+
+def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Accelerator:
+    """What a search found, as the platform stores it."""
+    folds: dict[str, tuple[int, int, int] | None] = {}
+    for node in graph.nodes[:found.cut]:
+        fold = found.folds.get(node.name)
+        folds[node.name] = None if fold is None else (fold.groups, fold.inputs, fold.outputs)
+    reusable = tuple(n.name for n in graph.nodes[found.cut:])
+    arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
+    return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)))
+
+
+def pinned(graph: Graph, region: Region, device: str) -> dict[str, Split]:
+    """The region's nodes, each whole on the FPGA."""
+    return {node.name: whole_on(device) for node in graph.nodes[region.start:region.stop]}

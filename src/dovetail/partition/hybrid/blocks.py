@@ -1,0 +1,117 @@
+"""Configurations of reusable arrays for the nodes behind a cut, priced, the useless ones left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+
+from dovetail.cost import Floats
+from dovetail.cost.reusable import Config, block_cost, reason_refused
+from dovetail.errors import UnsupportedError
+from dovetail.ir import Conv, Gemm, Graph, Node
+from dovetail.partition.hybrid.choice import undominated
+from dovetail.partition.hybrid.search import BlockOption
+from dovetail.platform.device import Device
+
+WIDTHS = (4, 8, 16, 24, 32, 48, 64)
+"""Channels worked on at once that are tried."""
+FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Filters worked on at once, in words of as many channels."""
+MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
+PORT_BYTES = 16
+LATENCY_CLOCKS = 64
+
+
+def memory_port(device: Device) -> tuple[int, int]:
+    """Whole bytes per clock that the device's memory delivers, and clocks from a request to its first beat."""
+    assert device.clock_hz is not None, "every FPGA has a clock"
+    rate = device.parameters.get(MEMORY_RATE)
+    wait = device.parameters.get(MEMORY_LATENCY)
+    per_clock = PORT_BYTES if rate is None else max(1, int(rate / device.clock_hz))
+    return min(PORT_BYTES, per_clock), LATENCY_CLOCKS if wait is None else round(wait * device.clock_hz)
+
+
+def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
+    """Arrays of all sizes that the device has multipliers for."""
+    rate, latency = memory_port(device)
+    kernel = max((max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, Conv) and n.op.groups > 1), default=3)
+    most = device.resources.get("dsp", 0.0)
+    found = []
+    for inputs in WIDTHS:
+        for words in FILTER_WORDS:
+            taps = min(9, inputs) if monolithic else 9
+            products = inputs * inputs * words + (0 if monolithic else inputs * taps)
+            if products <= most:
+                found.append(Config(inputs, inputs * words, taps, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                    latency_clocks=latency))
+    return found
+
+
+class Blocks:
+    """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast enough."""
+
+    def __init__(self, graph: Graph, device: Device, monolithic: bool = False) -> None:
+        self.graph, self.device = graph, device
+        self.names = tuple(sorted(device.resources))
+        self.configs = configurations(graph, device, monolithic)
+        refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
+        self.first = refused[-1] + 1 if refused else 0
+        """The first node such that it and all behind it can run on arrays."""
+        self.floors = [_floors(graph, self.first, config) for config in self.configs]
+        self.priced: dict[tuple[int, int], BlockOption | None] = {}
+
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
+        if cut < self.first:
+            return ()
+        near = [c for c in range(len(self.configs)) if self.floors[c][cut] <= most_clocks]
+        found = [option for c in near if (option := self._priced(cut, c)) is not None]
+        if not found:
+            return ()
+        table = np.array([[o.interval, o.latency, *o.needs] for o in found])
+        return [found[k] for k in undominated(table)]
+
+    def _priced(self, cut: int, index: int) -> BlockOption | None:
+        if (cut, index) not in self.priced:
+            self.priced[cut, index] = self._option(cut, self.configs[index])
+        return self.priced[cut, index]
+
+    def _option(self, cut: int, config: Config) -> BlockOption | None:
+        try:
+            cost = block_cost(self.graph, [n.name for n in self.graph.nodes[cut:]], config, self.device)
+        except UnsupportedError:
+            return None
+        needs = dict(cost.resources)
+        return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
+                           tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))
+
+
+def _floors(graph: Graph, first: int, config: Config) -> Floats:
+    """Clocks that the nodes behind every cut take at least: those in which the busiest array or the memory port is at work."""
+    work = np.zeros((3, len(graph.nodes) + 1))
+    for index, node in enumerate(graph.nodes[first:], first):
+        if not isinstance(node.op, Conv | Gemm):
+            continue
+        weights = graph.constants[node.params[0]].array
+        outputs = prod(graph.shape(node.output)[2:])
+        channels = weights.shape[1]
+        groups = node.op.groups if isinstance(node.op, Conv) else 1
+        depthwise = channels == 1 and groups > 1
+        if depthwise:
+            work[1, index] = config.words(weights.shape[0]) * outputs
+        else:
+            filters = -(-weights.shape[0] // config.outputs) if groups == 1 else weights.shape[0] / config.outputs
+            words = config.words(channels) if groups == 1 else channels / config.inputs
+            work[0, index] = filters * outputs * prod(weights.shape[2:]) * words
+        work[2, index] = weights.size / config.bandwidth_bytes
+    behind = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
+    engines = behind[0] + behind[1] if config.monolithic else np.maximum(behind[0], behind[1])
+    return np.asarray(np.maximum(engines, behind[2]), dtype=np.float64)
+
+
+def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:
+    """Multiply-adds of a frame."""
+    return sum(prod(graph.shape(n.output)) * prod(graph.constants[n.params[0]].array.shape[1:])
+               for n in nodes if n.params and graph.constants[n.params[0]].array.ndim > 1)

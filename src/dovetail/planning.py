@@ -1,0 +1,141 @@
+"""What a user can ask of a plan, and the plan: what FPGAs may become first, then which device computes what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from dovetail.cost.folded import pace_of
+from dovetail.errors import InfeasibleError
+from dovetail.ir import Graph
+from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
+from dovetail.partition.solve import plan as solve
+from dovetail.platform.accelerator import Architecture
+from dovetail.platform.device import Kind, Platform
+from dovetail.schedule.list_schedule import schedule
+from dovetail.schedule.program import lower
+from dovetail.schedule.timeline import Timeline
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress for those who do not watch."""
+
+
+AUTO = "auto"
+PACES = tuple(1024 * 4**k for k in range(7))
+"""Clocks per frame that `fold = AUTO` tries first: at 100 MHz from ten microseconds to forty milliseconds."""
+
+NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
+"""Times the best pace so far: what is tried then, nearer each time."""
+PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can ask of a plan beyond model and board."""
+
+    goal: Goal = Goal.LATENCY
+    mode: Mode = Mode.CONCURRENT
+    solver: str = "exact"
+    budget: str = "shared"
+    max_latency_s: float | None = None
+    max_energy_j: float | None = None
+    time_limit_s: float = 4.0
+    thrift: float = 0.05
+    """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
+    fold: int | str | None = None
+    """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
+    architecture: str | None = None
+    """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
+
+
+def make_plan(graph: Graph, platform: Platform, options: Options,
+              assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
+    """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
+
+    `assignment` pins nodes to splits of your own; the rest is decided around them.
+    """
+    plan = _solved(graph, platform, options, assignment)
+    timeline = schedule(graph, platform, plan.assignment)
+    paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
+                  for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
+    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced)), timeline
+
+
+def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
+    """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
+    return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
+                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
+                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained)
+
+
+def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
+           progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
+    """What the board's FPGAs become as `options` ask for it, then the plan; the platform returned knows what they became."""
+    board, pins, notes = with_architecture(graph, platform, options, assignment, progress)
+    board = with_folds(graph, board, options, pins, progress)
+    progress("plan", 0, 1)
+    plan, timeline = make_plan(graph, board, options, pins)
+    progress("plan", 1, 1)
+    return replace(plan, notes=(*plan.notes, *notes)), timeline, board
+
+
+def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
+               progress: Progress = silent) -> Platform:
+    """The platform as `options.fold` asks for it; AUTO keeps the pace (or none) whose plan is best."""
+    if options.fold is None or not platform.of_kind(Kind.FPGA):
+        return platform
+    if options.fold != AUTO:
+        return platform.with_pace(int(options.fold))
+    found: dict[int, float] = {}
+
+    def judge(paces: Sequence[int]) -> int:
+        """The best pace so far, 0 standing for none, after trying some more."""
+        for pace in paces:
+            progress("folds", len(found), PACE_TRIES)
+            try:
+                paced = platform.with_pace(pace) if pace else platform
+                found[pace] = _solved(graph, paced, options, assignment, explained=False).objective
+            except InfeasibleError:
+                found[pace] = inf
+        return min(found, key=lambda pace: found[pace])
+
+    best = judge((0, *PACES))
+    for factors in NEARER if best else ():
+        best = judge([int(best * factor) for factor in factors])
+    progress("folds", PACE_TRIES, PACE_TRIES)
+    return platform.with_pace(best) if best else platform
+
+
+def with_architecture(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
+                      progress: Progress = silent) -> tuple[Platform, Assignment | None, tuple[str, ...]]:
+    """The platform whose FPGA becomes the accelerator that `options.architecture` asks for, with its nodes pinned and notes.
+
+    Raises:
+        InfeasibleError: no accelerator of this kind fits.
+        UnsupportedError: the board has not exactly one FPGA, or the network nothing for it.
+    """
+    if options.architecture is None:
+        return platform, assignment, ()
+    device = accelerated_device(platform)
+    region = region_of(graph, device)
+    pins = pinned(graph, region, device.name)
+    inside = _cut_out(graph, pins, platform.host, device.name)
+    progress(f"choose {options.architecture} accelerator", 0, 1)
+    judged = judge(inside, device, Architecture(options.architecture), options.goal)
+    progress(f"choose {options.architecture} accelerator", 1, 1)
+    what = "one frame every" if options.goal is Goal.THROUGHPUT else "one frame in"
+    note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of {len(graph.nodes)} nodes, "
+            f"{len(judged.accelerator.reusable)} of them on reusable engines; {what} {judged.clocks:,.0f} clocks, "
+            f"no accelerator of this kind below {judged.bound:,.0f} ({judged.gap:.1%} away)")
+    return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note,)
+
+
+def _cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
+    """The pinned nodes as a graph of their own."""
+    program = lower(graph, {n.name: pins.get(n.name, whole_on(host)) for n in graph.nodes})
+    (found,) = [s.graph for s in program.segments if s.device == device]
+    return found

@@ -1,0 +1,67 @@
+"""The accelerator that an FPGA is to become: which layers have engines of their own, and which share arrays.
+
+It stands in the platform of a plan, as a pace does, so that costs, budgets and hardware generation all speak of one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from dovetail.errors import PlatformError
+
+
+class Architecture(StrEnum):
+    """Kinds of accelerators for whole networks, named as in Compact DNNs 2024."""
+
+    FIBHA = "fibha"
+    """Dedicated engines for the first layers, reusable ones for the rest."""
+    SESL = "sesl"
+    """One engine for every layer."""
+    SEML = "seml"
+    """One array for convolutions and one for depthwise layers, layer after layer."""
+    MONOLITHIC = "monolithic"
+    """One array for everything."""
+    DHM = "dhm"
+    """One engine for every layer, every multiplier in logic of its own."""
+    AUTO = "auto"
+    """Whichever is best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A network's engines: `dedicated` layers with their folds (None: mapped directly), `reusable` nodes on `arrays`.
+
+    `arrays` are the numbers of a configuration of reusable engines (cost/reusable_layers.Config); `pace_clocks` is what the
+    slowest dedicated engine takes per frame.
+    """
+
+    architecture: Architecture
+    dedicated: Mapping[str, tuple[int, int, int] | None]
+    reusable: tuple[str, ...] = ()
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    pace_clocks: int = 1
+
+    def has(self, node: str) -> bool:
+        return node in self.dedicated or node in self.reusable
+
+
+def to_entries(accelerator: Accelerator) -> dict[str, Any]:
+    """As JSON values."""
+    return {"architecture": accelerator.architecture.value,
+            "dedicated": {name: None if fold is None else list(fold) for name, fold in accelerator.dedicated.items()},
+            "reusable": list(accelerator.reusable), "arrays": dict(accelerator.arrays), "pace_clocks": accelerator.pace_clocks}
+
+
+def from_entries(entries: Any, where: str) -> Accelerator:
+    """What `to_entries` wrote; anything else is refused."""
+    try:
+        folds = {str(name): None if fold is None else (int(fold[0]), int(fold[1]), int(fold[2]))
+                 for name, fold in entries["dedicated"].items()}
+        return Accelerator(Architecture(entries["architecture"]), folds, tuple(str(n) for n in entries["reusable"]),
+                           {str(k): int(v) for k, v in entries["arrays"].items()}, int(entries["pace_clocks"]))
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
+        raise PlatformError(f"{where}: key accelerator is not one that a plan wrote ({problem!r}); leave it out of board files, "
+                            "`dovetail compile --architecture` chooses it") from None
