@@ -115,30 +115,26 @@ class Search:
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
-        low, high = self._span()
-        found: Found | None = None
-        reached = high
-        while reached > low * CLOSE:
-            pace = int(sqrt(low * reached)) if found else int(reached)
-            best = self._fitting(pace)
-            if best is not None:
-                found, reached = best, min(best.interval, float(pace))
-            elif found is None:
-                break
-            else:
-                low = float(pace)
+        low, high = self.span()
+        found = self._fitting(high)
         if found is None:
-            raise InfeasibleError(self._reason(int(high)))
+            raise InfeasibleError(self._reason(high))
+        while (pace := between(low, found.interval)) is not None:
+            better = self._fitting(pace)
+            if better is None:
+                low = pace
+            else:
+                found = better
         return _bounded(found, self._interval_bound(found.interval))
 
-    def _span(self) -> tuple[float, float]:
+    def span(self) -> tuple[int, int]:
         """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
         most = 1.0
         for node in self.graph.nodes:
             shape = self.graph.shape(node.output)
             weights = self.graph.constants[node.params[0]].array.size if node.params else 1
             most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
-        return 1.0, most * len(self.graph.nodes)
+        return 0, int(most) * len(self.graph.nodes)
 
     def _fitting(self, pace: int) -> Found | None:
         for cut in self.cuts:
@@ -150,16 +146,13 @@ class Search:
 
     def _interval_bound(self, reached: float) -> float:
         """The largest interval found at which no cut has room, not even for fractions of engines."""
-        low, high = 1.0, reached
-        while high > low * CLOSE:
-            pace = int(sqrt(low * high))
+        low, high = 0, reached
+        while (pace := between(low, high)) is not None:
             if any(self.choose(cut, pace, self.within(cut, pace)).bound <= 1 for cut in self.cuts):
-                if pace >= high:
-                    break
-                high = float(pace)
+                high = pace
             else:
-                low = float(pace + 1)
-        return min(low, reached)
+                low = pace
+        return min(low + 1.0, reached)
 
     def _reason(self, pace: int) -> str:
         full = {cut: self.choose(cut, pace, self.within(cut, inf)) for cut in self.cuts}
@@ -170,7 +163,7 @@ class Search:
     def quickest(self) -> Found:
         """The accelerator with the shortest latency of a single frame, with a bound on every other."""
         best, bound = None, inf
-        low, high = self._span()
+        low, high = self.span()
         paces = _grid(low, high, STEP)
         for cut in self.cuts:
             found, least = self._quickest_at(cut, paces, inf if best is None else best.latency)
@@ -178,7 +171,7 @@ class Search:
             if found is not None and (best is None or found.latency < best.latency):
                 best = found
         if best is None:
-            raise InfeasibleError(self._reason(int(high)))
+            raise InfeasibleError(self._reason(high))
         return _bounded(best, min(bound, best.latency))
 
     def _quickest_at(self, cut: int, paces: Sequence[int], known: float) -> tuple[Found | None, float]:
@@ -214,12 +207,18 @@ class Search:
         return None, least
 
 
-def _grid(low: float, high: float, ratio: float) -> list[int]:
-    found, at = [], max(low, 1.0)
+def between(low: int, high: float) -> int | None:
+    """An interval to try between one that is too short and one that is reached; None where the two are close."""
+    middle = max(int(sqrt(low * high)), low + 1)
+    return middle if high > low * CLOSE and middle < high else None
+
+
+def _grid(low: int, high: int, ratio: float) -> list[int]:
+    found, at = [], max(float(low), 1.0)
     while at < high:
         found.append(int(at))
         at = max(at * ratio, at + 1)
-    return [*found, int(high)]
+    return [*found, high]
 
 
 def _bounded(found: Found, bound: float) -> Found:

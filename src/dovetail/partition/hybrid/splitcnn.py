@@ -1,0 +1,99 @@
+"""SplitCNN, the heuristic of Compact DNNs 2024, as its summary describes it.
+
+It starts from reusable engines with all multipliers, gives the first layers engines of their own, one more at a time, divides
+the multipliers in proportion to the work so that all parts take equally long, estimates the throughput of single frames, and
+goes on while that rises. Cuts are those at which a single tensor is alive, so a residual block moves as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.errors import InfeasibleError
+from dovetail.partition.hybrid.blocks import multiplications_of
+from dovetail.partition.hybrid.choice import Chosen
+from dovetail.partition.hybrid.search import BlockOption, Found, Search, between
+
+MULTIPLIER = "dsp"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One accelerator on the way: nodes with engines of their own, and clocks of a single frame; None where it does not fit."""
+
+    cut: int
+    latency: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What the heuristic ends with, and how it got there."""
+
+    found: Found
+    steps: tuple[Step, ...]
+
+
+def split_cnn(search: Search) -> Split:
+    """The first accelerator whose single frames no further dedicated engine makes faster.
+
+    Raises:
+        InfeasibleError: reusable engines alone do not fit, so there is nothing to start from.
+    """
+    best, steps = None, list[Step]()
+    for cut in search.cuts:
+        found = _balanced(search, cut)
+        steps.append(Step(cut, None if found is None else found.latency))
+        if best is not None and (found is None or found.latency >= best.latency):
+            break
+        best = found if found is not None else best
+    if best is None:
+        raise InfeasibleError(f"{search.device.name}: no block of reusable engines fits, so SplitCNN has no start; "
+                              "take a larger board")
+    return Split(best, tuple(steps))
+
+
+def _balanced(search: Search, cut: int) -> Found | None:
+    """Engines and arrays for one cut with multipliers in proportion to the work; None where that does not fit."""
+    graph, multipliers = search.graph, float(search.device.resources.get(MULTIPLIER, 0.0))
+    work = [multiplications_of(graph, [node]) for node in graph.nodes]
+    share = multipliers * sum(work[:cut]) / max(1, sum(work))
+    block = _largest(search, cut, multipliers - share)
+    if block is None and cut < len(graph.nodes):
+        return None
+    pace = _pace(search, cut, share)
+    if pace is None:
+        return None
+    chosen = Chosen(0.0, 0.0, (*_fewest(search, cut, pace), 0))
+    found = search.made(cut, pace, chosen, (block,) if block is not None else ())
+    fits = all(found.needs[name] <= search.device.resources[name] for name in search.names)
+    return found if fits else None
+
+
+def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None:
+    place = search.names.index(MULTIPLIER)
+    able = [o for o in search.blocks(cut, np.inf) if o.needs[place] <= multipliers] if cut < len(search.graph.nodes) else []
+    return min(able, key=lambda o: o.latency, default=None)
+
+
+def _fewest(search: Search, cut: int, pace: int) -> list[int]:
+    """For every dedicated layer the engine with the fewest multipliers at a pace."""
+    place = search.names.index(MULTIPLIER)
+    return [int(search.engine(i, pace).needs[:, place].argmin()) for i in range(cut)]
+
+
+def _pace(search: Search, cut: int, multipliers: float) -> int | None:
+    """The fastest pace at which dedicated layers need no more multipliers; None if there is none."""
+    place = search.names.index(MULTIPLIER)
+
+    def needed(pace: int) -> float:
+        options = [search.engine(i, pace).needs for i in range(cut)]
+        return np.inf if any(len(o) == 0 for o in options) else float(sum(o[:, place].min() for o in options))
+
+    low, high = search.span()
+    if needed(high) > multipliers:
+        return None
+    while (middle := between(low, high)) is not None:
+        low, high = (low, middle) if needed(middle) <= multipliers else (middle, high)
+    return high

@@ -1,0 +1,199 @@
+"""Accelerators of dedicated and reusable engines: cuts, choices and searches against brute force."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
+from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Window
+from dovetail.partition.hybrid.architecture import accelerated_device, judge, region_of
+from dovetail.partition.hybrid.blocks import Blocks
+from dovetail.partition.hybrid.choice import least_fill, undominated
+from dovetail.partition.hybrid.cuts import cut_points, passing
+from dovetail.partition.hybrid.dedicated import engines_within
+from dovetail.partition.hybrid.search import CLOSE, Search, no_blocks
+from dovetail.partition.hybrid.splitcnn import split_cnn
+from dovetail.partition.plan import Goal
+from dovetail.planning import Options, decide
+from dovetail.platform.accelerator import Architecture
+from dovetail.platform.device import Device, Kind
+from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
+from tests.strategies import Net, quantized
+
+
+def bottlenecks(size: int = 12) -> Graph:
+    """A stem, an inverted residual with its addition, a depthwise layer with stride, and a mean."""
+    net = Net(3)
+    x = net.add(Conv(8, Window((3, 3), (2, 2), (1, 1, 1, 1))), net.input((1, 3, size, size)), name="stem")
+    wide = net.add(Conv(24, Window((1, 1))), x, name="expand")
+    deep = net.add(Conv(24, Window((3, 3), pads=(1, 1, 1, 1)), groups=24), wide, name="depthwise")
+    back = net.add(Conv(8, Window((1, 1))), deep, name="project")
+    joined = net.add(Add(), x, back, name="join")
+    last = net.add(Conv(10, Window((1, 1))), joined, name="last")
+    return quantized(net.graph(net.add(GlobalAvgPool(), last, name="mean")))
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return bottlenecks()
+
+
+def fpga(scale: float = 1.0) -> Device:
+    (found,) = load_platform("zc706").of_kind(Kind.FPGA)
+    return replace(found, resources={r: v * scale for r, v in found.resources.items()})
+
+
+def test_a_network_is_cut_where_one_tensor_is_alive(graph: Graph) -> None:
+    names = [n.name for n in graph.nodes]
+    cuts = cut_points(graph)
+    assert cuts == (0, 1, 5, 6, 7)
+    assert [passing(graph, c) for c in cuts] == [graph.inputs[0], *(graph.nodes[c - 1].output for c in cuts[1:])]
+    assert names[5] == "last"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3))
+def test_choices_lie_between_bound_and_what_trying_all_finds(seed: int, items: int, options: int, resources: int) -> None:
+    rng = np.random.default_rng(seed)
+    tables = [rng.integers(0, 20, (rng.integers(1, options + 1), resources)).astype(float) for _ in range(items)]
+    budget = rng.integers(10, 60, resources).astype(float)
+    best = min(max(sum(t[p] for t, p in zip(tables, places, strict=True)) / budget)
+               for places in product(*(range(len(t)) for t in tables)))
+    chosen = least_fill(tables, budget)
+    assert chosen.bound <= best + 1e-9
+    if chosen.fill < inf:
+        used = sum(t[p] for t, p in zip(tables, chosen.places, strict=True)) / budget
+        assert chosen.fill == pytest.approx(max(used))
+        assert best <= chosen.fill + 1e-9
+    else:
+        assert best > 1
+
+
+def test_nothing_to_choose_from_never_fits_and_nothing_to_choose_always_does() -> None:
+    budget = np.array([1.0])
+    assert least_fill([np.zeros((0, 1))], budget).bound == inf
+    assert least_fill([], budget).fill == 0
+    assert least_fill([np.array([[1.0]])], np.array([0.0])).fill == inf
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_what_is_kept_undercuts_all_that_is_dropped(rows: list[tuple[int, int]]) -> None:
+    table = np.array(rows, dtype=np.float64)
+    kept = undominated(table)
+    assert all(any(np.all(table[k] <= row) for k in kept) for row in table)
+    assert not any(np.all(table[a] <= table[b]) for a in kept for b in kept if a != b)
+
+
+def brute_force_interval(search: Search, paces: list[int]) -> float:
+    """The shortest interval by trying every engine of every layer and every configuration at every pace."""
+    best = inf
+    for cut in search.cuts:
+        blocks = list(search.blocks(cut, inf)) if cut < len(search.graph.nodes) else [None]
+        for pace in paces:
+            engines = [engines_within(search.graph, search.graph.nodes[i], search.device, search.names, pace) for i in range(cut)]
+            for places in product(*(range(len(e.folds)) for e in engines)):
+                own = sum((e.needs[p] for e, p in zip(engines, places, strict=True)), np.zeros(len(search.names)))
+                slowest = max((e.steps[p] for e, p in zip(engines, places, strict=True)), default=0)
+                for block in blocks:
+                    used = own if block is None else own + np.array(block.needs)
+                    if np.all(used <= search.budget):
+                        best = min(best, max(float(slowest), 0.0 if block is None else block.interval))
+    return best
+
+
+def tiny() -> Graph:
+    net = Net(5)
+    x = net.add(Conv(3, Window((3, 3), pads=(1, 1, 1, 1))), net.input((1, 2, 6, 6)), name="first")
+    return quantized(net.graph(net.add(Conv(4, Window((1, 1))), x, name="second")))
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.01, 0.006])
+def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
+    graph, device = tiny(), fpga(scale)
+    search = Search(graph, device, cut_points(graph), Blocks(graph, device))
+    best = brute_force_interval(search, [36, 43, 50, 60, 80, 110, 150, 220, 320, 500, 900])
+    if best == inf:
+        with pytest.raises(InfeasibleError, match="no accelerator of this kind fits"):
+            search.fastest()
+        return
+    found = search.fastest()
+    assert found.interval <= best * CLOSE
+    assert found.bound <= best * CLOSE
+    assert found.bound <= found.interval
+    assert all(found.needs[r] <= device.resources[r] for r in search.names)
+
+
+def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:
+    device = fpga(0.2)
+    blocks = Blocks(graph, device)
+    whole = Search(graph, device, cut_points(graph), blocks).quickest()
+    assert whole.bound <= whole.latency
+    for cut in cut_points(graph):
+        try:
+            alone = Search(graph, device, (cut,), blocks if cut < len(graph.nodes) else no_blocks).quickest()
+        except InfeasibleError:
+            continue
+        assert whole.latency <= alone.latency
+        assert whole.bound <= alone.latency
+
+
+def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(graph: Graph) -> None:
+    device = fpga(0.2)
+    search = Search(graph, device, cut_points(graph), Blocks(graph, device))
+    split = split_cnn(search)
+    rising = [s.latency for s in split.steps if s.latency is not None]
+    assert split.found.latency == min(rising)
+    assert search.quickest().latency <= split.found.latency
+    assert [s.cut for s in split.steps] == list(search.cuts[:len(split.steps)])
+
+
+@pytest.mark.parametrize("kind", [Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC])
+def test_every_architecture_makes_a_plan_that_survives_its_file(graph: Graph, kind: Architecture) -> None:
+    board = load_platform("zcu102")
+    plan, _, made = decide(graph, board, Options(Goal.THROUGHPUT, architecture=kind.value))
+    (device,) = made.of_kind(Kind.FPGA)
+    accelerator = device.accelerator
+    assert accelerator is not None
+    assert {n.name for n in graph.nodes} == {*accelerator.dedicated, *accelerator.reusable}
+    assert all(split.devices == ("fpga",) for split in plan.assignment.values())
+    assert platform_from_dict(platform_to_dict(made)) == made
+    assert any(f"{kind} accelerator for 7 of 7 nodes" in note for note in plan.notes)
+    assert all(used <= limit for used, limit in plan.resources["fpga"].values())
+
+
+def test_auto_is_as_good_as_the_best_of_all(graph: Graph) -> None:
+    device = fpga(0.5)
+    best = judge(graph, device, Architecture.AUTO, Goal.THROUGHPUT)
+    for kind in (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC):
+        assert best.clocks <= judge(graph, device, kind, Goal.THROUGHPUT).clocks
+
+
+def test_direct_mapping_alone_is_refused_where_it_does_not_fit(graph: Graph) -> None:
+    with pytest.raises(InfeasibleError, match=r"the emptiest takes [\d.]+ times"):
+        judge(graph, fpga(0.01), Architecture.DHM, Goal.THROUGHPUT)
+    direct = judge(graph, fpga(), Architecture.DHM, Goal.THROUGHPUT).accelerator
+    assert set(direct.dedicated.values()) == {None}
+
+
+def test_boards_without_exactly_one_fpga_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="2 FPGAs; an accelerator for a network is built on one"):
+        accelerated_device(load_platform("fic:2"))
+
+
+def test_the_fpga_takes_the_run_of_layers_it_can_compute(graph: Graph) -> None:
+    region = region_of(graph, fpga())
+    assert (region.start, region.stop) == (0, len(graph.nodes))
+
+
+def test_board_files_cannot_bring_a_broken_accelerator() -> None:
+    entries = platform_to_dict(load_platform("zcu102"))
+    entries["device"][1]["accelerator"] = {"architecture": "fibha"}
+    with pytest.raises(PlatformError, match="key accelerator is not one that a plan wrote"):
+        platform_from_dict(entries)
