@@ -21,7 +21,7 @@ from dovetail.platform.device import Device
 __all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "program_cost", "reason_refused"]
 
 BURST_BEATS = 32
-"""Beats that are asked of the memory at once; the image of weights is a multiple of it."""
+"""Beats that are asked of the memory at once."""
 START_CLOCKS = 3
 """Clocks between the last work of a job and the first of the next one of its engine."""
 READ_STAGES = 3
@@ -101,8 +101,8 @@ def program_cost(program: Program, device: Device) -> BlockCost:
 
 
 def image_beats(program: Program) -> int:
-    """Beats of a frame's weights, whole bursts."""
-    return -(-sum(job.beats for job in program.jobs) // BURST_BEATS) * BURST_BEATS
+    """Beats of a frame's weights."""
+    return sum(job.beats for job in program.jobs)
 
 
 def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
