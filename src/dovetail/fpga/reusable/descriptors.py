@@ -71,7 +71,7 @@ def read_entries(module: Module, name: str, table: Mapping[str, Sequence[int]], 
 
 def kept_entry(module: Module, name: str, entries: Entries, load: Expr) -> dict[str, Expr]:
     """The fields of the job that was begun last, in registers; constants stay constants."""
-    return {key: value if isinstance(value, Const) else module.register(f"{name}_{key}", value, load)
+    return {key: value if isinstance(value, Const) else module.register(f"{name}_now_{key}", value, load)
             for key, value in entries.fields.items()}
 
 

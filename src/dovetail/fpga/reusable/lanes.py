@@ -112,7 +112,8 @@ def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tup
     value: Expr = held.value
     assert isinstance(held.value, Signal)
     if numbers.drop:
-        value = select(pipeline.at(Staged(drops, 0), held.stage), shift_right(held.value, numbers.drop), held.value)
+        cut = m.wire("cut", shift_right(held.value, numbers.drop))
+        value = select(pipeline.at(Staged(drops, 0), held.stage), shift_left(cut, numbers.lift), held.value)
     y = _rounded(pipeline, "result", value, numbers.shift, Staged(low, 0), Staged(high, 0), held.stage)
     if not add_shift:
         m.output("y", _byte(m, "y_bits", y.value))

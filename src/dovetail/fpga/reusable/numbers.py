@@ -57,10 +57,11 @@ class LayerNumbers:
 
 @dataclass(frozen=True, slots=True)
 class EngineNumbers:
-    """What all layers of an engine share: the rounding's shift, the bits dropped of averages, and ranges over all filters."""
+    """What all layers of an engine share: the rounding's shift, the bits averages drop and are then lifted by, ranges."""
 
     shift: int
     drop: int
+    lift: int
     sums: tuple[int, int]
     biases: tuple[int, int]
     multiplier: int
@@ -105,11 +106,11 @@ def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
         if not own:
             engines.append(None)
             continue
-        shift, drop, scaled = _scaled([raw[n] for n in own], [layers[n].node for n in own])
+        shift, drop, lift, scaled = _scaled([raw[n] for n in own], [layers[n].node for n in own])
         for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
             weights = raw[n].weights * (MEAN_WEIGHT if drops else 1)
             found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, _added(adds[n], add_shift))
-        engines.append(_engine([(found[n], raw[n].ends) for n in own], shift, drop))
+        engines.append(_engine([(found[n], raw[n].ends) for n in own], shift, drop, lift))
     return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
 
 
@@ -131,14 +132,15 @@ def _raw(graph: Graph, layer: Layer) -> _Raw:
     return _Raw(weights, bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
 
 
-def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
-    """The shift, the drop, and per layer multipliers, biases and whether it drops."""
+def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
+    """The shift, the drop, the lift, and per layer multipliers, biases and whether it drops."""
     exact = [s for r in raw for m, odd, s in r.ratios if odd == 1]
     means = [r for r in raw if r.ratios[0][1] > 1]
     least = [(r.ratios[0][1] << max(0, r.ratios[0][2])).bit_length() + 2 for r in means]
-    shift = max([1, *exact, *least])
+    kept = max(least, default=0)
+    shift = max([1, *exact, kept])
     for drop in range(MOST_DROP + 1) if means else (0,):
-        solved = [_mean(r, shift, drop) for r in means]
+        solved = [_mean(r, kept, drop) for r in means]
         if all(s is not None for s in solved):
             break
     else:
@@ -155,11 +157,14 @@ def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, list[t
             raise UnsupportedError(f"node {name}: its scales are too far from others' of the block for multipliers of "
                                    f"{MULTIPLIER_BITS} bits; leave it out of the block")
         result.append((multipliers, r.bias, False))
-    return shift, drop, result
+    return shift, drop, shift - kept if means else 0, result
 
 
 def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
-    """Multiplier and bias with which an average is exact for every sum, after `drop` bits are cut off; None if there are none."""
+    """Multiplier and bias with which an average is exact for every sum; None if there are none.
+
+    Of the product `drop` bits are cut off, which leaves `shift` bits behind the point.
+    """
     multiplier, odd, down = raw.ratios[0]
     count = int(raw.weights[0].size)
     sums = np.arange(count * raw.ends[0], count * raw.ends[1] + 1, dtype=np.int64)
@@ -197,7 +202,8 @@ def _added(add: tuple[int, int, int, bool, tuple[int, int]] | None, shift: int) 
     return Added(own + shift - down, other + shift - down, signed, bounds)
 
 
-def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int) -> EngineNumbers:
+def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int,
+            lift: int) -> EngineNumbers:
     """Ranges over all filters of an engine; filters that do not exist have zeros everywhere."""
     sums, biases, biased, scaled = [0, 0], [0, 0], [0, 0], [0, 0]
 
@@ -216,5 +222,5 @@ def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift
         largest = max(largest, *numbers.multipliers)
         for lo, hi, m in zip((low + numbers.bias).tolist(), (high + numbers.bias).tolist(), numbers.multipliers, strict=True):
             widen(scaled, lo * m, hi * m)
-    return EngineNumbers(shift, drop, (sums[0], sums[1]), (biases[0], biases[1]), largest, (biased[0], biased[1]),
+    return EngineNumbers(shift, drop, lift, (sums[0], sums[1]), (biases[0], biases[1]), largest, (biased[0], biased[1]),
                          (scaled[0], scaled[1]))
