@@ -56,7 +56,8 @@ def flattened(seed: int, shape: tuple[int, int, int]) -> Graph:
 def pooled(seed: int, shape: tuple[int, int, int], window: Window) -> Graph:
     """An average of windows between convolutions."""
     s = Sketch(np.random.default_rng(seed))
-    x = s.pool(AvgPool(window, count_pads=True), s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1)))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1))
+    x = s.pool(AvgPool(window, count_pads=True), x)
     return s.graph((s.conv(x, 4, same_window(1)),))
 
 
@@ -68,7 +69,8 @@ def averaged(seed: int, shape: tuple[int, int, int]) -> Graph:
 
 def cases() -> dict[str, Case]:
     """Blocks by name, with sizes that fit none of the channel counts."""
-    small, wide, narrow = Config(4, 8), Config(6, 18, taps=4, port_bytes=8, bandwidth_bytes=8), Config(4, 4, taps=3, latency_clocks=9)
+    small, narrow = Config(4, 8), Config(4, 4, taps=3, latency_clocks=9)
+    wide = Config(6, 18, taps=4, port_bytes=8, bandwidth_bytes=8)
     slow = Config(4, 8, bandwidth_bytes=5, latency_clocks=130)
     plain = Config(4, 8, overlap=False, input_buffers=1)
     square, two = same_window(3), Window((3, 3), (2, 2), (1, 1, 1, 1))
@@ -97,6 +99,8 @@ def cases() -> dict[str, Case]:
         "compact_narrow": (compact(20, (3, 7, 6), 5), narrow),
         "compact_slow": (compact(21, (4, 6, 6), 9), slow),
         "compact_plain": (compact(22, (3, 9, 8), 9), plain),
+        "compact_monolithic": (compact(32, (3, 9, 8), 9), Config(4, 8, taps=4, monolithic=True)),
+        "compact_one_word": (compact(33, (3, 7, 8), 9), Config(5, 5, taps=5, monolithic=True, overlap=False)),
         "residual": (residual(23, (4, 6, 7)), small),
         "residual_wide": (residual(24, (5, 7, 6)), wide),
         "flattened": (flattened(25, (5, 3, 4)), small),

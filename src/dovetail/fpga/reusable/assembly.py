@@ -36,13 +36,14 @@ from dovetail.fpga.expressions import (
     signal,
 )
 from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.reusable.array import Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
-from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, depthwise_front, depthwise_table, masked_taps
+from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.descriptors import Entries, chosen
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
 from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, Lanes, finisher_module, lanes_in_module, lanes_module
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
 from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
 from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
 
 NAMES = ("array", "depthwise")
@@ -105,13 +106,23 @@ class Assembly:
         self.modules += [fifo, *fill.modules]
         counts = self._counts()
         self.frame_words, self.parity = frame, ZERO if source.parity is None else source.parity
+        ready = {e: m.net(f"{NAMES[e]}_may_start") for e in self.engines}
+        entries: dict[int, Entries] = {}
+        operands: dict[int, Operands] = {}
+        if ARRAY in ready:
+            array, operands[ARRAY] = self._array(ready[ARRAY], fill)
+            entries[ARRAY] = array.entries
+        if DEPTHWISE in ready:
+            depthwise, operands[DEPTHWISE] = self._depthwise(ready[DEPTHWISE], fill)
+            entries[DEPTHWISE] = depthwise.entries
+        sums = self._sums(operands)
         for engine in self.engines:
-            ready = m.net(f"{NAMES[engine]}_may_start")
-            entries, sums = self._array(ready, fill) if engine == ARRAY else self._depthwise(ready, fill)
-            m.assigns.append((ready, self._may_start(engine, entries, counts, fill.filled[engine], source.loaded,
-                                                     leaving.streaming)))
-            self.modules.append(entries.fifo)
-            self._finish(engine, sums, watched)
+            own = self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY else self._leave_depthwise(depthwise, sums[DEPTHWISE],
+                                                                                                            fill)
+            m.assigns.append((ready[engine], self._may_start(engine, entries[engine], counts, fill.filled[engine], source.loaded,
+                                                             leaving.streaming)))
+            self.modules.append(entries[engine].fifo)
+            self._finish(engine, own, watched)
         m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
         self.readers[OUTPUT].append(Access(ONE, leaving.address))
         for number, read in self.reads.items():
@@ -146,12 +157,10 @@ class Assembly:
         late = delayed(self.pipeline, index, stage - 1, f"{name}_bank_now")
         return self.module.register(f"{name}_word", chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks]))
 
-    def _banks(self, places: Sequence[int]) -> list[int]:
-        return sorted(set(places))
-
-    def _array(self, ready: Signal, fill: Fill) -> tuple[Entries, Leaving]:
+    def _array(self, ready: Signal, fill: Fill) -> tuple[Front, Operands]:
+        """Issue of the array, and what its lanes multiply."""
         m, pipeline, config, jobs = self.module, self.pipeline, self.config, self.jobs[ARRAY]
-        banks = self._banks([j.read.bank for j in jobs])
+        banks = sorted({j.read.bank for j in jobs})
         table = array_table(self.program, self.numbers, banks, self.address_bits)
         front = array_front(m, table, self.loads[ARRAY], ready, self.program.weight_depth, self.parity, self.frame_words,
                             self.address_bits)
@@ -164,49 +173,17 @@ class Assembly:
             byte = m.wire(f"array_byte_{channel}", bits(word, channel * 8, 8))
             extended = pack([(byte, 8), (all_of(signed, bits(byte, 7, 1)), 1)])
             fields.append((m.register(f"array_x_{channel}", select(inside, extended, ZERO), bounds=(0, 511)), ACTIVATION_BITS))
-        x = m.wire("array_operands", pack(fields))
         beat = fill.weights[ARRAY]
         assert beat is not None
         weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
                                 beat, delayed(pipeline, front.weight, OPERAND_STAGE - 2, ""))
-        lanes = self._lanes("array", config.outputs, config.inputs, False)
-        sums = self._place(lanes, "array", [x] * (config.outputs // lanes.count), weights, config.inputs, front.starts,
-                           front.works, OPERAND_STAGE + lanes.sum_stage)
-        leaving = leave_in_words(m, pipeline, front, sums, config.block_words, OPERAND_STAGE + lanes.sum_stage + 1)
-        constants = self._constants(ARRAY, fill, ARRAY_SLOTS * config.block_words, leaving.constant)
-        return front.entries, Leaving(leaving.word, leaving.valid, constants, lanes.sum_bits)
+        return front, Operands("array", config.outputs, config.inputs, (m.wire("array_operands", pack(fields)),), weights,
+                               front.starts, front.works, OPERAND_STAGE)
 
-    def _lanes(self, name: str, lanes: int, products: int, own_inputs: bool) -> Lanes:
-        numbers = self.numbers.engines[NAMES.index(name)]
-        assert numbers is not None
-        made = lanes_module(f"{self.module.name}_{name}_lanes", lanes_in_module(lanes, products), products, numbers.sums, own_inputs)
-        self.modules.append(made.module)
-        return made
-
-    def _place(self, lanes: Lanes, name: str, inputs: Sequence[Signal], weights: Filled, products: int, starts: Expr, works: Expr,
-               stage: int) -> list[Signal]:
-        """Instances of the lanes, one per entry of `inputs`; their sums, a clock behind `stage`."""
-        m, size = self.module, lanes.count * products * 8
-        pins = [("starts", m.wire(f"{name}_starts_now", delayed(self.pipeline, starts, stage, f"{name}_begins"))),
-                ("works", m.wire(f"{name}_works_now", delayed(self.pipeline, works, stage, f"{name}_does")))]
-        sums = []
-        for number, x in enumerate(inputs):
-            own = [m.net(f"{name}_sum_{number * lanes.count + k}", lanes.sum_bits) for k in range(lanes.count)]
-            w = weights.slice(m, f"{name}_w_{number}", number * size, size)
-            m.instances.append(Instance(lanes.module.name, f"{name}_lanes_{number}", (
-                ("x", x), ("w", w), *pins, *((f"y{k}", y) for k, y in enumerate(own)))))
-            sums += own
-        return sums
-
-    def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> Filled:
-        beat = fill.constants[engine]
-        assert beat is not None
-        width = self.config.inputs * 64 + sum(n for _, _, n in layer_fields(self.numbers, self.numbers.layers[0]))
-        return filled_memory(self.module, f"{NAMES[engine]}_constants", width, depth, beat, address)
-
-    def _depthwise(self, ready: Signal, fill: Fill) -> tuple[Entries, Leaving]:
+    def _depthwise(self, ready: Signal, fill: Fill) -> tuple[DepthwiseFront, Operands]:
+        """Issue of the depthwise array, and what its lanes multiply."""
         m, pipeline, config, jobs = self.module, self.pipeline, self.config, self.jobs[DEPTHWISE]
-        banks = self._banks([j.read.bank for j in jobs])
+        banks = sorted({j.read.bank for j in jobs})
         table = depthwise_table(self.program, self.numbers, banks)
         front = depthwise_front(m, config, table, self.loads[DEPTHWISE], ready, self.parity, self.frame_words, self.address_bits)
         for number, b in enumerate(banks):
@@ -220,16 +197,41 @@ class Assembly:
         address = m.wire("depthwise_weight", pack([*place, (front.slot, front.slot.width)]))
         weights = filled_memory(m, "depthwise_weights", config.inputs * config.taps * 8, DEPTHWISE_SLOTS << low, beat,
                                 delayed(pipeline, address, TAP_STAGE - 2, ""))
-        lanes = self._lanes("depthwise", config.inputs, config.taps, True)
-        inputs = [m.wire(f"depthwise_x_{k}", pack([(t, ACTIVATION_BITS) for c in taps[k * lanes.count:(k + 1) * lanes.count]
-                                                    for t in c])) for k in range(config.inputs // lanes.count)]
-        stage = TAP_STAGE + lanes.sum_stage
-        sums = self._place(lanes, "depthwise", inputs, weights, config.taps, front.starts, front.works, stage)
-        word = m.wire("depthwise_sums", pack([(s, s.width) for s in sums]))
-        valid, slot = token(m, "depthwise_leaves", front.ends, stage + 1), delayed(pipeline, front.slot, stage + 1, "")
+        x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
+        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE)
+
+    def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
+        """Lanes for all engines, one set for both where they share it."""
+        ranges = {e: numbers.sums for e, numbers in enumerate(self.numbers.engines) if numbers is not None}
+        if self.config.monolithic and len(operands) == 2:
+            widest = min(r[0] for r in ranges.values()), max(r[1] for r in ranges.values())
+            array, depthwise, modules = place_together(self.module, self.pipeline, operands[ARRAY], operands[DEPTHWISE], widest)
+            self.modules += modules
+            return {ARRAY: array, DEPTHWISE: depthwise}
+        placed = {}
+        for engine, own in operands.items():
+            placed[engine], modules = place_apart(self.module, self.pipeline, own, ranges[engine])
+            self.modules += modules
+        return placed
+
+    def _leave_array(self, front: Front, placed: Placed, fill: Fill) -> Leaving:
+        words = self.config.block_words
+        leaving = leave_in_words(self.module, self.pipeline, front, placed.sums, words, placed.stage)
+        constants = self._constants(ARRAY, fill, ARRAY_SLOTS * words, leaving.constant)
+        return Leaving(leaving.word, leaving.valid, constants, placed.sum_bits)
+
+    def _leave_depthwise(self, front: DepthwiseFront, placed: Placed, fill: Fill) -> Leaving:
+        m, stage = self.module, placed.stage
+        word = m.wire("depthwise_sums", pack([(s, s.width) for s in placed.sums]))
+        valid, slot = token(m, "depthwise_leaves", front.ends, stage), delayed(self.pipeline, front.slot, stage, "")
         assert isinstance(slot, Signal)
-        constants = self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot)
-        return front.entries, Leaving(word, valid, constants, lanes.sum_bits)
+        return Leaving(word, valid, self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot), placed.sum_bits)
+
+    def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> Filled:
+        beat = fill.constants[engine]
+        assert beat is not None
+        width = self.config.inputs * 64 + sum(n for _, _, n in layer_fields(self.numbers, self.numbers.layers[0]))
+        return filled_memory(self.module, f"{NAMES[engine]}_constants", width, depth, beat, address)
 
     def _finish(self, engine: int, sums: Leaving, watched: bool) -> None:
         """From words of sums to words in memory."""
@@ -242,7 +244,7 @@ class Assembly:
         outputs = self._finishers(name, finisher, sums, other)
         stage = CONSTANT_STAGE + finisher.stages
         writing = token(m, f"{name}_finished", sums.valid, stage)
-        banks = self._banks([j.write.bank for j in jobs])
+        banks = sorted({j.write.bank for j in jobs})
         table = walk_table(self.program, jobs, [j.write for j in jobs])
         table["bank"] = [banks.index(j.write.bank) for j in jobs]
         table["releases"] = [int(j.releases_input) for j in jobs]
@@ -269,7 +271,7 @@ class Assembly:
         """The other operand of additions, read again in the order in which outputs are finished."""
         m, jobs = self.module, self.jobs[ARRAY]
         places = [j.residual for j in jobs]
-        banks = self._banks([p.bank for p in places if p is not None])
+        banks = sorted({p.bank for p in places if p is not None})
         table = walk_table(self.program, jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
         table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
         table["reads"] = [int(p is not None) for p in places]
