@@ -21,18 +21,26 @@ from dovetail.platform.device import Device
 __all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "program_cost", "reason_refused"]
 
 BURST_BEATS = 32
-"""Beats that are asked of the memory at once; the image of weights is a multiple of it."""
+"""Beats that are asked of the memory at once."""
 START_CLOCKS = 3
-"""Clocks between the last work of a job and the first of the next one of its engine."""
-READ_STAGES = 3
-"""Clock edges from an address to the operands of products."""
-FINISH_STAGES = 9
-"""Clock edges from a sum to its word in memory, without an addition behind it."""
-ADD_STAGES = 3
-FILL_CLOCKS = 2
+"""Clocks from the end of what a job waits for (a word written, a frame loaded) to its first work."""
+FILLED_CLOCKS = 2
+"""Clocks from the last beat of a job's weights to its first work."""
+ROOM_CLOCKS = 2
+"""Clocks from the end of a job to the first beat of the one that takes its place in the weight memory."""
+NEXT_FILL_CLOCKS = 1
 """Clocks between the beats of two jobs."""
-FIRST_BEAT_CLOCKS = 8
-"""Clocks from reset to the first request, and from a beat to the buffer it is waited for in."""
+FRAME_CLOCKS = 1
+"""Clocks that the first jobs of a frame wait longer for the last ones of the frame before."""
+ARRAY_STAGES = 7
+"""Clock edges from the last work of a job to its last word in memory, beside tree, words and finishing; depthwise two more."""
+FINISH_STAGES = 6
+"""Clock edges that finish a sum, without an addition behind it."""
+ADD_STAGES = 5
+FIRST_BEAT_CLOCKS = 5
+"""Clocks from reset to the first beat of weights in their memory, without the memory's latency."""
+LEAVE_CLOCKS = 4
+"""Clocks from a frame's last word in the output buffer to the first beat that leaves."""
 FRAMES = 3
 
 
@@ -96,13 +104,13 @@ def program_cost(program: Program, device: Device) -> BlockCost:
     beats = image_beats(program)
     resources = block_resources(program, device.model)
     bits = sum(program.depths) * config.inputs * 8
-    return BlockCost(ends[0] + leave, max(ends[-1] - ends[-2], load), load, beats * config.port_bytes, resources,
+    return BlockCost(ends[0] + leave + LEAVE_CLOCKS, max(ends[-1] - ends[-2], load), load, beats * config.port_bytes, resources,
                      _layer_costs(program), bits, sum(x.macs for x in layers.layers))
 
 
 def image_beats(program: Program) -> int:
-    """Beats of a frame's weights, whole bursts."""
-    return -(-sum(job.beats for job in program.jobs) // BURST_BEATS) * BURST_BEATS
+    """Beats of a frame's weights."""
+    return sum(job.beats for job in program.jobs)
 
 
 def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
@@ -118,11 +126,11 @@ def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
 
 def stages_of(program: Program) -> tuple[int, int]:
     """Clock edges from the last issued work of a job to its word in memory, of either engine."""
-    config = program.config
+    config, shared = program.config, program.config.monolithic and program.phases > 0
     adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
-    array = READ_STAGES + 1 + ceil(log2(config.inputs)) + 1 + FINISH_STAGES + adds
-    products = config.inputs if config.monolithic else config.taps
-    return array, READ_STAGES + 2 + ceil(log2(products)) + 1 + FINISH_STAGES
+    array = ARRAY_STAGES + ceil(log2(config.inputs)) + FINISH_STAGES + adds
+    products = config.inputs if shared else config.taps
+    return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
 
 
 def frame_ends(program: Program) -> list[int]:
@@ -147,6 +155,7 @@ class _Play:
         entry = program.layers.maps[program.layers.entry]
         last = program.layers.maps[program.layers.exit]
         self.load, self.leave = (m.pixels * config.words(m.channels) for m in (entry, last))
+        self.begins = 0
         self.loaded: list[int] = []
         self.released: list[int] = []
         self.left = 0
@@ -160,24 +169,23 @@ class _Play:
         for job in self.jobs:
             end = self._run(job, end)
         self.base = (len(self.done[0]), len(self.done[1]))
+        self.begins = max(times[-1] for times in self.done if times) + FRAME_CLOCKS
         self.left = end + self.leave
         return end
 
     def _run(self, job: Job, end: int) -> int:
-        engine, done = job.engine, self.done
-        filled = self._fill(job)
-        start = max(self.free[engine], filled)
+        engine, done, base = job.engine, self.done, self.base
+        waits = self.begins
         for e in (ARRAY, DEPTHWISE):
-            if self.base[e] + job.needs[e]:
-                start = max(start, done[e][self.base[e] + job.needs[e] - 1] + 1)
+            if job.needs[e]:
+                waits = max(waits, done[e][base[e] + job.needs[e] - 1])
         if job.needs_input:
-            start = max(start, self.loaded[-1] + 1)
+            waits = max(waits, self.loaded[-1])
         if job.needs_output:
-            start = max(start, self.left)
-        start += START_CLOCKS
-        issued = start + job.clocks
-        self.free[engine] = issued
-        finished = issued + job.tail + self.stages[engine] + job.words - 1
+            waits = max(waits, self.left)
+        start = max(self.free[engine], self._fill(job) + FILLED_CLOCKS, waits + START_CLOCKS)
+        self.free[engine] = start + job.clocks
+        finished = start + job.clocks + job.tail + self.stages[engine] + (job.words if engine == ARRAY else 0)
         done[engine].append(finished)
         if job.releases_input:
             self.released.append(finished)
@@ -187,8 +195,8 @@ class _Play:
         """Clock at which a job's weights are there: beats wait in the FIFO while there is no room for them."""
         slots = ARRAY_SLOTS if job.engine == ARRAY else DEPTHWISE_SLOTS
         earlier = self.done[job.engine]
-        room = earlier[-slots] if len(earlier) >= slots else 0
-        start = max(self.filled_at + FILL_CLOCKS, float(room))
+        room = earlier[-slots] + ROOM_CLOCKS if len(earlier) >= slots else 0
+        start = max(self.filled_at + NEXT_FILL_CLOCKS, float(room))
         self.ahead = min(self.ahead + (start - self.filled_at) * self.beats_per_clock, float(self.fifo))
         late = max(0.0, job.beats - self.ahead) / self.beats_per_clock
         end = start + max(float(job.beats), late)

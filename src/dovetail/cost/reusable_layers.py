@@ -17,6 +17,8 @@ from dovetail.ir import Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Re
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8
+SHORTEST_LINE = 3
+"""Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class Layer:
         channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
         (high, wide), (top, left, bottom, right) = self.window.kernel, self.window.pads
         inside = top + bottom < high and left + right < wide  # outputs follow the order in which pixels arrive
-        return channelwise and inside and max(high, wide) <= config.kernel and self.window.dilation == (1, 1)
+        wide_enough = self.reads.width >= SHORTEST_LINE or high == 1
+        return channelwise and inside and wide_enough and max(high, wide) <= config.kernel and self.window.dilation == (1, 1)
 
     @property
     def macs(self) -> int:

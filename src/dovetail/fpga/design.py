@@ -41,6 +41,21 @@ class Fifo:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryPort:
+    """A port that reads memory in bursts: `NAME_request_valid`, `_ready`, `_address`, `_beats`, then `NAME_valid`, `NAME_data`.
+
+    Addresses count beats of `bytes` bytes; every beat that was asked for is taken when it comes. A simulation answers from
+    `image`, a file of the design with a beat per line, hexadecimal: `bytes_per_clock` at most, `latency_clocks` after a request.
+    """
+
+    name: str
+    bytes: int
+    image: str
+    bytes_per_clock: int
+    latency_clocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Design:
     """Top module name, files (name to text), ports, and what the generator knows about its own result."""
 
@@ -57,3 +72,5 @@ class Design:
     notes: tuple[str, ...] = field(default=())
     folds: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """Nodes whose multipliers are shared: groups, input channels and filters worked on at once."""
+    memory: MemoryPort | None = None
+    """Where weights are read from that the design does not hold."""

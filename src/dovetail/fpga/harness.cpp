@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -27,11 +28,24 @@ struct Port {
     size_t bytes;            // size of the Verilated port, one beat in a file
     uint64_t beats;          // per frame
 };
+struct MemoryPort {
+    CData* request_valid;
+    CData* request_ready;
+    IData* address;          // in beats
+    CData* beats;
+    CData* valid;
+    void* data;
+    size_t bytes;            // size of the Verilated port
+    size_t beat_bytes;
+    const char* image;       // a beat per line, hexadecimal
+    uint64_t bytes_per_clock, latency;
+};
 struct Ports {
     const char* top;
     CData* clk;
     CData* rst;
     std::vector<Port> inputs, outputs;
+    std::vector<MemoryPort> memories;    // at most one
 };
 
 #include "bundle.h"
@@ -114,6 +128,51 @@ void close_file(FILE* file) {
     if (std::fclose(file) || broken) cannot_write();
 }
 
+// Memory behind a port: bursts in the order of their requests, each a fixed time after its request, at a fixed rate.
+class Dram {
+public:
+    Dram(const MemoryPort& port, Stall stall) : port_(port), stall_(stall) {
+        std::ifstream file(port.image);
+        std::string line;
+        while (std::getline(file, line)) {
+            std::vector<uint8_t> beat(port.bytes, 0);
+            for (size_t i = 0; i < port.beat_bytes; ++i)
+                beat[i] = static_cast<uint8_t>(std::stoul(line.substr(2 * (port.beat_bytes - 1 - i), 2), nullptr, 16));
+            image_.insert(image_.end(), beat.begin(), beat.end());
+        }
+        if (image_.empty()) {
+            std::printf("error cannot read %s\n", port.image);
+            std::exit(kUsage);
+        }
+    }
+    void drive(uint64_t cycle) {
+        *port_.request_ready = !stall_.next();
+        if (credit_ < port_.beat_bytes) credit_ += port_.bytes_per_clock;
+        *port_.valid = !bursts_.empty() && bursts_.front().from <= cycle && credit_ >= port_.beat_bytes && !stall_.next();
+        if (!*port_.valid) return;
+        Burst& burst = bursts_.front();
+        const uint64_t count = image_.size() / port_.bytes;
+        std::memcpy(port_.data, image_.data() + burst.address % count * port_.bytes, port_.bytes);
+        credit_ -= port_.beat_bytes;
+        ++burst.address;
+        if (!--burst.beats) bursts_.pop_front();
+    }
+    void look(uint64_t cycle) {
+        if (*port_.request_valid && *port_.request_ready) bursts_.push_back({*port_.address, *port_.beats, cycle + port_.latency});
+    }
+    void rest() { *port_.request_ready = *port_.valid = 0; }
+
+private:
+    struct Burst {
+        uint64_t address, beats, from;
+    };
+    MemoryPort port_;
+    Stall stall_;
+    std::vector<uint8_t> image_;
+    std::deque<Burst> bursts_;
+    uint64_t credit_ = 0;
+};
+
 class Simulator {
 public:
     Simulator(Bundle& model, const Ports& ports, const Run& run, const std::string& prefix)
@@ -130,6 +189,7 @@ public:
             sinks_.back().held.resize(ports.outputs[i].bytes);
             sinks_.back().total = run.frames * ports.outputs[i].beats;
         }
+        for (const MemoryPort& port : ports.memories) memories_.emplace_back(port, Stall(seed()));
     }
 
     int simulate() {
@@ -155,6 +215,7 @@ private:
         *ports_.rst = 1;
         for (Source& source : sources_) *source.port.valid = 0;
         for (Sink& sink : sinks_) *sink.port.ready = 0;
+        for (Dram& memory : memories_) memory.rest();
         for (int i = 0; i < 8; ++i) edge();
         *ports_.rst = 0;
     }
@@ -177,9 +238,11 @@ private:
         ++cycle_;
         for (Source& source : sources_) source.drive(filled_);
         for (Sink& sink : sinks_) *sink.port.ready = filled_ && !sink.stall.next();
+        for (Dram& memory : memories_) memory.drive(cycle_);
         *ports_.clk = 0;
         model_.eval();
         bool moved = false;
+        for (Dram& memory : memories_) memory.look(cycle_);
         for (Source& source : sources_) {
             if (source.offered && *source.port.ready) {
                 ++source.sent;
@@ -252,6 +315,7 @@ private:
     bool filled_ = !run_.stall_seed;    // with stalls, nothing is taken at first, until every FIFO is full
     std::vector<Source> sources_;
     std::vector<Sink> sinks_;
+    std::vector<Dram> memories_;
     std::vector<uint64_t> frame_cycles_;
     uint64_t cycle_ = 0, quiet_ = 0, first_output_ = 0;
 };

@@ -228,7 +228,8 @@ def bundle_files(designs: Sequence[Design]) -> dict[str, str]:
     for index, design in enumerate(designs):
         pins.append([(f"{port.name}_{part}", f"{wire}_{part}", width, inward == (part != "ready"))
                      for port, wire, inward in _wires(index, design)
-                     for part, width in (("valid", 1), ("ready", 1), ("data", port.data_bits))])
+                     for part, width in (("valid", 1), ("ready", 1), ("data", port.data_bits))]
+                    + _memory_pins(index, design))
     return {**bundle_sources(designs, pins), "bundle.h": _bundle_header(designs)}
 
 
@@ -270,6 +271,26 @@ def _wires(index: int, design: Design) -> list[tuple[StreamPort, str, bool]]:
     return inputs + [(port, f"d{index}_out{number}", False) for number, port in enumerate(design.outputs)]
 
 
+def _memory_pins(index: int, design: Design) -> list[Pin]:
+    """The pins of a design's memory port."""
+    if design.memory is None:
+        return []
+    name, width = design.memory.name, design.memory.bytes * 8
+    parts = (("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False), ("request_beats", 8, False),
+             ("valid", 1, True), ("data", width, True))
+    return [(f"{name}_{part}", f"d{index}_memory_{part}", bits, inward) for part, bits, inward in parts]
+
+
+def _memory_entry(index: int, design: Design) -> str:
+    """The port table's entry of a design's memory port."""
+    if design.memory is None:
+        return "{}"
+    port, wire = design.memory, f"m.d{index}_memory"
+    pins = ", ".join(f"&{wire}_{part}" for part in ("request_valid", "request_ready", "request_address", "request_beats", "valid", "data"))
+    return (f'{{{{{pins}, sizeof({wire}_data), {port.bytes}, "design{index}/{port.image}", {port.bytes_per_clock}, '
+            f"{port.latency_clocks}}}}}")
+
+
 def _bundle_header(designs: Sequence[Design]) -> str:
     lines = ['#include "Bundle.h"', "static std::vector<Ports> describe(Bundle& m) {", "    return {"]
     for index, design in enumerate(designs):
@@ -278,5 +299,6 @@ def _bundle_header(designs: Sequence[Design]) -> str:
             pointers = f"&m.{wire}_valid, &m.{wire}_ready, &m.{wire}_data, sizeof(m.{wire}_data)"
             groups[inward].append(f'{{"{port.name}", {pointers}, {port.beats}}}')
         inputs, outputs = ", ".join(groups[True]), ", ".join(groups[False])
-        lines.append(f'        {{"{design.top}", &m.d{index}_clk, &m.d{index}_rst, {{{inputs}}}, {{{outputs}}}}},')
+        lines.append(f'        {{"{design.top}", &m.d{index}_clk, &m.d{index}_rst, {{{inputs}}}, {{{outputs}}}, '
+                     f"{_memory_entry(index, design)}}},")
     return "\n".join([*lines, "    };", "}", ""])

@@ -117,14 +117,14 @@ def _fields(m: Module, port: str, count: int, bounds: Range) -> list[Signal]:
     return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(count)]
 
 
-def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range) -> Staged:
+def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, name: str = "tree") -> Staged:
     """The sum of values of one stage by a registered tree: as one expression it costs tools up to five times as much."""
     level, number = list(level), 0
     while len(level) > 1:
         merged = []
         for first, second in zip(level[::2], level[1::2], strict=False):
             known = bounds if len(level) == 2 else None
-            merged.append(pipeline.register(f"tree_{number}", add(first.value, second.value), first.stage, known))
+            merged.append(pipeline.register(f"{name}_{number}", add(first.value, second.value), first.stage, known))
             number += 1
         if len(level) % 2:
             merged.append(Staged(pipeline.at(level[-1], merged[0].stage), merged[0].stage))

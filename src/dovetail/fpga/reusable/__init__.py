@@ -1,0 +1,1 @@
+"""Reusable engines: a few arrays that compute layer after layer of a block of nodes, weights streamed from memory."""

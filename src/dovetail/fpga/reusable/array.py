@@ -1,0 +1,220 @@
+"""The array: nested counters over pixels, taps and words of a filter block, lanes, and the words that their sums leave in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, INPUT, Job, Program
+from dovetail.cost.reusable_layers import Layer
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+    subtract,
+)
+from dovetail.fpga.hardware import Module
+from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
+from dovetail.fpga.reusable.numbers import BlockNumbers
+
+Table = dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What the array issues in a clock, all of stage 0: where it reads, whether it works, and what that leads to."""
+
+    active: Signal
+    entries: Entries
+    address: Signal
+    bank: Expr
+    works: Signal
+    starts: Signal
+    ends: Signal
+    weight: Signal
+    signed: Expr
+    inside: Expr
+    """Whether the tap lies in the map and not in its padding."""
+    words: Expr
+    slot: Signal
+
+
+def own_jobs(program: Program, engine: int) -> list[Job]:
+    return [job for job in program.jobs if job.engine == engine]
+
+
+def common_table(jobs: Sequence[Job]) -> Table:
+    """What every job waits for, and whether it is its engine's last of a frame."""
+    return {"needs_array": [j.needs[0] for j in jobs], "needs_depthwise": [j.needs[1] for j in jobs],
+            "needs_input": [int(j.needs_input) for j in jobs], "needs_output": [int(j.needs_output) for j in jobs],
+            "ends_frame": [int(j is jobs[-1]) for j in jobs]}
+
+
+def array_table(program: Program, numbers: BlockNumbers, banks: Sequence[int], address_bits: int) -> Table:
+    """The array's entries: bounds of its loops and what each step of a loop adds to address, row and column."""
+    jobs = own_jobs(program, ARRAY)
+    table = common_table(jobs)
+    rows = [_loops(program.layers.layers[j.layer], j, 1 << address_bits) for j in jobs]
+    table.update({key: [row[key] for row in rows] for key in rows[0]})
+    table["bank"] = [banks.index(j.read.bank) for j in jobs]
+    table["from_input"] = [int(j.read.bank == INPUT) for j in jobs]
+    table["words"] = [j.words for j in jobs]
+    table["signed"] = [int(numbers.layers[j.layer].signed) for j in jobs]
+    return table
+
+
+def _loops(layer: Layer, job: Job, modulus: int) -> dict[str, int]:
+    (high, wide), (down, right), (top, left, _, _) = layer.window.kernel, layer.window.stride, layer.window.pads
+    (row_step, column_step), pixel, row = layer.window.dilation, job.read.stride, job.read.stride * layer.reads.width
+    back = job.read_words - 1  # each loop undoes what the loops inside it added
+    columns_back, rows_back = (wide - 1) * column_step, (high - 1) * row_step
+    pixel_back = columns_back * pixel + rows_back * row + back
+    masked = any(layer.window.pads)
+    return {
+        "base": (job.read.base - top * row - left * pixel) % modulus,
+        "word_most": back, "column_most": wide - 1, "row_most": high - 1,
+        "across_most": layer.writes.width - 1, "down_most": layer.writes.height - 1,
+        "column_jump": (column_step * pixel - back) % modulus,
+        "row_jump": (row_step * row - columns_back * pixel - back) % modulus,
+        "across_jump": (right * pixel - pixel_back) % modulus,
+        "down_jump": (down * row - (layer.writes.width - 1) * right * pixel - pixel_back) % modulus,
+        "idle": max(0, job.words - job.steps),
+        # without padding every tap is inside, wherever row and column point to
+        "x": -left * masked, "y": -top * masked, "width": layer.reads.width, "height": layer.reads.height,
+        "column_x": column_step * masked, "row_x": -columns_back * masked, "across_x": (right - columns_back) * masked,
+        "down_x": (-(layer.writes.width - 1) * right - columns_back) * masked,
+        "row_y": row_step * masked, "across_y": -rows_back * masked, "down_y": (down - rows_back) * masked,
+    }
+
+
+def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_depth: int, parity: Expr, frame_words: int,
+                address_bits: int) -> Front:
+    """Counters of the array; `ready` is whether the entry at hand may start, `load` the net that says that it does."""
+    active = signal("array_active")
+    entries = read_entries(module, "array", table, load)
+    head, now = entries.fields, kept_entry(module, "array", entries, load)
+    spent: Expr = ZERO if _never(now["idle"]) else signal("array_spent")
+    works = module.wire("array_works", all_of(active, negate(spent)))
+    word_last = count_up(module, "array_word", now["word_most"], works)
+    column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
+    row_last = count_up(module, "array_row", now["row_most"], all_of(works, word_last, column_last))
+    ends = module.wire("array_ends", all_of(works, word_last, column_last, row_last))
+    pixel_done = module.wire("array_pixel_done", _idled(module, now["idle"], ends, spent))
+    across_last = count_up(module, "array_across", now["across_most"], pixel_done)
+    down_last = count_up(module, "array_down", now["down_most"], all_of(pixel_done, across_last))
+    last = module.wire("array_last", all_of(pixel_done, across_last, down_last))
+    armed = signal("array_armed")
+    module.assigns.append((load, all_of(armed, any_of(negate(active), last))))
+    module.drive(armed, all_of(entries.valid, ready, negate(load)), reset=0)
+    module.drive(active, any_of(load, all_of(active, negate(last))), reset=0)
+
+    def jumped(kind: str) -> Expr:
+        levels = [(across_last, "across"), (row_last, "row"), (column_last, "column")]
+        value = now[f"down_{kind}"]
+        for over, level in levels:
+            value = select(over, value, now.get(f"{level}_{kind}", ZERO))
+        return select(word_last, value, ONE if kind == "jump" else ZERO)
+
+    address = signal("array_address", 0, (1 << address_bits) - 1)
+    offset = select(all_of(head["from_input"], parity), const(frame_words), ZERO)
+    module.drive(address, select(load, add(head["base"], offset), add(address, jumped("jump"))), any_of(load, works))
+    inside = _inside(module, table, head, now, load, works, jumped)
+    slot = signal("array_slot")
+    module.drive(slot, negate(slot), load, 1)
+    begins = module.wire("array_weight_begin", select(slot, const(weight_depth), ZERO))
+    starts, weight = signal("array_starts"), signal("array_weight", 0, ARRAY_SLOTS * weight_depth - 1)
+    module.drive(starts, any_of(load, ends, all_of(starts, negate(works))), reset=1)
+    restart = select(slot, ZERO, const(weight_depth))  # the slot turns when the next job is loaded
+    module.drive(weight, select(load, restart, select(ends, begins, add(weight, ONE))), any_of(load, works))
+    return Front(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"], slot)
+
+
+def _never(value: Expr) -> bool:
+    return isinstance(value, Const) and value.lo == 0
+
+
+def _idled(module: Module, idle: Expr, ends: Signal, spent: Expr) -> Expr:
+    """When a pixel is done: with its last work, or as many clocks later as it takes to write what it leads to."""
+    if not isinstance(spent, Signal):
+        return ends
+    waits = module.wire("array_waits", all_of(ends, compare("!=", idle, ZERO)))
+    left = signal("array_idle_left", 0, idle.hi)
+    over = module.wire("array_idle_over", all_of(spent, compare("==", left, const(1))))
+    module.drive(left, select(waits, idle, subtract(left, ONE)), any_of(waits, spent))
+    module.drive(spent, any_of(waits, all_of(spent, negate(over))), reset=0)
+    return any_of(all_of(ends, negate(waits)), over)
+
+
+def _inside(module: Module, table: Table, head: Mapping[str, Expr], now: Mapping[str, Expr], load: Signal, works: Signal,
+            jumped: Callable[[str], Expr]) -> Expr:
+    """Whether the tap lies in the map: row and column follow the address."""
+    if not any(table["x"]) and not any(table["y"]):
+        return ONE
+    bounds = []
+    reach = max(*table["width"], *table["height"]) + 2 * max(map(abs, (*table["x"], *table["y"], *table["down_x"], 1)))
+    for axis, size in (("x", "width"), ("y", "height")):
+        at = signal(f"array_place_{axis}", -reach, reach)
+        module.drive(at, select(load, head[axis], add(at, jumped(axis))), any_of(load, works))
+        bounds += [compare(">=", at, ZERO), compare("<", at, now[size])]
+    return module.wire("array_inside", all_of(*bounds))
+
+
+def delayed(pipeline: Pipeline, value: Expr, stage: int, name: str) -> Signal | Const:
+    """A value of stage 0 at a later stage."""
+    if isinstance(value, Const):
+        return value
+    named = value if isinstance(value, Signal) else pipeline.module.wire(name, value)
+    return pipeline.at(Staged(named, 0), stage)
+
+
+def token(module: Module, name: str, value: Expr, stages: int) -> Signal:
+    """A bit some clocks later, none of them set by a reset: what happens on its account must not happen by chance."""
+    if stages == 0:
+        return module.wire(name, value)
+    flags = signal(f"{name}_flags", 0, (1 << stages) - 1)
+    module.drive(flags, pack([(value, 1), *([(bits(flags, 0, stages - 1), stages - 1)] if stages > 1 else [])]), reset=0)
+    return module.wire(name, bits(flags, stages - 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Words of sums as they leave the lanes: the word, whether there is one, and where its constants lie."""
+
+    word: Signal
+    valid: Signal
+    constant: Signal
+
+
+def leave_in_words(module: Module, pipeline: Pipeline, front: Front, sums: Sequence[Signal], words: int, stage: int) -> Sums:
+    """Take the sums of all lanes when a pixel ends, at `stage`, and hand them on word by word in the clocks that follow."""
+    size = len(sums) // words
+    ends = token(module, "array_captures", front.ends, stage)
+    count, slot = (delayed(pipeline, v, stage, f"array_{n}") for v, n in ((front.words, "count"), (front.slot, "slot_now")))
+    fields = [[(s, s.width) for s in sums[k * size:(k + 1) * size]] for k in range(words)]
+    width = sum(w for _, w in fields[0])
+    held = [signal(f"array_held_{k}", 0, (1 << width) - 1) for k in range(words)]
+    for k in range(words):
+        module.drive(held[k], select(ends, pack(fields[k]), held[k + 1]) if k + 1 < words else pack(fields[k]),
+                     ONE if k + 1 < words else ends)
+    if words == 1:
+        valid = module.register("array_leaves", ends, reset=0)
+        constant = module.register("array_constant", slot)
+        return Sums(held[0], valid, constant)
+    left, constant = signal("array_leaving", 0, words), signal("array_constant", 0, ARRAY_SLOTS * words - 1)
+    some = module.wire("array_leaves", compare("!=", left, ZERO))
+    module.drive(left, select(ends, count, subtract(left, ONE)), any_of(ends, some), 0)
+    module.drive(constant, select(ends, select(slot, const(words), ZERO), add(constant, ONE)))
+    return Sums(held[0], some, constant)

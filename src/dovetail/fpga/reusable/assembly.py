@@ -1,0 +1,322 @@
+"""The top module of a block of reusable engines: arrays, what finishes their sums, memories, weights and streams, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.reusable_jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    BANKS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    INPUT,
+    OUTPUT,
+    Job,
+    Place,
+    Program,
+)
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+)
+from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
+from dovetail.fpga.reusable.descriptors import Entries, chosen
+from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
+from dovetail.fpga.reusable.image import layer_fields, lift_options
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
+from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
+from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
+
+NAMES = ("array", "depthwise")
+WORD_STAGE = 2
+"""Stage of a word out of its bank."""
+OPERAND_STAGE = 3
+"""Stage of the array's operands: extended words and weights."""
+CONSTANT_STAGE = 2
+"""Stage of a word's constants, behind the word itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A word of sums on its way: the word and its token of one stage, its constants `CONSTANT_STAGE` later."""
+
+    word: Signal
+    valid: Signal
+    constants: Filled
+    sum_bits: int
+
+
+def is_equal(index: Expr, value: int) -> Expr:
+    """One bit: whether an index, perhaps constant, has a value."""
+    if isinstance(index, Const):
+        return ONE if index.lo == value else ZERO
+    return compare("==", index, const(value))
+
+
+class Assembly:
+    """A block's top module while it is being made."""
+
+    def __init__(self, name: str, program: Program, numbers: BlockNumbers) -> None:
+        self.program, self.numbers, self.config = program, numbers, program.config
+        self.module = m = Module(name, (f"{program.config}: {len(program.layers.layers)} layers in {len(program.jobs)} jobs.",))
+        self.pipeline = Pipeline(m)
+        self.modules: list[Module] = []
+        self.word_bits = self.config.inputs * 8
+        self.address_bits = max(2, (max(program.depths) - 1).bit_length())
+        self.jobs = [own_jobs(program, engine) for engine in (ARRAY, DEPTHWISE)]
+        self.engines = [e for e in (ARRAY, DEPTHWISE) if self.jobs[e]]
+        self.reads = {b: signal(f"{BANKS[b]}_read", 0, (1 << self.word_bits) - 1) for b, d in enumerate(program.depths) if d}
+        self.readers: dict[int, list[Access]] = {b: [] for b in self.reads}
+        self.writers: dict[int, list[Access]] = {b: [] for b in self.reads}
+        self.loads = {e: m.net(f"{NAMES[e]}_load") for e in self.engines}
+        self.dones = {e: m.net(f"{NAMES[e]}_done") for e in self.engines}
+        self.ended = m.net("frame_ended")
+        self.released: list[Expr] = []
+        self.finished: list[Expr] = []
+
+    def build(self, watched: bool) -> list[Module]:
+        """All modules of the block, its own first."""
+        m, layers, config = self.module, self.program.layers, self.config
+        frame, result = (layers.maps[t].pixels * config.words(layers.maps[t].channels) for t in (layers.entry, layers.exit))
+        released, finished = m.net("input_released"), m.net("output_finished")
+        source = load_frames(m, frame, self.word_bits, config.input_buffers, released)
+        self.writers[INPUT].append(Access(source.writes, source.address, source.word))
+        leaving, fifo = leave_frames(m, result, self.word_bits, finished, self.reads[OUTPUT])
+        fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
+                            [self.dones.get(e) for e in (ARRAY, DEPTHWISE)])
+        self.modules += [fifo, *fill.modules]
+        counts = self._counts()
+        self.frame_words, self.parity = frame, ZERO if source.parity is None else source.parity
+        ready = {e: m.net(f"{NAMES[e]}_may_start") for e in self.engines}
+        entries: dict[int, Entries] = {}
+        operands: dict[int, Operands] = {}
+        if ARRAY in ready:
+            array, operands[ARRAY] = self._array(ready[ARRAY], fill)
+            entries[ARRAY] = array.entries
+        if DEPTHWISE in ready:
+            depthwise, operands[DEPTHWISE] = self._depthwise(ready[DEPTHWISE], fill)
+            entries[DEPTHWISE] = depthwise.entries
+        sums = self._sums(operands)
+        for engine in self.engines:
+            own = self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY else self._leave_depthwise(depthwise, sums[DEPTHWISE],
+                                                                                                            fill)
+            m.assigns.append((ready[engine], self._may_start(engine, entries[engine], counts, fill.filled[engine], source.loaded,
+                                                             leaving.streaming)))
+            self.modules.append(entries[engine].fifo)
+            self._finish(engine, own, watched)
+        m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
+        self.readers[OUTPUT].append(Access(ONE, leaving.address))
+        for number, read in self.reads.items():
+            bank(m, f"{BANKS[number]}_map", self.word_bits, self.program.depths[number], self.readers[number][::-1],
+                 self.writers[number], read)
+        return list({module.name: module for module in (m, *self.modules)}.values())
+
+    def _counts(self) -> list[Expr]:
+        """Jobs of the frame that each engine has finished; when all are, the next frame begins."""
+        counts: list[Expr] = [ZERO, ZERO]
+        over = []
+        for engine in self.engines:
+            total = len(self.jobs[engine])
+            count = signal(f"{NAMES[engine]}_count", 0, total)
+            self.module.drive(count, select(self.ended, ZERO, add(count, self.dones[engine])), reset=0)
+            over.append(compare("==", count, const(total)))
+            counts[engine] = count
+        self.module.assigns.append((self.ended, all_of(*over)))
+        return counts
+
+    def _may_start(self, engine: int, entries: Entries, counts: Sequence[Expr], filled: Signal, loaded: Signal,
+                   streaming: Signal) -> Expr:
+        """Whether the entry at hand may start: weights, operands and room are there, and it belongs to this frame."""
+        m, fields, over = self.module, entries.fields, signal(f"{NAMES[engine]}_over")
+        m.drive(over, any_of(all_of(self.loads[engine], fields["ends_frame"]), all_of(over, negate(self.ended))), reset=0)
+        needs = [compare(">=", count, fields[key]) for count, key in zip(counts, ("needs_array", "needs_depthwise"), strict=True)]
+        return all_of(filled, negate(over), negate(self.ended), *needs, any_of(negate(fields["needs_input"]), loaded),
+                      any_of(negate(fields["needs_output"]), negate(streaming)))
+
+    def _word(self, name: str, banks: Sequence[int], index: Expr, stage: int) -> Signal:
+        """What was read of the bank that an index of stage 0 names; a clock after the read, which is one after the address."""
+        late = delayed(self.pipeline, index, stage - 1, f"{name}_bank_now")
+        return self.module.register(f"{name}_word", chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks]))
+
+    def _array(self, ready: Signal, fill: Fill) -> tuple[Front, Operands]:
+        """Issue of the array, and what its lanes multiply."""
+        m, pipeline, config, jobs = self.module, self.pipeline, self.config, self.jobs[ARRAY]
+        banks = sorted({j.read.bank for j in jobs})
+        table = array_table(self.program, self.numbers, banks, self.address_bits)
+        front = array_front(m, table, self.loads[ARRAY], ready, self.program.weight_depth, self.parity, self.frame_words,
+                            self.address_bits)
+        for number, b in enumerate(banks):
+            self.readers[b].append(Access(is_equal(front.bank, number), front.address))
+        word = self._word("array", banks, front.bank, WORD_STAGE)
+        inside, signed = (delayed(pipeline, v, WORD_STAGE, f"array_{n}") for v, n in ((front.inside, "hit"), (front.signed, "sign")))
+        fields = []
+        for channel in range(config.inputs):
+            byte = m.wire(f"array_byte_{channel}", bits(word, channel * 8, 8))
+            extended = pack([(byte, 8), (all_of(signed, bits(byte, 7, 1)), 1)])
+            fields.append((m.register(f"array_x_{channel}", select(inside, extended, ZERO), bounds=(0, 511)), ACTIVATION_BITS))
+        beat = fill.weights[ARRAY]
+        assert beat is not None
+        weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
+                                beat, delayed(pipeline, front.weight, OPERAND_STAGE - 2, ""))
+        return front, Operands("array", config.outputs, config.inputs, (m.wire("array_operands", pack(fields)),), weights,
+                               front.starts, front.works, OPERAND_STAGE)
+
+    def _depthwise(self, ready: Signal, fill: Fill) -> tuple[DepthwiseFront, Operands]:
+        """Issue of the depthwise array, and what its lanes multiply."""
+        m, pipeline, config, jobs = self.module, self.pipeline, self.config, self.jobs[DEPTHWISE]
+        banks = sorted({j.read.bank for j in jobs})
+        table = depthwise_table(self.program, self.numbers, banks)
+        front = depthwise_front(m, config, table, self.loads[DEPTHWISE], ready, self.parity, self.frame_words, self.address_bits)
+        for number, b in enumerate(banks):
+            self.readers[b].append(Access(all_of(front.reading, is_equal(front.bank, number)), front.address))
+        pixel = self._word("depthwise", banks, front.bank, PIXEL_STAGE)
+        taps = masked_taps(m, pipeline, config, front, pixel, self.program.line_width)
+        beat = fill.weights[DEPTHWISE]
+        assert beat is not None
+        low = phase_bits(self.program)
+        place = [(front.phase, low)] if front.phase is not None else []
+        address = m.wire("depthwise_weight", pack([*place, (front.slot, front.slot.width)]))
+        weights = filled_memory(m, "depthwise_weights", config.inputs * config.taps * 8, DEPTHWISE_SLOTS << low, beat,
+                                delayed(pipeline, address, TAP_STAGE - 2, ""))
+        x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
+        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE)
+
+    def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
+        """Lanes for all engines, one set for both where they share it."""
+        ranges = {e: numbers.sums for e, numbers in enumerate(self.numbers.engines) if numbers is not None}
+        if self.config.monolithic and len(operands) == 2:
+            widest = min(r[0] for r in ranges.values()), max(r[1] for r in ranges.values())
+            array, depthwise, modules = place_together(self.module, self.pipeline, operands[ARRAY], operands[DEPTHWISE], widest)
+            self.modules += modules
+            return {ARRAY: array, DEPTHWISE: depthwise}
+        placed = {}
+        for engine, own in operands.items():
+            placed[engine], modules = place_apart(self.module, self.pipeline, own, ranges[engine])
+            self.modules += modules
+        return placed
+
+    def _leave_array(self, front: Front, placed: Placed, fill: Fill) -> Leaving:
+        words = self.config.block_words
+        leaving = leave_in_words(self.module, self.pipeline, front, placed.sums, words, placed.stage)
+        constants = self._constants(ARRAY, fill, ARRAY_SLOTS * words, leaving.constant)
+        return Leaving(leaving.word, leaving.valid, constants, placed.sum_bits)
+
+    def _leave_depthwise(self, front: DepthwiseFront, placed: Placed, fill: Fill) -> Leaving:
+        m, stage = self.module, placed.stage
+        word = m.wire("depthwise_sums", pack([(s, s.width) for s in placed.sums]))
+        valid, slot = token(m, "depthwise_leaves", front.ends, stage), delayed(self.pipeline, front.slot, stage, "")
+        assert isinstance(slot, Signal)
+        return Leaving(word, valid, self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot), placed.sum_bits)
+
+    def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> Filled:
+        beat = fill.constants[engine]
+        assert beat is not None
+        width = self.config.inputs * 64 + sum(n for _, _, n in layer_fields(self.numbers, self.numbers.layers[0]))
+        return filled_memory(self.module, f"{NAMES[engine]}_constants", width, depth, beat, address)
+
+    def _finish(self, engine: int, sums: Leaving, watched: bool) -> None:
+        """From words of sums to words in memory."""
+        m, name, jobs, numbers = self.module, NAMES[engine], self.jobs[engine], self.numbers.engines[engine]
+        assert numbers is not None
+        adds = self.numbers.add_shift if any(j.residual is not None for j in jobs) else 0
+        finisher = finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds)
+        self.modules.append(finisher.module)
+        other = self._other(sums.valid, finisher) if adds else None
+        outputs = self._finishers(name, finisher, sums, other)
+        stage = CONSTANT_STAGE + finisher.stages
+        writing = token(m, f"{name}_finished", sums.valid, stage)
+        banks = sorted({j.write.bank for j in jobs})
+        table = walk_table(self.program, jobs, [j.write for j in jobs])
+        table["bank"] = [banks.index(j.write.bank) for j in jobs]
+        table["releases"] = [int(j.releases_input) for j in jobs]
+        table["finishes"] = [int(j.finishes) for j in jobs]
+        walked = walk(m, f"{name}_write", table, writing, self.address_bits)
+        self.modules.append(walked.entries.fifo)
+        writes = m.register(f"{name}_writes", writing, reset=0)
+        address = m.register(f"{name}_write_to", walked.address)
+        word = m.register(f"{name}_write_word", pack([(y, 8) for y in outputs]))
+        index = walked.fields["bank"]
+        where = index if isinstance(index, Const) else m.register(f"{name}_write_bank", index)
+        for number, b in enumerate(banks):
+            self.writers[b].append(Access(all_of(writes, is_equal(where, number)), address, word))
+        m.assigns.append((self.dones[engine], m.register(f"{name}_job_done", walked.last, reset=0)))
+        for flag, kept in (("releases", self.released), ("finishes", self.finished)):
+            if any(table[flag]):
+                kept.append(m.register(f"{name}_{flag}", all_of(walked.last, walked.fields[flag]), reset=0))
+        if watched:
+            m.output(f"{name}_words_valid", writes)
+            m.output(f"{name}_words_data", word)
+            m.input(f"{name}_words_ready")
+
+    def _other(self, valid: Signal, finisher: Finisher) -> Signal:
+        """The other operand of additions, read again in the order in which outputs are finished."""
+        m, jobs = self.module, self.jobs[ARRAY]
+        places = [j.residual for j in jobs]
+        banks = sorted({p.bank for p in places if p is not None})
+        table = walk_table(self.program, jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
+        table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
+        table["reads"] = [int(p is not None) for p in places]
+        table["from_input"] = [int(p is not None and p.bank == INPUT) for p in places]
+        stage = CONSTANT_STAGE + finisher.other_stage - 2
+        reading = token(m, "other_reads", valid, stage)
+        walked = walk(m, "other", table, reading, self.address_bits, self.parity, self.frame_words)
+        self.modules.append(walked.entries.fifo)
+        for number, b in enumerate(banks):
+            self.readers[b].append(Access(all_of(reading, walked.fields["reads"], is_equal(walked.fields["bank"], number)),
+                                          walked.address))
+        index = walked.fields["bank"]
+        late = index if isinstance(index, Const) else m.register("other_bank", index)
+        return m.register("other_word", chosen(m, "other_from", late, [self.reads[b] for b in banks]))
+
+    def _finishers(self, name: str, finisher: Finisher, sums: Leaving, other: Signal | None) -> list[Signal]:
+        """An instance per channel of a word; what leaves them."""
+        m, size = self.module, sums.sum_bits
+        word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
+        assert isinstance(word, Signal)
+        at, pins = self.config.inputs * 64, []
+        known = {port.name for port in finisher.module.inputs}
+        for key, _, count in layer_fields(self.numbers, self.numbers.layers[0]):
+            if key in known:
+                pins.append((key, sums.constants.slice(m, f"{name}_{key}_now", at, count)))
+            at += count
+        outputs = []
+        for k in range(self.config.inputs):
+            y = m.net(f"{name}_y_{k}", 8)
+            own = [("total", m.wire(f"{name}_total_{k}", bits(word, k * size, size))),
+                   ("bias", sums.constants.slice(m, f"{name}_bias_{k}", k * 64, 32)),
+                   ("multiplier", sums.constants.slice(m, f"{name}_multiplier_{k}", k * 64 + 32, 32))]
+            if other is not None:
+                own.append(("other", m.wire(f"{name}_other_{k}", bits(other, k * 8, 8))))
+            m.instances.append(Instance(finisher.module.name, f"{name}_finish_{k}", (*own, *pins, ("y", y))))
+            outputs.append(y)
+        return outputs
+
+
+def walk_table(program: Program, jobs: Sequence[Job], places: Sequence[Place]) -> Table:
+    """Bounds and steps of the words of jobs at places."""
+    found: Table = {"base": [], "word_most": [], "pixel_most": [], "jump": []}
+    for job, place in zip(jobs, places, strict=True):
+        found["base"].append(place.base)
+        found["word_most"].append(job.words - 1)
+        found["pixel_most"].append(program.layers.layers[job.layer].writes.pixels - 1)
+        found["jump"].append(place.stride - (job.words - 1))
+    return found

@@ -1,0 +1,66 @@
+"""A block of reusable engines as a design: entry points and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.reusable import frame_ends
+from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, Program, program_of
+from dovetail.cost.reusable_layers import Config, layers_of
+from dovetail.fpga.design import Design, MemoryPort, StreamPort
+from dovetail.fpga.reusable.array import own_jobs
+from dovetail.fpga.reusable.assembly import NAMES, Assembly
+from dovetail.fpga.reusable.image import Octets, image_text, weight_image
+from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
+from dovetail.fpga.verilog import images, print_module
+from dovetail.ir import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A built block: its design, the layer program it runs, its integers, and the image of its weights."""
+
+    design: Design
+    program: Program
+    numbers: BlockNumbers
+    image: Octets
+
+
+def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, watched: bool = False) -> Block:
+    """The block that these nodes of a quantized graph are, as a design of its own.
+
+    Streams `in0` and `out` carry `config.inputs` channels of a pixel per beat, the words of a pixel in order, pixels in raster
+    order. Weights come through a port of their own (`MemoryPort`). With `watched` streams `array_words` and `depthwise_words`
+    show every word that is written, for tests.
+    """
+    program = program_of(layers_of(graph, nodes), config)
+    numbers = block_numbers(graph, program)
+    image = weight_image(program, numbers)
+    modules = Assembly(name, program, numbers).build(watched)
+    files = {f"{m.name}.v": print_module(m) for m in modules}
+    for m in modules:
+        files.update(images(m))
+    picture = f"{name}_weights_image.hex"
+    files[picture] = image_text(image)
+    ends = frame_ends(program)
+    ports = stream_ports(graph, program, watched)
+    memory = MemoryPort("weights", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks)
+    design = Design(name, files, ports[:1], ports[1:], latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
+    return Block(design, program, numbers, image)
+
+
+def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamPort, ...]:
+    """The block's streams; a word is shown as a pixel of `config.inputs` channels, and its bytes as they are stored."""
+    config, layers = program.config, program.layers
+    found = []
+    for name, tensor in (("in0", layers.entry), ("out", layers.exit)):
+        shape, scheme = layers.maps[tensor], graph.tensors[tensor].scheme
+        found.append(StreamPort(name, tensor, config.inputs, 8, scheme is None or scheme.signed, shape.height,
+                                shape.width * config.words(shape.channels)))
+    for engine in (ARRAY, DEPTHWISE):
+        jobs = own_jobs(program, engine)
+        if watched and jobs:
+            words = sum(j.words * layers.layers[j.layer].writes.pixels for j in jobs)
+            found.append(StreamPort(f"{NAMES[engine]}_words", f"{NAMES[engine]} words", config.inputs, 8, False, 1, words))
+    return tuple(found)

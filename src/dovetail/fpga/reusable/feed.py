@@ -1,0 +1,228 @@
+"""What enters and leaves a block: weights by bursts from memory, frames into the input buffer, results out of the output buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.reusable import BURST_BEATS, fifo_depth, image_beats
+from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Program, constant_beats_per_word
+from dovetail.fpga.engines.stream import fifo_module
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+    subtract,
+)
+from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.reusable.array import Table
+from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
+from dovetail.fpga.reusable.storage import Beat
+
+LEAVING_BEATS = 8
+"""Beats of the output FIFO: enough for those on the way from the output buffer."""
+ADDRESS_BITS = 32
+
+
+def stream_weights(module: Module, program: Program, take: Signal) -> tuple[Signal, Signal, Module]:
+    """Read the image again and again in bursts; returns whether a beat waits, the beat, and the FIFO it waits in.
+
+    Ports: `weights_request_valid`, `_ready`, `_address` (in beats), `_beats`; `weights_valid`, `weights_data`. The block
+    asks only for what it has room for, so it takes every beat that comes.
+    """
+    config = program.config
+    width, depth, bursts = config.port_bytes * 8, fifo_depth(config), -(-image_beats(program) // BURST_BEATS)
+    request_ready = module.input("weights_request_ready")
+    arrives, data = module.input("weights_valid"), module.input("weights_data", width)
+    spare, asks = signal("weights_spare", 0, depth), signal("weights_asks")
+    accepted = module.wire("weights_accepted", all_of(asks, request_ready))
+    rest = image_beats(program) - (bursts - 1) * BURST_BEATS
+    burst, last = module.rounds("weights_burst", bursts, accepted) if bursts > 1 else (ZERO, ONE)
+    beats = module.wire("weights_beats", select(last, const(rest), const(BURST_BEATS)), (0, 255))
+    module.drive(spare, subtract(add(spare, take), select(accepted, beats, ZERO)), reset=depth)
+    # One request at a time; the next one is considered when the room it takes has been counted.
+    settled = module.register("weights_settled", negate(any_of(asks, accepted)), reset=0)
+    module.drive(asks, any_of(all_of(asks, negate(request_ready)),
+                              all_of(negate(asks), settled, compare(">=", spare, const(BURST_BEATS)))), reset=0)
+    low = (BURST_BEATS - 1).bit_length()
+    module.output("weights_request_valid", asks)
+    module.output("weights_request_address", module.wire("weights_address", pack([(ZERO, low), (burst, ADDRESS_BITS - low)])))
+    module.output("weights_request_beats", beats)
+    fifo = fifo_module(f"{module.name}_weights_fifo", width, depth, reserved=True)
+    valid, beat = module.net("weights_waiting"), module.net("weights_beat", width)
+    module.instances.append(Instance(fifo.name, "weights_fifo", (
+        ("in_valid", arrives), ("in_data", data), ("out_valid", valid), ("out_ready", take), ("out_data", beat))))
+    return valid, beat, fifo
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What the filling of weights tells the engines, and the beats for their memories: weights and constants of each engine."""
+
+    filled: tuple[Signal, Signal]
+    """Whether weights of a job are there that has not begun."""
+    weights: tuple[Beat | None, Beat | None]
+    constants: tuple[Beat | None, Beat | None]
+    modules: tuple[Module, ...]
+
+
+def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None], dones: Sequence[Signal | None]) -> Fill:
+    """Beats into the memories of the engines, job after job, each as soon as its engine has room."""
+    take, finished = module.net("fill_takes"), module.net("fill_finished")
+    waiting, beat, fifo = stream_weights(module, program, take)
+    jobs = program.jobs
+    constant_most = const(constant_beats_per_word(program.config) - 1)
+    table: Table = {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
+                    "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words - 1 for j in jobs]}
+    entries = read_entries(module, "fill", table, finished)
+    now, opened = entries.fields, signal("fill_opened")
+    rooms, filled, opens = _slots(module, now["engine"], loads, dones, finished)
+    may = chosen(module, "fill_engine", now["engine"], rooms)
+    module.assigns.append((opens, all_of(entries.valid, negate(opened), may)))
+    module.drive(opened, any_of(opens, all_of(opened, negate(finished))), reset=0)
+    module.assigns.append((take, all_of(opened, waiting)))
+    behind = signal("fill_constants")
+    most = select(behind, constant_most, now["beat_most"])
+    beat_at, beat_last = _count(module, "fill_beat", most, take)
+    row_at, row_last = _count(module, "fill_row", select(behind, now["word_most"], now["row_most"]), all_of(take, beat_last))
+    ends = module.wire("fill_part_ends", all_of(take, beat_last, row_last))
+    module.drive(behind, negate(behind), ends, 0)
+    module.assigns.append((finished, all_of(ends, behind)))
+    value = module.register("fill_value", beat)
+    piece = None if beat_at is None else module.register("fill_piece", beat_at)
+    weights: list[Beat | None] = []
+    constants: list[Beat | None] = []
+    for engine, name in ((ARRAY, "array"), (DEPTHWISE, "depthwise")):
+        if loads[engine] is None:
+            weights.append(None)
+            constants.append(None)
+            continue
+        own = compare("==", now["engine"], const(engine)) if not isinstance(now["engine"], Const) else ONE
+        bases = _bases(module, name, program, engine, all_of(finished, own))
+        for base, part, kept in zip(bases, (negate(behind), behind), (weights, constants), strict=True):
+            what = "weights" if kept is weights else "constants"
+            when = module.register(f"fill_{name}_{what}", all_of(take, own, part), reset=0)
+            at = base if row_at is None else module.wire(f"fill_{name}_{what}_at", add(base, row_at))
+            kept.append(Beat(when, piece, module.register(f"fill_{name}_{what}_address", at), value))
+    return Fill(filled, (weights[0], weights[1]), (constants[0], constants[1]), (fifo, entries.fifo))
+
+
+def _count(module: Module, name: str, most: Expr, step: Expr) -> tuple[Signal | None, Expr]:
+    """A counter from 0 to `most` that starts again behind it, with its value."""
+    last = count_up(module, name, most, step)
+    return (None if last == ONE else signal(f"{name}_at", 0, most.hi)), last
+
+
+def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: Sequence[Signal | None],
+           finished: Signal) -> tuple[list[Expr], tuple[Signal, Signal], Signal]:
+    """Of each engine whether it has room for weights, and whether weights wait for it; and the net that opens a job's."""
+    opens = module.net("fill_opens")
+    rooms: list[Expr] = []
+    filled: list[Signal] = []
+    for number, name, slots in ((ARRAY, "array", ARRAY_SLOTS), (DEPTHWISE, "depthwise", DEPTHWISE_SLOTS)):
+        load, done = loads[number], dones[number]
+        if load is None or done is None:
+            rooms.append(ZERO)
+            filled.append(module.wire(f"{name}_filled", ZERO))
+            continue
+        own = ONE if isinstance(engine, Const) else compare("==", engine, const(number))
+        room, full = signal(f"{name}_room", 0, slots), signal(f"{name}_full", 0, slots)
+        module.drive(room, subtract(add(room, done), all_of(opens, own)), reset=slots)
+        module.drive(full, subtract(add(full, all_of(finished, own)), load), reset=0)
+        rooms.append(compare("!=", room, ZERO))
+        filled.append(module.wire(f"{name}_filled", compare("!=", full, ZERO)))
+    return rooms, (filled[0], filled[1]), opens
+
+
+def _bases(module: Module, name: str, program: Program, engine: int, turn: Expr) -> tuple[Signal, Signal]:
+    """First words of the slot that is filled, of weights and of constants."""
+    if engine == ARRAY:
+        slot = signal("fill_array_slot")
+        module.drive(slot, negate(slot), turn, 0)
+        sizes = (program.weight_depth, program.config.block_words)
+        found = [module.wire(f"fill_{name}_base_{k}", select(slot, const(size), ZERO)) for k, size in enumerate(sizes)]
+        return found[0], found[1]
+    place = signal("fill_depthwise_slot", 0, DEPTHWISE_SLOTS - 1)
+    module.drive(place, add(place, ONE), turn, 0)
+    low = phase_bits(program)
+    return module.wire("fill_depthwise_base", pack([*([(ZERO, low)] if low else []), (place, place.width)])), place
+
+
+def phase_bits(program: Program) -> int:
+    """Bits of the place of a phase among a job's depthwise weights."""
+    return (program.phases - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The input buffer: whether a frame is there, which half it lies in, and what is written."""
+
+    loaded: Signal
+    parity: Signal | None
+    writes: Signal
+    address: Signal
+    word: Signal
+
+
+def load_frames(module: Module, words: int, width: int, buffers: int, released: Expr) -> Input:
+    """Take frames of `words` beats into the halves of the input buffer in turn, while one is free."""
+    valid, data = module.input("in0_valid"), module.input("in0_data", width)
+    frames = signal("input_frames", 0, buffers)
+    ready = module.wire("input_ready", compare("!=", frames, const(buffers)))
+    module.output("in0_ready", ready)
+    take = module.wire("input_takes", all_of(valid, ready))
+    at, last = module.rounds("input_at", words, take) if words > 1 else (None, ONE)
+    complete = module.wire("input_complete", all_of(take, last))
+    module.drive(frames, subtract(add(frames, complete), released), reset=0)
+    base: Expr = ZERO
+    parity = None
+    if buffers == 2:
+        half, parity = signal("input_half"), signal("input_parity")
+        module.drive(half, negate(half), complete, 0)
+        module.drive(parity, negate(parity), released, 0)
+        base = select(half, const(words), ZERO)
+    place = add(base, at) if at is not None else base
+    address = module.register("input_address", place, bounds=(0, max(1, buffers * words - 1)))
+    loaded = module.wire("input_loaded", compare("!=", frames, ZERO))
+    return Input(loaded, parity, module.register("input_writes", take, reset=0), address, module.register("input_word", data))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output buffer: whether it still leaves, where it is read; `finish` connects what was read."""
+
+    streaming: Signal
+    address: Signal
+    issues: Signal
+
+
+def leave_frames(module: Module, words: int, width: int, finished: Expr, read: Signal) -> tuple[Output, Module]:
+    """Send the words of the output buffer, once complete, in order."""
+    streaming, spare = signal("output_streaming"), signal("output_spare", 0, LEAVING_BEATS)
+    issues = module.wire("output_issues", all_of(streaming, compare("!=", spare, ZERO)))
+    at, last = module.rounds("output_at", words, issues) if words > 1 else (module.wire("output_at", ZERO, (0, 1)), ONE)
+    over = module.wire("output_over", all_of(issues, last))
+    module.drive(streaming, any_of(finished, all_of(streaming, negate(over))), reset=0)
+    arriving = module.register("output_arriving", issues, reset=0)
+    arrived = module.register("output_arrived", arriving, reset=0)
+    held = module.register("output_held", read)
+    ready = module.input("out_ready")
+    valid, data = module.net("output_valid"), module.net("output_data", width)
+    module.drive(spare, subtract(add(spare, all_of(valid, ready)), issues), reset=LEAVING_BEATS)
+    fifo = fifo_module(f"{module.name}_output_fifo", width, LEAVING_BEATS, reserved=True)
+    module.instances.append(Instance(fifo.name, "output_fifo", (
+        ("in_valid", arrived), ("in_data", held), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))
+    module.output("out_valid", valid)
+    module.output("out_data", data)
+    return Output(streaming, at, issues), fifo

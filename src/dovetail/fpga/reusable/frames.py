@@ -1,0 +1,92 @@
+"""Simulate a block: frames to words and back, and every layer's words against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE
+from dovetail.cost.reusable_layers import Map
+from dovetail.errors import MismatchError
+from dovetail.fpga.packing import Integers
+from dovetail.fpga.reusable.array import own_jobs
+from dovetail.fpga.reusable.assembly import NAMES
+from dovetail.fpga.reusable.block import Block
+from dovetail.fpga.simulate import Simulation, simulate_many
+from dovetail.ir import Array, Graph
+from dovetail.numerics.reference import run_integer
+
+
+def to_words(shape: Map, size: int, values: Integers) -> Integers:
+    """Frames of a map as (frames, channels of a word, rows, columns * words of a pixel): each word a pixel of its own."""
+    frames, words = len(values), -(-shape.channels // size)
+    padded = np.zeros((frames, words * size, shape.height, shape.width), dtype=np.int64)
+    padded[:, :shape.channels] = values.reshape(frames, shape.channels, shape.height, shape.width)
+    split = padded.reshape(frames, words, size, shape.height, shape.width).transpose(0, 2, 3, 4, 1)
+    return split.reshape(frames, size, shape.height, shape.width * words)
+
+
+def from_words(shape: Map, size: int, values: Integers) -> Integers:
+    """The inverse of `to_words`."""
+    frames, words = len(values), -(-shape.channels // size)
+    split = values.reshape(frames, size, shape.height, shape.width, words).transpose(0, 4, 1, 2, 3)
+    joined = split.reshape(frames, words * size, shape.height, shape.width)
+    return joined[:, :shape.channels]
+
+
+def simulate_blocks(runs: Sequence[tuple[Block, Integers]], stall_seed: int | None = None) -> list[Simulation]:
+    """Simulate several blocks with one build, each with its frames of stored integers, shaped as its entry tensor."""
+    jobs = []
+    for block, values in runs:
+        layers = block.program.layers
+        words = to_words(layers.maps[layers.entry], block.program.config.inputs, np.asarray(values))
+        jobs.append((block.design, {layers.entry: words}))
+    return simulate_many(jobs, stall_seed)
+
+
+def output_of(block: Block, simulation: Simulation) -> Integers:
+    """Values of the tensor that leaves a block, shaped (frames, channels, height, width)."""
+    layers = block.program.layers
+    return from_words(layers.maps[layers.exit], block.program.config.inputs, simulation.outputs[layers.exit])
+
+
+def written_maps(block: Block, simulation: Simulation, frame: int) -> dict[str, Integers]:
+    """Every layer's output of a frame of a watched block, from the order in which its words were written."""
+    program, found = block.program, dict[str, Integers]()
+    size = program.config.inputs
+    for engine in (ARRAY, DEPTHWISE):
+        jobs = own_jobs(program, engine)
+        if not jobs:
+            continue
+        words = simulation.outputs[f"{NAMES[engine]} words"][frame, :, 0].T
+        at = 0
+        for job in jobs:
+            layer = program.layers.layers[job.layer]
+            shape = layer.writes
+            full = program.config.words(shape.channels) * size
+            target = found.setdefault(layer.target, np.zeros((shape.pixels, full), dtype=np.int64))
+            count = shape.pixels * job.words
+            target[:, job.first * size:(job.first + job.words) * size] = words[at:at + count].reshape(shape.pixels, -1)
+            at += count
+    return {t: values[:, :program.layers.maps[t].channels] for t, values in found.items()}
+
+
+def check_layers(graph: Graph, block: Block, simulation: Simulation, inputs: Mapping[str, Array]) -> None:
+    """Compare every layer's words of every frame with the reference on the whole graph's `inputs`.
+
+    Raises MismatchError that names the first wrong layer in the order of the program, with pixel and channel.
+    """
+    expected = run_integer(graph, inputs, keep=True)
+    frames = len(next(iter(inputs.values())))
+    for frame in range(frames):
+        found = written_maps(block, simulation, frame)
+        for layer in block.program.layers.layers:
+            shape = layer.writes
+            ours = np.asarray(expected[layer.target])[frame].astype(np.int64).reshape(shape.channels, shape.pixels).T & 255
+            wrong = np.argwhere(found[layer.target] != ours)
+            if len(wrong):
+                pixel, channel = (int(i) for i in wrong[0])
+                raise MismatchError(f"{block.design.top}: layer {layer.node} frame {frame}, row {pixel // shape.width}, column "
+                                    f"{pixel % shape.width}, channel {channel} is {found[layer.target][pixel, channel]}, expected "
+                                    f"{ours[pixel, channel]} (as bytes); {len(wrong)} of {ours.size} are wrong")

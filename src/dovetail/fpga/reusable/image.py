@@ -1,0 +1,125 @@
+"""The image of weights that a block reads from memory, from its first beat to its last, once a frame.
+
+Jobs follow each other in the order of the layer program. A job is
+
+    its weights:    array, for every kernel row, kernel column and input word: for every filter of the block's output words, one
+                    byte per channel of the word; depthwise array, for every phase: for every channel, one byte per tap;
+                    each such word begins with a beat of its own and ends with zeros;
+    its constants:  for every output word: per filter the bias and the multiplier (four bytes each, lowest byte first), then
+                    eight bytes of the layer (`layer_fields`), zeros to the end of the beat.
+
+Taps of the depthwise array are numbered from the newest pixel outwards (`tap_order`), so that a kernel of k x k uses the first
+k * k of them. Channels and filters that do not exist are zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.cost.reusable_jobs import ARRAY, CONSTANT_BYTES, LAYER_BYTES, Job, Program, constant_beats_per_word
+from dovetail.cost.reusable_layers import Layer
+from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers
+
+Octets = NDArray[np.uint8]
+BOUND_BITS = 9
+
+
+def tap_order(kernel: int) -> list[tuple[int, int]]:
+    """Taps as ages (rows, columns) before the newest pixel: those of a smaller kernel come before those of a larger one."""
+    return sorted(((a, b) for a in range(kernel) for b in range(kernel)), key=lambda t: (max(t), t))
+
+
+def lift_options(numbers: BlockNumbers) -> tuple[list[int], list[int]]:
+    """Left shifts that additions choose from: of the convolution's output, of the other operand."""
+    adds = [x.added for x in numbers.layers if x.added is not None]
+    return sorted({a.own_lift for a in adds}), sorted({a.other_lift for a in adds})
+
+
+def layer_fields(numbers: BlockNumbers, layer: LayerNumbers) -> list[tuple[str, int, int]]:
+    """(name, value, bits) of what all filters of a layer share, lowest bits first."""
+    own, other = lift_options(numbers)
+    added = layer.added
+    fields = [("low", layer.bounds[0], BOUND_BITS), ("high", layer.bounds[1], BOUND_BITS), ("drops", int(layer.drops), 1),
+              ("adds", int(added is not None), 1)]
+    if own:
+        bounds = (0, 0) if added is None else added.bounds
+        fields += [("sum_low", bounds[0], BOUND_BITS), ("sum_high", bounds[1], BOUND_BITS),
+                   ("other_signed", int(added is not None and added.other_signed), 1),
+                   ("own_lift", 0 if added is None else own.index(added.own_lift), index_bits(len(own))),
+                   ("other_lift", 0 if added is None else other.index(added.other_lift), index_bits(len(other)))]
+    assert sum(bits for _, _, bits in fields) <= 8 * LAYER_BYTES
+    return fields
+
+
+def index_bits(count: int) -> int:
+    return max(1, (count - 1).bit_length())
+
+
+def weight_image(program: Program, numbers: BlockNumbers) -> Octets:
+    """The image, shaped (beats, bytes of a beat)."""
+    return np.concatenate([_job_beats(program, numbers, job) for job in program.jobs])
+
+
+def image_text(image: Octets) -> str:
+    """A beat per line, hexadecimal, highest byte first."""
+    return "".join(f"{row[::-1].tobytes().hex()}\n" for row in image)
+
+
+def _job_beats(program: Program, numbers: BlockNumbers, job: Job) -> Octets:
+    config, layer, own = program.config, program.layers.layers[job.layer], numbers.layers[job.layer]
+    rows = _array_rows(program, layer, own, job) if job.engine == ARRAY else _depthwise_rows(program, layer, own, job)
+    shared = 0
+    at = 0
+    for _, value, bits in layer_fields(numbers, own):
+        shared, at = shared | (value & ((1 << bits) - 1)) << at, at + bits
+    tail = np.frombuffer(shared.to_bytes(LAYER_BYTES, "little"), dtype=np.uint8)
+    constants = np.zeros((job.words, config.inputs * CONSTANT_BYTES + LAYER_BYTES), dtype=np.uint8)
+    filters = range(job.first * config.inputs, min((job.first + job.words) * config.inputs, layer.writes.channels))
+    pairs = np.zeros((job.words * config.inputs, 2), dtype=np.uint32)
+    pairs[:len(filters), 0] = own.bias[filters.start:filters.stop].astype(np.int32).view(np.uint32)
+    pairs[:len(filters), 1] = np.array(own.multipliers[filters.start:filters.stop], dtype=np.uint32)
+    constants[:, :-LAYER_BYTES] = pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
+    constants[:, -LAYER_BYTES:] = tail
+    beats = [_beats(rows, config.port_bytes), _beats(constants, config.port_bytes)]
+    assert len(beats[0]) == job.weight_beats and len(beats[1]) == job.words * constant_beats_per_word(config)
+    return np.concatenate(beats)
+
+
+def _beats(rows: Octets, port_bytes: int) -> Octets:
+    """Every row in beats of its own."""
+    each = -(-rows.shape[1] // port_bytes)
+    padded = np.zeros((len(rows), each * port_bytes), dtype=np.uint8)
+    padded[:, :rows.shape[1]] = rows
+    return padded.reshape(-1, port_bytes)
+
+
+def _array_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+    """Weights of a filter block as (kernel row, kernel column, input word) x (filter, channel)."""
+    size = program.config.inputs
+    high, wide = layer.window.kernel
+    lanes, channels = job.words * size, job.read_words * size
+    dense = np.zeros((lanes, channels, high, wide), dtype=np.int64)
+    per_filter, per_group = layer.writes.channels // layer.groups, layer.reads.channels // layer.groups
+    for lane in range(lanes):
+        number = job.first * size + lane
+        if number < layer.writes.channels:
+            start = number // per_filter * per_group - job.read_first * size
+            dense[lane, start:start + per_group] = own.weights[number]
+    ordered: Ints = dense.reshape(lanes, job.read_words, size, high, wide).transpose(3, 4, 1, 0, 2)
+    return ordered.reshape(high * wide * job.read_words, lanes * size).astype(np.int8).view(np.uint8)
+
+
+def _depthwise_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+    """Weights of a word of channels as (phase) x (channel, tap)."""
+    config = program.config
+    taps = tap_order(config.kernel)
+    flat = np.zeros((config.inputs, job.steps * config.taps), dtype=np.int64)
+    filters = slice(job.first * config.inputs, min((job.first + 1) * config.inputs, layer.writes.channels))
+    chosen = own.weights[filters, 0]
+    high, wide = (1, 1) if layer.whole else layer.window.kernel
+    for place, (row, column) in enumerate(taps):
+        if row < high and column < wide:
+            flat[:len(chosen), place] = chosen[:, high - 1 - row, wide - 1 - column]
+    ordered: Ints = flat.reshape(config.inputs, job.steps, config.taps).transpose(1, 0, 2)
+    return ordered.reshape(job.steps, -1).astype(np.int8).view(np.uint8)

@@ -1,0 +1,226 @@
+"""The integers of a block's layers: weights as the arrays see them, biases, multipliers, bounds, and ranges proven from them.
+
+A filter's sum becomes its output by one multiplication and one rounding: clamp(round((sum + bias) * multiplier / 2**shift)). The
+shift is one for all filters of an engine; between power-of-two scales the multipliers are powers of two. Averages over counts that
+are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product `drop` bits are cut off: the cut makes
+ties look like ties, and what multiplier and bias do so is checked for every sum there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.cost.reusable_jobs import Program
+from dovetail.cost.reusable_layers import Layer
+from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.arithmetic import lowest_terms
+from dovetail.ir import Conv, Gemm, Graph
+from dovetail.numerics.fixed import divide_half_even, integer_bounds
+from dovetail.numerics.requantize import requantizer, stored_scheme
+
+Ints = NDArray[np.int64]
+MULTIPLIER_BITS = 32
+BIAS_BITS = 32
+MEAN_WEIGHT = 64
+"""What every pixel of an average counts: a bias of one is then a 64th of a pixel."""
+MOST_DROP = 40
+MEAN_BIASES = (0, 1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A residual addition: left shifts of the convolution's output and of the other operand, bounds of the sum."""
+
+    own_lift: int
+    other_lift: int
+    other_signed: bool
+    bounds: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNumbers:
+    """A layer's integers; weights as (filters, channels of a group, rows, columns)."""
+
+    weights: Ints
+    bias: Ints
+    multipliers: tuple[int, ...]
+    bounds: tuple[int, int]
+    drops: bool
+    signed: bool
+    """Whether the input is signed."""
+    added: Added | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineNumbers:
+    """What all layers of an engine share: the rounding's shift, the bits averages drop and are then lifted by, ranges."""
+
+    shift: int
+    drop: int
+    lift: int
+    sums: tuple[int, int]
+    biases: tuple[int, int]
+    multiplier: int
+    """The largest one."""
+    biased: tuple[int, int]
+    scaled: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNumbers:
+    """The integers of a block: layer by layer, engine by engine (None where an engine has no work), and of additions."""
+
+    layers: tuple[LayerNumbers, ...]
+    engines: tuple[EngineNumbers | None, EngineNumbers | None]
+    add_shift: int
+    """The rounding's shift of additions; 0 where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A layer before its engine's shift is known: (odd multiplier, odd divisor, shift) per filter."""
+
+    weights: Ints
+    bias: Ints
+    ratios: tuple[tuple[int, int, int], ...]
+    bounds: tuple[int, int]
+    ends: tuple[int, int]
+    signed: bool
+
+
+def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
+    """The integers of a quantized graph's block; raises UnsupportedError where scales lie too far apart."""
+    layers = program.layers.layers
+    raw = [_raw(graph, layer) for layer in layers]
+    engine_of = {job.layer: job.engine for job in program.jobs}
+    adds = [_add(graph, layer) for layer in layers]
+    add_shift = max([1, *(shift for _, _, shift, _, _ in (a for a in adds if a is not None))]) if any(adds) else 0
+    found: list[LayerNumbers | None] = [None] * len(layers)
+    engines: list[EngineNumbers | None] = []
+    for engine in (0, 1):
+        own = [n for n in range(len(layers)) if engine_of[n] == engine]
+        if not own:
+            engines.append(None)
+            continue
+        shift, drop, lift, scaled = _scaled([raw[n] for n in own], [layers[n].node for n in own])
+        for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
+            weights = raw[n].weights * (MEAN_WEIGHT if drops else 1)
+            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, _added(adds[n], add_shift))
+        engines.append(_engine([(found[n], raw[n].ends) for n in own], shift, drop, lift))
+    return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
+
+
+def _raw(graph: Graph, layer: Layer) -> _Raw:
+    node = graph.node(layer.node)
+    how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
+    filters = layer.writes.channels
+    if isinstance(node.op, Conv | Gemm):
+        weights = graph.params(node)[0].array.astype(np.int64)
+        if isinstance(node.op, Gemm):
+            weights = weights.reshape(filters, layer.reads.channels, *layer.window.kernel)
+        bias = graph.params(node)[1].array.astype(np.int64)
+    else:
+        weights = np.ones((filters, 1, *layer.window.kernel), dtype=np.int64)
+        bias = np.zeros(filters, dtype=np.int64)
+    divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
+    ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))
+    bounds = integer_bounds(node.op.bounds, target)
+    return _Raw(weights, bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
+
+
+def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
+    """The shift, the drop, the lift, and per layer multipliers, biases and whether it drops."""
+    exact = [s for r in raw for m, odd, s in r.ratios if odd == 1]
+    means = [r for r in raw if r.ratios[0][1] > 1]
+    least = [(r.ratios[0][1] << max(0, r.ratios[0][2])).bit_length() + 2 for r in means]
+    kept = max(least, default=0)
+    shift = max([1, *exact, kept])
+    for drop in range(MOST_DROP + 1) if means else (0,):
+        solved = [_mean(r, kept, drop) for r in means]
+        if all(s is not None for s in solved):
+            break
+    else:
+        raise UnsupportedError(f"{names[0]} and others: no reciprocal averages exactly; leave the average out of the block")
+    result: list[tuple[tuple[int, ...], Ints, bool]] = []
+    for r, name in zip(raw, names, strict=True):
+        if r.ratios[0][1] > 1:
+            mean = solved.pop(0)
+            assert mean is not None
+            result.append(((mean[0],) * len(r.ratios), np.full(len(r.ratios), mean[1], dtype=np.int64), True))
+            continue
+        multipliers = tuple(m << (shift - s) for m, _, s in r.ratios)
+        if max(multipliers) >= 1 << MULTIPLIER_BITS:
+            raise UnsupportedError(f"node {name}: its scales are too far from others' of the block for multipliers of "
+                                   f"{MULTIPLIER_BITS} bits; leave it out of the block")
+        result.append((multipliers, r.bias, False))
+    return shift, drop, shift - kept if means else 0, result
+
+
+def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
+    """Multiplier and bias with which an average is exact for every sum; None if there are none.
+
+    Of the product `drop` bits are cut off, which leaves `shift` bits behind the point.
+    """
+    multiplier, odd, down = raw.ratios[0]
+    count = int(raw.weights[0].size)
+    sums = np.arange(count * raw.ends[0], count * raw.ends[1] + 1, dtype=np.int64)
+    wanted = divide_half_even(sums * multiplier << max(0, -down), odd << max(0, down))
+    lo, hi = raw.bounds
+    wanted = np.clip(wanted, lo, hi)
+    exact = (multiplier << (shift + drop + max(0, -down))), odd * MEAN_WEIGHT << max(0, down)
+    for chosen in {exact[0] // exact[1], -(-exact[0] // exact[1])}:
+        if chosen >= 1 << MULTIPLIER_BITS or chosen * max(abs(int(sums[0])), int(sums[-1])) * MEAN_WEIGHT >= 1 << 62:
+            return None
+        for bias in MEAN_BIASES:
+            product = (sums * MEAN_WEIGHT + bias) * chosen >> drop
+            if np.array_equal(np.clip(divide_half_even(product, 1 << shift), lo, hi), wanted):
+                return chosen, bias
+    return None
+
+
+def _add(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
+    """Of an addition: exponents of the factors of its convolution and of the other operand, shift, whether that is signed, bounds."""
+    if layer.add is None:
+        return None
+    node, conv = graph.node(layer.add), graph.node(layer.node).output
+    how = requantizer(graph, node)
+    assert set(how.multipliers) == {1}
+    own = node.inputs.index(conv)
+    lifts = [how.factors[i][0].bit_length() - 1 for i in (own, 1 - own)]
+    other = stored_scheme(graph, node.inputs[1 - own])
+    return lifts[0], lifts[1], how.shifts[0], other.signed, integer_bounds(node.op.bounds, stored_scheme(graph, node.output))
+
+
+def _added(add: tuple[int, int, int, bool, tuple[int, int]] | None, shift: int) -> Added | None:
+    if add is None:
+        return None
+    own, other, down, signed, bounds = add
+    return Added(own + shift - down, other + shift - down, signed, bounds)
+
+
+def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int,
+            lift: int) -> EngineNumbers:
+    """Ranges over all filters of an engine; filters that do not exist have zeros everywhere."""
+    sums, biases, biased, scaled = [0, 0], [0, 0], [0, 0], [0, 0]
+
+    def widen(bounds: list[int], lo: int, hi: int) -> None:
+        bounds[:] = [min(bounds[0], lo), max(bounds[1], hi)]
+
+    largest = 1
+    for numbers, (x_lo, x_hi) in layers:
+        assert numbers is not None
+        flat = numbers.weights.reshape(len(numbers.weights), -1)
+        above, below = np.maximum(flat, 0).sum(axis=1), np.minimum(flat, 0).sum(axis=1)
+        low, high = above * x_lo + below * x_hi, above * x_hi + below * x_lo
+        widen(sums, int(low.min()), int(high.max()))
+        widen(biases, int(numbers.bias.min()), int(numbers.bias.max()))
+        widen(biased, int((low + numbers.bias).min()), int((high + numbers.bias).max()))
+        largest = max(largest, *numbers.multipliers)
+        for lo, hi, m in zip((low + numbers.bias).tolist(), (high + numbers.bias).tolist(), numbers.multipliers, strict=True):
+            widen(scaled, lo * m, hi * m)
+    return EngineNumbers(shift, drop, lift, (sums[0], sums[1]), (biases[0], biases[1]), largest, (biased[0], biased[1]),
+                         (scaled[0], scaled[1]))

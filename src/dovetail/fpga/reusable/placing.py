@@ -1,0 +1,120 @@
+"""Lanes in place: those of the array and of the depthwise array apart, or one set of lanes that serves both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.expressions import Expr, Signal, all_of, any_of, bits, pack, select
+from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.reusable.array import delayed
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module
+from dovetail.fpga.reusable.storage import Filled
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What an engine multiplies: its activations (of all lanes, or of each), weights, and when a sum starts and goes on.
+
+    Activations and weights are of `stage`, `starts` and `works` of stage 0.
+    """
+
+    name: str
+    lanes: int
+    products: int
+    x: tuple[Signal, ...]
+    weights: Filled
+    starts: Expr
+    works: Expr
+    stage: int
+
+    @property
+    def own_inputs(self) -> bool:
+        return len(self.x) > 1 or self.lanes == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Sums of an engine's lanes, and their stage."""
+
+    sums: tuple[Signal, ...]
+    stage: int
+    sum_bits: int
+
+
+def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[Placed, list[Module]]:
+    """Lanes of an engine's own."""
+    lanes = lanes_module(f"{module.name}_{operands.name}_lanes", lanes_in_module(operands.lanes, operands.products),
+                         operands.products, sums, operands.own_inputs)
+    stage = operands.stage + lanes.sum_stage
+    starts, works = (_at(pipeline, v, stage, f"{operands.name}_{n}_now")
+                     for v, n in ((operands.starts, "starts"), (operands.works, "works")))
+    size = lanes.count * operands.products * 8
+    placed = []
+    for number in range(operands.lanes // lanes.count):
+        first = number * lanes.count
+        x = _side_by_side(module, f"{operands.name}_x_{number}", operands.x[first:first + lanes.count]) if operands.own_inputs \
+            else operands.x[0]
+        w = operands.weights.slice(module, f"{operands.name}_w_{number}", number * size, size)
+        placed += _instance(module, lanes, f"{operands.name}_lanes_{number}", f"{operands.name}_sum", first, x, w, starts, works)
+    return Placed(tuple(placed), stage + 1, lanes.sum_bits), [lanes.module]
+
+
+def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwise: Operands,
+                   sums: Range) -> tuple[Placed, Placed, list[Module]]:
+    """One set of lanes: the first ones, as many as a word has channels, take the depthwise array's operands while it works."""
+    count, products = depthwise.lanes, array.products
+    mixed = lanes_module(f"{module.name}_mixed_lanes", lanes_in_module(count, products), products, sums, True)
+    mode = _at(pipeline, depthwise.works, depthwise.stage, "depthwise_mode")
+    stages = {o.name: o.stage + 1 + mixed.sum_stage for o in (array, depthwise)}
+    works = [_at(pipeline, o.works, stages[o.name], f"{o.name}_works_now") for o in (array, depthwise)]
+    starts = [_at(pipeline, o.starts, stages[o.name], f"{o.name}_starts_now") for o in (array, depthwise)]
+    both = module.wire("mixed_works", any_of(*works))
+    begins = module.wire("mixed_starts", any_of(*(all_of(s, w) for s, w in zip(starts, works, strict=True))))
+    size, found = products * 8, list[Signal]()
+    for number in range(count // mixed.count):
+        chosen = range(number * mixed.count, (number + 1) * mixed.count)
+        x = [module.register(f"mixed_x_{k}", select(mode, depthwise.x[k], array.x[0]), bounds=_unsigned(array.x[0].width))
+             for k in chosen]
+        w = [module.register(f"mixed_w_{k}", select(
+            mode, depthwise.weights.slice(module, f"depthwise_w_{k}", k * depthwise.products * 8, depthwise.products * 8),
+            array.weights.slice(module, f"array_w_{k}", k * size, size)), bounds=_unsigned(size)) for k in chosen]
+        found += _instance(module, mixed, f"mixed_lanes_{number}", "mixed_sum", chosen[0],
+                           _side_by_side(module, f"mixed_xs_{number}", x), _side_by_side(module, f"mixed_ws_{number}", w), begins, both)
+    modules = [mixed.module]
+    rest, parts = array.lanes - count, list(found)
+    if rest:
+        lanes = lanes_module(f"{module.name}_array_lanes", lanes_in_module(rest, products), products, sums, False)
+        modules.append(lanes.module)
+        x_late = module.register("array_operands_held", array.x[0])
+        for number in range(rest // lanes.count):
+            first = count + number * lanes.count
+            w_late = module.register(f"array_w_{first}_held", array.weights.slice(module, f"array_w_{first}", first * size,
+                                                                                   lanes.count * size))
+            parts += _instance(module, lanes, f"array_lanes_{number}", "array_sum", first, x_late, w_late, starts[0], works[0])
+    return (Placed(tuple(parts), stages["array"] + 1, mixed.sum_bits),
+            Placed(tuple(found), stages["depthwise"] + 1, mixed.sum_bits), modules)
+
+
+def _unsigned(width: int) -> Range:
+    return 0, (1 << width) - 1
+
+
+def _at(pipeline: Pipeline, value: Expr, stage: int, name: str) -> Signal:
+    """A bit of stage 0 at a later stage, under a name of its own."""
+    return pipeline.module.wire(name, delayed(pipeline, value, stage, f"{name}_first"))
+
+
+def _side_by_side(module: Module, name: str, values: Sequence[Signal]) -> Signal:
+    return module.wire(name, pack([(v, v.width) for v in values]))
+
+
+def _instance(module: Module, lanes: Lanes, name: str, sums: str, first: int, x: Signal, w: Signal, starts: Signal,
+              works: Signal) -> list[Signal]:
+    made = [module.net(f"{sums}_{first + k}", lanes.sum_bits) for k in range(lanes.count)]
+    module.instances.append(Instance(lanes.module.name, name, (
+        ("x", x), ("w", w), ("starts", starts), ("works", works), *((f"y{k}", y) for k, y in enumerate(made)))))
+    return made

@@ -1,0 +1,111 @@
+"""Small quantized networks that blocks of reusable engines compute, of every kind of layer, reproducible from a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.cost.reusable import Config
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, Window
+from tests.fpga.random_graphs import Sketch, same_window
+
+Case = tuple[Graph, Config]
+
+
+def layer(seed: int, shape: tuple[int, int, int], filters: int, window: Window, groups: int = 1) -> Graph:
+    """One convolution."""
+    s = Sketch(np.random.default_rng(seed))
+    return s.graph((s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), filters, window, groups),))
+
+
+def inverted_residual(s: Sketch, x: str, expanded: int, channels: int, kernel: int, stride: int) -> str:
+    """Expand, filter, project; an addition where shapes allow it."""
+    pads = (kernel // 2,) * 4
+    y = s.conv(x, expanded, Window((1, 1)))
+    y = s.conv(y, expanded, Window((kernel, kernel), (stride, stride), pads), expanded)
+    y = s.conv(y, channels, Window((1, 1)))
+    return s.add(y, x) if stride == 1 and channels == s.tensors[x].shape[1] else y
+
+
+def compact(seed: int, shape: tuple[int, int, int], classes: int) -> Graph:
+    """A compact network in small: a standard convolution, bottlenecks of both strides, an average, a classifier."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 7, same_window(3))
+    x = inverted_residual(s, x, 18, 7, 3, 1)
+    x = inverted_residual(s, x, 21, 10, 3, 2)
+    x = inverted_residual(s, x, 13, 10, 3, 1)
+    return s.graph((s.gemm(s.pool(GlobalAvgPool(), x), classes),))
+
+
+def residual(seed: int, shape: tuple[int, int, int]) -> Graph:
+    """Two residual blocks of standard convolutions, the second with a convolution on its shortcut."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.input((1, *shape), signed=bool(seed % 2), exponent=-6)
+    x = s.add(s.conv(s.conv(x, 6, same_window(3)), shape[0], same_window(3)), x)
+    short = s.conv(x, 9, Window((1, 1), (2, 2)))
+    inner = s.conv(s.conv(x, 5, Window((3, 3), (2, 2), (1, 1, 1, 1))), 9, same_window(3))
+    return s.graph((s.add(short, inner),))
+
+
+def flattened(seed: int, shape: tuple[int, int, int]) -> Graph:
+    """Fully connected layers behind a map."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1))
+    return s.graph((s.gemm(s.gemm(x, 11), 5),))
+
+
+def pooled(seed: int, shape: tuple[int, int, int], window: Window) -> Graph:
+    """An average of windows between convolutions."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1))
+    x = s.pool(AvgPool(window, count_pads=True), x)
+    return s.graph((s.conv(x, 4, same_window(1)),))
+
+
+def averaged(seed: int, shape: tuple[int, int, int]) -> Graph:
+    """An average of the input itself."""
+    s = Sketch(np.random.default_rng(seed))
+    return s.graph((s.pool(GlobalAvgPool(), s.input((1, *shape), signed=bool(seed % 2), exponent=-6)),))
+
+
+def cases() -> dict[str, Case]:
+    """Blocks by name, with sizes that fit none of the channel counts."""
+    small, narrow = Config(4, 8), Config(4, 4, taps=3, latency_clocks=9)
+    wide = Config(6, 18, taps=4, port_bytes=8, bandwidth_bytes=8)
+    slow = Config(4, 8, bandwidth_bytes=5, latency_clocks=130)
+    plain = Config(4, 8, overlap=False, input_buffers=1)
+    square, two = same_window(3), Window((3, 3), (2, 2), (1, 1, 1, 1))
+    uneven = Window((3, 2), (2, 2), (1, 1, 0, 1), (1, 2))
+    return {
+        "pointwise": (layer(0, (5, 4, 5), 13, Window((1, 1))), small),
+        "pointwise_strided": (layer(1, (9, 5, 6), 5, Window((1, 1), (2, 2))), wide),
+        "standard": (layer(2, (5, 6, 5), 9, square), small),
+        "uneven": (layer(3, (5, 7, 9), 11, uneven), narrow),
+        "far_padding": (layer(4, (3, 4, 5), 4, Window((2, 2), pads=(2, 2, 2, 2))), small),
+        "grouped": (layer(5, (12, 5, 4), 18, square, 3), small),
+        "depthwise": (layer(6, (9, 6, 5), 9, square, 9), small),
+        "depthwise_strided": (layer(7, (9, 7, 6), 9, two, 9), wide),
+        "depthwise_valid": (layer(8, (6, 7, 6), 6, Window((3, 3)), 6), narrow),
+        "depthwise_same_end": (layer(9, (6, 8, 8), 6, Window((3, 3), (2, 2), (0, 0, 1, 1)), 6), narrow),
+        "depthwise_five": (layer(10, (9, 6, 7), 9, same_window(5), 9), Config(4, 8, taps=9, kernel=5)),
+        "depthwise_seven": (layer(11, (5, 8, 9), 5, Window((7, 7), (2, 2), (3, 3, 3, 3)), 5), Config(4, 4, taps=10, kernel=7)),
+        "depthwise_small_kernel": (layer(12, (5, 6, 7), 5, square, 5), Config(4, 4, taps=9, kernel=5)),
+        "depthwise_flat": (layer(13, (5, 4, 7), 5, Window((1, 3), pads=(0, 1, 0, 1)), 5), small),
+        "depthwise_in_the_array": (layer(14, (9, 6, 7), 9, same_window(5), 9), small),
+        "depthwise_too_narrow": (layer(15, (9, 4, 2), 9, square, 9), small),
+        "depthwise_low": (layer(16, (5, 1, 3), 5, square, 5), small),
+        "depth_multiplier": (layer(17, (5, 4, 5), 10, square, 5), small),
+        "compact": (compact(18, (3, 9, 8), 9), small),
+        "compact_wide": (compact(19, (3, 8, 7), 21), wide),
+        "compact_narrow": (compact(20, (3, 7, 6), 5), narrow),
+        "compact_slow": (compact(21, (4, 6, 6), 9), slow),
+        "compact_plain": (compact(22, (3, 9, 8), 9), plain),
+        "compact_monolithic": (compact(32, (3, 9, 8), 9), Config(4, 8, taps=4, monolithic=True)),
+        "compact_one_word": (compact(33, (3, 7, 8), 9), Config(5, 5, taps=5, monolithic=True, overlap=False)),
+        "residual": (residual(23, (4, 6, 7)), small),
+        "residual_wide": (residual(24, (5, 7, 6)), wide),
+        "flattened": (flattened(25, (5, 3, 4)), small),
+        "pooled": (pooled(26, (5, 6, 7), Window((3, 3), (2, 2), (1, 1, 1, 1))), small),
+        "pooled_in_the_array": (pooled(27, (5, 6, 7), Window((5, 4), (1, 2))), small),
+        "averaged": (averaged(28, (9, 7, 7)), small),
+        "averaged_even": (averaged(31, (5, 6, 6)), wide),
+    }
