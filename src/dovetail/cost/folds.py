@@ -86,6 +86,28 @@ class Loops:
         """Filters worked on at once."""
         return self.fold.groups * self.fold.outputs
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether the input arrives in the words worked on: those are runs of channels, of which only the last may be short."""
+        divides = self.channels.inputs % self.fold.inputs == 0
+        return self.slices == 1 or (self.fold.groups == 1 and (self.blocks == 1 or divides))
+
+    @property
+    def writes_words(self) -> bool:
+        """Whether results leave as they are finished: a result word is then a run of channels, only the last may be short."""
+        divides = self.channels.outputs % self.fold.outputs == 0
+        return self.passes == 1 or (self.fold.groups == 1 and (self.blocks == 1 or divides))
+
+    @property
+    def input_width(self) -> int:
+        """Input channels of a beat: a word, or the whole pixel where words are no runs of channels."""
+        return self.fold.groups * self.fold.inputs if self.reads_words else self.channels.groups * self.channels.inputs
+
+    @property
+    def output_width(self) -> int:
+        """Output channels of a beat."""
+        return self.lanes if self.writes_words else self.channels.groups * self.channels.outputs
+
     def input_channel(self, word: int, group: int, place: int) -> int | None:
         """The channel at a place of a group of an input word; None where the fold reaches beyond the channels."""
         block, part = divmod(word, self.slices)

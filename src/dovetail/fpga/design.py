@@ -57,3 +57,5 @@ class Design:
     notes: tuple[str, ...] = field(default=())
     folds: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """Nodes whose multipliers are shared: groups, input channels and filters worked on at once."""
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Nodes without weights that work on so many channels at once, not on all of a pixel."""

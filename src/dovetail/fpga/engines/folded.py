@@ -1,4 +1,4 @@
-"""The folded engine: window, sequencer, lanes with weights in ROM, and a packer that collects an output pixel.
+"""The folded engine: window, sequencer, lanes with weights in ROM; results leave word by word.
 
 Every memory and product has a register behind it, and an engine issues a slot only while its output FIFO has room.
 """
@@ -17,8 +17,6 @@ from dovetail.fpga.engines.lane import Constants, Lane, Range, constants_of, lan
 from dovetail.fpga.engines.layers import Layer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import (
-    BLOCK_MEMORY_BITS,
-    LUT_MEMORY_DEPTH,
     MAY_STEP,
     Engine,
     Pipeline,
@@ -26,7 +24,7 @@ from dovetail.fpga.engines.stream import (
     finish_stream,
     read_stream,
 )
-from dovetail.fpga.engines.words import WordTaps, word_taps
+from dovetail.fpga.engines.words import WordTaps, in_blocks, word_taps
 from dovetail.fpga.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
 from dovetail.fpga.hardware import Instance, Rom
 from dovetail.ir import Window
@@ -49,7 +47,7 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     (form,) = layer.inputs
     raster = Raster(window, form.height, form.width)
     assert raster.masks_suffice
-    folded = FoldedRaster(raster, loops.words, loops.clocks)
+    folded = FoldedRaster(raster, loops)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     slot = sequence(module, raster, loops, MAY_STEP, in_valid)
@@ -58,8 +56,12 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     x = (min(form.lo, fill, 0), max(form.hi, fill, 0))
     lane = _lane(layer, filters, loops, x)
     results = _lanes(pipeline, loops, slot, taps, x, lane, filters)
-    values = packed(pipeline, layer, loops, slot, results, lane.result.value, folded.stages + lane.stages)
-    fifo, stages, depth = finish_stream(module, pipeline, Staged(slot.emit, 0), [(v, layer.output.bits) for v in values],
+    end = folded.stages + lane.stages
+    if loops.writes_words:
+        emit, values = slot.ends, named(pipeline, layer, results, lane.result.value, end)
+    else:
+        emit, values = slot.emit, packed(pipeline, layer, loops, slot, results, lane.result.value, end)
+    fifo, stages, depth = finish_stream(module, pipeline, Staged(emit, 0), [(v, layer.output.bits) for v in values],
                                         folded.output_steps(), folded.steps)
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
     module.header = (*layer.heading, f"{products} multipliers, {loops.clocks} clocks per output pixel: {loops.blocks} blocks of "
@@ -108,8 +110,7 @@ def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at
     """A word of constants at `stage`, from an address of stage 0; the address waits, being narrower than the word."""
     address: Expr = ZERO if at is None else pipeline.at(Staged(at, 0), stage - ROM_STAGES)
     read = signal(f"{name}_read", 0, (1 << width) - 1)
-    block = len(words) > LUT_MEMORY_DEPTH and len(words) * width >= BLOCK_MEMORY_BITS
-    pipeline.module.roms.append(Rom(name, width, tuple(words), address, read, block))
+    pipeline.module.roms.append(Rom(name, width, tuple(words), address, read, in_blocks(len(words), width)))
     return pipeline.module.register(f"{name}_word", read)
 
 
@@ -165,6 +166,12 @@ def _tables(pipeline: Pipeline, loops: Loops, constants: Constants, slot: Slot, 
         found.append((name, [pipeline.module.wire(f"{name}_{i}", bits(read, at + i * width, width)) for i in range(loops.lanes)]))
         at += width * loops.lanes
     return found
+
+
+def named(pipeline: Pipeline, layer: Layer, results: Sequence[Signal], result: Expr, stage: int) -> list[Staged]:
+    """The results of the lanes, which leave at `stage`, with their range."""
+    return [Staged(pipeline.module.wire(f"{layer.label}_{index}", Bits(result.lo, result.hi, y, 0, result.width)), stage)
+            for index, y in enumerate(results)]
 
 
 def packed(pipeline: Pipeline, layer: Layer, loops: Loops, slot: Slot, results: Sequence[Signal], result: Expr,

@@ -7,7 +7,7 @@ There is no clock enable. An engine makes a step only while its output FIFO has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 from dovetail.fpga.expressions import (
@@ -39,7 +39,11 @@ LUT_MEMORY_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A stream of pixels: `channels` fields of `bits` bits per beat, values in [lo, hi], height x width beats a frame."""
+    """A stream of height x width pixels of `channels` fields of `bits` bits, values in [lo, hi].
+
+    A beat is a whole pixel, or a word of `at_once` of its channels in their order; what the last word of a pixel has beyond
+    its channels says nothing.
+    """
 
     channels: int
     bits: int
@@ -48,21 +52,42 @@ class Format:
     hi: int
     height: int
     width: int
+    at_once: int | None = None
+
+    @property
+    def fields(self) -> int:
+        """Channels of a beat."""
+        return self.channels if self.at_once is None else self.at_once
+
+    @property
+    def words(self) -> int:
+        """Beats of a pixel."""
+        return -(-self.channels // self.fields)
 
     @property
     def data_bits(self) -> int:
-        return self.channels * self.bits
+        return self.fields * self.bits
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
 
     @property
     def beats(self) -> int:
-        return self.height * self.width
+        """Beats of a frame."""
+        return self.pixels * self.words
+
+    def in_words(self, fields: int) -> Format:
+        """The same pixels in words of so many channels."""
+        return replace(self, at_once=None if fields == self.channels else fields)
 
     def channel(self, data: Signal, index: int) -> Expr:
-        """Channel `index` of a beat, in no more bits than its values need."""
+        """Field `index` of a beat, in no more bits than its values need."""
         return Bits(self.lo, self.hi, data, index * self.bits, bit_width(self.lo, self.hi))
 
     def __str__(self) -> str:
-        return f"{self.channels}x{self.height}x{self.width} {'s' if self.signed else 'u'}{self.bits}"
+        words = "" if self.at_once is None else f", {self.at_once} channels at once"
+        return f"{self.channels}x{self.height}x{self.width} {'s' if self.signed else 'u'}{self.bits}{words}"
 
 
 @dataclass(frozen=True, slots=True)
