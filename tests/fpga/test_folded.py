@@ -12,9 +12,10 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.folded import weight_words
+from dovetail.fpga.engines.regroup import turns
 from dovetail.fpga.export import export_project
 from dovetail.fpga.synthesize import synthesize
-from dovetail.ir import Graph, Window
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window
 from tests.fpga.test_assemble import Job, check_run
 from tests.scales import with_arbitrary_scales
@@ -139,3 +140,43 @@ def test_projects_for_vendors_bring_the_weights() -> None:
     assert design.files["narrow_conv0_weights.hex"] == vivado["rtl/narrow_conv0_weights.hex"]
     assert "add_files -norecurse rtl/narrow_conv0_weights.hex" in vivado["build.tcl"]
     assert "set_global_assignment -name SEARCH_PATH rtl" in quartus["build.tcl"]
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12))
+def test_cutting_pixels_anew_moves_every_channel_to_its_place_once(units: int, taken: int, left: int) -> None:
+    pixel, held, words, beat = list(range(units)), dict[int, int](), list[list[int]](), 0
+    for turn in turns(units, taken, left):
+        here = pixel[beat * taken:(beat + 1) * taken]
+        if turn.emits:
+            words.append([held[s] if s >= 0 else here[~s] for s in turn.word if s is not None])
+        held |= {place: here[source] for place, source in turn.kept}
+        beat += turn.takes
+    assert beat == -(-units // taken)
+    assert words == [pixel[at:at + left] for at in range(0, units, left)]
+    assert len(turns(units, taken, left)) <= max(beat, len(words)) + 1
+
+
+def words_job(seed: int) -> Job:
+    """A residual block, a table, a pool, a gate and an average between layers whose words do not fit each other."""
+    s = Sketch(np.random.default_rng(seed))
+    channels, middle = s.integer(5, 9), s.integer(6, 13)
+    x = s.conv(s.input((1, 3, 9, 8), signed=False, exponent=-6), channels, same_window(3))
+    y = s.conv(s.conv(x, middle, same_window(1)), middle, same_window(3), middle)
+    y = s.lookup(s.add(x, s.conv(y, channels, same_window(1))))
+    square = Window((3, 3), (2, 2), (1, 1, 1, 1))
+    y = s.pool(MaxPool(square) if seed % 2 else AvgPool(Window((2, 2), (2, 2))), y)
+    y = s.conv(s.mul(s.conv(y, channels, same_window(1)), y), 2 * middle, same_window(1))
+    graph = s.graph((s.gemm(s.pool(GlobalAvgPool(), y), 5),))
+    return folded_job(graph, f"words{seed}", random_folds(graph, seed, 0.9), seed)
+
+
+def test_networks_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
+    jobs = [words_job(seed) for seed in range(6)]
+    assert {name for _, design, _ in jobs for name in design.words} != set()
+    assert sum("_words_" in name for _, design, _ in jobs for name in design.files) > 20
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+        for fifo in design.fifos:
+            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_run(jobs, 5)

@@ -19,8 +19,8 @@ from dovetail.fpga.network import Network, Station
 
 FIFO_MARGIN = 2
 """Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
-MODEL_FRAMES = 3
-"""Frames over which branch FIFOs are sized: one before and one after the frame in steady state."""
+MODEL_FRAMES = (3, 6, 12)
+"""Frames over which branch FIFOs are sized: as many as it takes until two follow each other in the steady interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,14 @@ NEVER = np.iinfo(np.int64).max // 4
 def time_network(network: Network) -> Timing:
     """Latency, interval and FIFO depths, with no stalls at either end."""
     every = [e for station in network.stations for e in station.engines]
-    frames, counts = np.arange(MODEL_FRAMES)[:, None], {t: network.formats[t].beats for t in network.inputs}
+    counts = {t: network.formats[t].beats for t in network.inputs}
     interval = max([1, *(e.steps for e in every), *counts.values()])
     buffered, holding = frozenset[tuple[str, int]](), links_that_hold_up(network)
-    beats = {t: 1 + np.arange(count) + interval * frames for t, count in counts.items()}
+    for frames in MODEL_FRAMES:
+        beats = {t: 1 + np.arange(count) + interval * np.arange(frames)[:, None] for t, count in counts.items()}
+        ready, _, _ = run_freely(network, beats, buffered)
+        if all(int(ready[t][-1, -1] - ready[t][-2, -1]) == interval for t in network.outputs):
+            break
     while True:
         eager, arrivals, _ = run_freely(network, beats, buffered)
         paced, _, taken = run_freely(network, late_inputs(network, eager, arrivals, buffered), buffered)
@@ -71,7 +75,7 @@ def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[
             arrivals[link] = ready[stream] + FIFO_LATENCY_CYCLES * (link in buffered)
         times = [arrivals[link] for link in links]
         for position, engine in enumerate(node.engines):
-            issued = issue_times(times, engine.input_steps, engine.steps)
+            issued = issue_times(times, engine.asks, engine.steps)
             if not position:
                 taken |= dict.fromkeys(links, issued[:, engine.input_steps])
             times = [_leaves(engine, issued)]
@@ -101,12 +105,12 @@ def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> Cycles:
     times = [arrivals[node.name, index] for index in range(len(node.inputs))]
     issues = []
     for engine in node.engines:
-        issues.append(issue_times(times, engine.input_steps, engine.steps))
+        issues.append(issue_times(times, engine.asks, engine.steps))
         times = [_leaves(engine, issues[-1])]
     for engine, issued in zip(reversed(node.engines), reversed(issues), strict=True):
         limits = np.full(issued.shape, NEVER)
         limits[:, engine.output_steps] = deadline - engine.stages - FIFO_LATENCY_CYCLES
-        deadline = _latest(limits.reshape(-1), issued)[:, engine.input_steps]
+        deadline = _latest(limits.reshape(-1), issued)[:, engine.asks]
     return deadline
 
 

@@ -8,7 +8,7 @@ choice by the turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
@@ -90,8 +90,10 @@ def regroup_engine(module_name: str, label: str, form: Format, fields: int) -> E
     steps = np.arange(form.pixels, dtype=np.int64)[:, None] * len(plan)
     consumed = np.array([i for i, t in enumerate(plan) if t.takes], dtype=np.int64)
     left = np.array([i for i, t in enumerate(plan) if t.emits], dtype=np.int64)
-    return close(layer, module, pipeline, Staged(emit, 0), (values, 0), (steps + consumed).reshape(-1),
+    asked = np.concatenate([np.zeros(1, dtype=np.int64), consumed[:-1] + 1])
+    made = close(layer, module, pipeline, Staged(emit, 0), (values, 0), (steps + consumed).reshape(-1),
                  (steps + left).reshape(-1), len(plan) * form.pixels)
+    return replace(made, asked_steps=(steps + asked).reshape(-1))
 
 
 def code_of_turn(module: Module, plan: Sequence[Turn], step: Expr) -> tuple[list[Turn], Signal | None]:

@@ -94,8 +94,8 @@ class Format:
 class Engine:
     """A finished engine: its modules (its own first), stream formats, and when it does what.
 
-    Step input_steps[n] consumes beat n of every input; step output_steps[k] leads to output beat k, which enters
-    the output FIFO `stages` clocks later. A frame takes `steps` steps. `adders` are those of its adder graph (or
+    Step input_steps[n] consumes beat n of every input, which step asked_steps[n] is the first to need, the same one if None;
+    step output_steps[k] leads to output beat k, which enters the output FIFO `stages` clocks later. A frame takes `steps` steps. `adders` are those of its adder graph (or
     accumulators), without bias and rounding.
     """
 
@@ -108,6 +108,12 @@ class Engine:
     stages: int
     adders: int
     fifo_depth: int
+    asked_steps: Cycles | None = None
+
+    @property
+    def asks(self) -> Cycles:
+        """The first step that needs each input beat."""
+        return self.input_steps if self.asked_steps is None else self.asked_steps
 
 
 @dataclass(frozen=True, slots=True)
