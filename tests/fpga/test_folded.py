@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -120,6 +122,53 @@ def test_a_fold_of_a_layer_without_weights_is_refused() -> None:
     with pytest.raises(UnsupportedError) as caught:
         build_design(graph, "top", folds={graph.nodes[0].name: Fold(1, 1, 1)})
     assert str(caught.value) == "clip0: a fold for Clip; only Conv and Gemm have multipliers to share"
+
+
+def twin(fold: Fold) -> Fold:
+    return replace(fold, products=2)
+
+
+def corners_job(signed: bool) -> Job:
+    """Every pair of extreme weights against every activation, alone and in sums as long as a multiplier's fields bear."""
+    extremes = np.array([-128, -127, -1, 0, 1, 126, 127])
+    first, second = (v.reshape(-1) for v in np.meshgrid(extremes, extremes))
+    weight = np.stack([first, second], axis=1).reshape(-1, 1, 1, 1) * np.ones((1, 5, 1, 1), dtype=np.int64)
+    s = Sketch(np.random.default_rng(1))
+    x = s.input((1, 5, 16, 16), signed=signed, exponent=-6)
+    y = s.conv(x, len(weight), same_window(1), partial=True)
+    graph = s.graph((y,))
+    node = graph.nodes[0]
+    stored = graph.constants[node.params[0]]
+    graph = replace(graph, constants={**graph.constants, stored.name: replace(stored, array=weight.astype(stored.array.dtype))})
+    codes = np.arange(256) - (128 if signed else 0)
+    frames = np.stack([np.tile(codes, 5), np.where(np.arange(1280) % 2, codes.min(), codes.max()),
+                       np.random.default_rng(2).permutation(np.tile(codes, 5))]).reshape(3, 5, 16, 16)
+    design = build_design(graph, f"corners{signed:d}", folds={node.name: Fold(1, 5, 14, 2)})
+    return graph, design, {graph.inputs[0]: frames.astype(np.int8 if signed else np.uint8)}
+
+
+def test_two_products_of_a_multiplier_equal_the_reference() -> None:
+    square = same_window(3)
+    jobs = [
+        corners_job(True), corners_job(False),
+        layer_job("twins", (1, 4, 6, 7), 5, square, twin(Fold(1, 2, 2))),
+        layer_job("odd_twins", (1, 3, 6, 7), 7, square, twin(Fold(1, 3, 3)), seed=2),
+        layer_job("wide_twins", (1, 12, 5, 9), 6, same_window(1), twin(Fold(1, 12, 6)), seed=3),
+        layer_job("lone_twin", (1, 6, 5, 9), 3, same_window(1), twin(Fold(1, 2, 1)), seed=3),
+        layer_job("grouped_twins", (1, 6, 5, 9), 6, square, twin(Fold(2, 2, 2)), 3, seed=3),
+        layer_job("partial_twins", (1, 3, 3, 5), 3, square, twin(Fold(1, 2, 2)), seed=1, partial=True),
+    ]
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    scaled = [(with_arbitrary_scales(graph, seed), design) for seed, (graph, design, _) in enumerate(jobs[2:7])]
+    check_run([folded_job(graph, design.top, {graph.nodes[0].name: Fold(*design.folds[graph.nodes[0].name])}, 4)
+               for graph, design in scaled], 3)
+
+
+def test_one_dsp48e2_makes_two_products() -> None:
+    _, design, _ = layer_job("layer", (1, 4, 6, 7), 4, same_window(1), twin(Fold(1, 4, 4)), seed=1)
+    assert synthesize(design, "xcup").resources["dsp"] == 8
 
 
 def narrow_design() -> Design:

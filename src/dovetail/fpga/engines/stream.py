@@ -95,8 +95,8 @@ class Engine:
     """A finished engine: its modules (its own first), stream formats, and when it does what.
 
     Step input_steps[n] consumes beat n of every input, which step asked_steps[n] is the first to need, the same one if None;
-    step output_steps[k] leads to output beat k, which enters the output FIFO `stages` clocks later. A frame takes `steps` steps. `adders` are those of its adder graph (or
-    accumulators), without bias and rounding.
+    step output_steps[k] leads to output beat k, which enters the output FIFO `stages` clocks later. A frame takes `steps`
+    steps. `adders` are those of its adder graph (or accumulators), without bias and rounding.
     """
 
     modules: tuple[Module, ...]
