@@ -67,7 +67,7 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
     blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else ""
     module.header = (*layer.heading, f"{products} multipliers{blocks}, {loops.clocks} clocks per output pixel: {loops.blocks} "
-                                     f"blocks of groups x {loops.passes} passes over filters x {loops.slices} slices of input channels.",
+                                     f"blocks of groups x {loops.passes} passes over filters x {loops.slices} slices of inputs.",
                      f"{stages} pipeline stages, {folded.steps} steps per frame, output FIFO of {depth} beats.")
     return Engine((module, lane.module, fifo), layer.inputs, layer.output, folded.input_steps(), folded.output_steps(),
                   folded.steps, stages, 2 * products, depth)

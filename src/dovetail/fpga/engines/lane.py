@@ -25,7 +25,8 @@ class Constants:
     """What every filter adds and how it is scaled: bias, multiplier, and the place of its left shift in `lifts`.
 
     A filter's integer, shifted left by its lift, is rounded by the one `shift` all filters share: round(r * 2**a / 2**(s + a))
-    is round(r / 2**s), so filters of different scales need no rounding of their own.
+    is round(r / 2**s), so filters of different scales need no rounding of their own. Where all of them are shifted down, half
+    a unit comes with the bias (`raised`), and rounding needs no adder.
     """
 
     biases: tuple[int, ...]
@@ -33,6 +34,7 @@ class Constants:
     lifts: tuple[int, ...]
     places: tuple[int, ...]
     shift: int
+    raised: bool
 
     def fields(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Name and value per filter of everything that differs between filters or is not neutral."""
@@ -51,8 +53,10 @@ def constants_of(bias: Sequence[int], rescale: Rescale) -> Constants:
         odd.append((multiplier >> twos, shift - twos))
     most = max(shift for _, shift in odd)
     lifts = tuple(sorted({most - shift for _, shift in odd}))
-    return Constants(tuple(int(b) for b in bias), tuple(m for m, _ in odd), lifts,
-                     tuple(lifts.index(most - shift) for _, shift in odd), most)
+    raised = all(multiplier == 1 and shift > 0 for multiplier, shift in odd)
+    halves = [1 << shift - 1 if raised else 0 for _, shift in odd]
+    return Constants(tuple(int(b) + half for b, half in zip(bias, halves, strict=True)), tuple(m for m, _ in odd), lifts,
+                     tuple(lifts.index(most - shift) for _, shift in odd), most, raised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
         options = [shift_left(total.value, lift) for lift in constants.lifts]
         lifted = choose(pipeline.at(given["place"], total.stage), options)
         total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (int(low.min()), int(high.max())))
-    return rescaled(pipeline, f"{prefix}result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds)
+    return rescaled(pipeline, f"{prefix}result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds,
+                    constants.raised)
 
 
 def _signed(staged: Staged, values: Sequence[int]) -> Signal:
