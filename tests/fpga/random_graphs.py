@@ -352,11 +352,11 @@ def random_inputs(graph: Graph, frames: int, seed: int) -> dict[str, Array]:
     return found
 
 
-def random_folds(graph: Graph, seed: int) -> dict[str, Fold]:
-    """A random fold for about three of four layers."""
+def random_folds(graph: Graph, seed: int, share: float = 0.75) -> dict[str, Fold]:
+    """A random fold for about three of four layers, or another share of them."""
     rng, formats, found = np.random.default_rng(seed), stream_formats(graph), {}
     for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm) and rng.random() < 0.75:
+        if isinstance(node.op, Conv | Gemm) and rng.random() < share:
             has = channels_of(node.op, formats[node.inputs[0]].channels, formats[node.output].channels)
             found[node.name] = Fold(*(int(rng.integers(1, most + 1)) for most in (has.groups, has.inputs, has.outputs)))
     return found

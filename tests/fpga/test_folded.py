@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +14,10 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.folded import weight_words
+from dovetail.fpga.engines.regroup import turns
 from dovetail.fpga.export import export_project
 from dovetail.fpga.synthesize import synthesize
-from dovetail.ir import Graph, Window
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window
 from tests.fpga.test_assemble import Job, check_run
 from tests.scales import with_arbitrary_scales
@@ -121,6 +124,53 @@ def test_a_fold_of_a_layer_without_weights_is_refused() -> None:
     assert str(caught.value) == "clip0: a fold for Clip; only Conv and Gemm have multipliers to share"
 
 
+def twin(fold: Fold) -> Fold:
+    return replace(fold, products=2)
+
+
+def corners_job(signed: bool) -> Job:
+    """Every pair of extreme weights against every activation, alone and in sums as long as a multiplier's fields bear."""
+    extremes = np.array([-128, -127, -1, 0, 1, 126, 127])
+    first, second = (v.reshape(-1) for v in np.meshgrid(extremes, extremes))
+    weight = np.stack([first, second], axis=1).reshape(-1, 1, 1, 1) * np.ones((1, 5, 1, 1), dtype=np.int64)
+    s = Sketch(np.random.default_rng(1))
+    x = s.input((1, 5, 16, 16), signed=signed, exponent=-6)
+    y = s.conv(x, len(weight), same_window(1), partial=True)
+    graph = s.graph((y,))
+    node = graph.nodes[0]
+    stored = graph.constants[node.params[0]]
+    graph = replace(graph, constants={**graph.constants, stored.name: replace(stored, array=weight.astype(stored.array.dtype))})
+    codes = np.arange(256) - (128 if signed else 0)
+    frames = np.stack([np.tile(codes, 5), np.where(np.arange(1280) % 2, codes.min(), codes.max()),
+                       np.random.default_rng(2).permutation(np.tile(codes, 5))]).reshape(3, 5, 16, 16)
+    design = build_design(graph, f"corners{signed:d}", folds={node.name: Fold(1, 5, 14, 2)})
+    return graph, design, {graph.inputs[0]: frames.astype(np.int8 if signed else np.uint8)}
+
+
+def test_two_products_of_a_multiplier_equal_the_reference() -> None:
+    square = same_window(3)
+    jobs = [
+        corners_job(True), corners_job(False),
+        layer_job("twins", (1, 4, 6, 7), 5, square, twin(Fold(1, 2, 2))),
+        layer_job("odd_twins", (1, 3, 6, 7), 7, square, twin(Fold(1, 3, 3)), seed=2),
+        layer_job("wide_twins", (1, 12, 5, 9), 6, same_window(1), twin(Fold(1, 12, 6)), seed=3),
+        layer_job("lone_twin", (1, 6, 5, 9), 3, same_window(1), twin(Fold(1, 2, 1)), seed=3),
+        layer_job("grouped_twins", (1, 6, 5, 9), 6, square, twin(Fold(2, 2, 2)), 3, seed=3),
+        layer_job("partial_twins", (1, 3, 3, 5), 3, square, twin(Fold(1, 2, 2)), seed=1, partial=True),
+    ]
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    scaled = [(with_arbitrary_scales(graph, seed), design) for seed, (graph, design, _) in enumerate(jobs[2:7])]
+    check_run([folded_job(graph, design.top, {graph.nodes[0].name: Fold(*design.folds[graph.nodes[0].name])}, 4)
+               for graph, design in scaled], 3)
+
+
+def test_one_dsp48e2_makes_two_products() -> None:
+    _, design, _ = layer_job("layer", (1, 4, 6, 7), 4, same_window(1), twin(Fold(1, 4, 4)), seed=1)
+    assert synthesize(design, "xcup").resources["dsp"] == 8
+
+
 def narrow_design() -> Design:
     return layer_job("narrow", (1, 4, 6, 7), 5, same_window(3), Fold(1, 2, 2))[1]
 
@@ -139,3 +189,43 @@ def test_projects_for_vendors_bring_the_weights() -> None:
     assert design.files["narrow_conv0_weights.hex"] == vivado["rtl/narrow_conv0_weights.hex"]
     assert "add_files -norecurse rtl/narrow_conv0_weights.hex" in vivado["build.tcl"]
     assert "set_global_assignment -name SEARCH_PATH rtl" in quartus["build.tcl"]
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12))
+def test_cutting_pixels_anew_moves_every_channel_to_its_place_once(units: int, taken: int, left: int) -> None:
+    pixel, held, words, beat = list(range(units)), dict[int, int](), list[list[int]](), 0
+    for turn in turns(units, taken, left):
+        here = pixel[beat * taken:(beat + 1) * taken]
+        if turn.emits:
+            words.append([held[s] if s >= 0 else here[~s] for s in turn.word if s is not None])
+        held |= {place: here[source] for place, source in turn.kept}
+        beat += turn.takes
+    assert beat == -(-units // taken)
+    assert words == [pixel[at:at + left] for at in range(0, units, left)]
+    assert len(turns(units, taken, left)) <= max(beat, len(words)) + 1
+
+
+def words_job(seed: int) -> Job:
+    """A residual block, a table, a pool, a gate and an average between layers whose words do not fit each other."""
+    s = Sketch(np.random.default_rng(seed))
+    channels, middle = s.integer(5, 9), s.integer(6, 13)
+    x = s.conv(s.input((1, 3, 9, 8), signed=False, exponent=-6), channels, same_window(3))
+    y = s.conv(s.conv(x, middle, same_window(1)), middle, same_window(3), middle)
+    y = s.lookup(s.add(x, s.conv(y, channels, same_window(1))))
+    square = Window((3, 3), (2, 2), (1, 1, 1, 1))
+    y = s.pool(MaxPool(square) if seed % 2 else AvgPool(Window((2, 2), (2, 2))), y)
+    y = s.conv(s.mul(s.conv(y, channels, same_window(1)), y), 2 * middle, same_window(1))
+    graph = s.graph((s.gemm(s.pool(GlobalAvgPool(), y), 5),))
+    return folded_job(graph, f"words{seed}", random_folds(graph, seed, 0.9), seed)
+
+
+def test_networks_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
+    jobs = [words_job(seed) for seed in range(6)]
+    assert {name for _, design, _ in jobs for name in design.words} != set()
+    assert sum("_words_" in name for _, design, _ in jobs for name in design.files) > 20
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+        for fifo in design.fifos:
+            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_run(jobs, 5)

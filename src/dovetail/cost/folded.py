@@ -81,11 +81,11 @@ class FoldedCost:
 def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     """Cycles and area of one fold."""
     loops, raster = Loops(shape.channels, fold), shape.raster
-    folded = FoldedRaster(raster, loops.words, loops.clocks)
+    folded = FoldedRaster(raster, loops)
     taps = prod(shape.window.kernel)
     products = fold.inputs * taps
     stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)
-    tail = max(raster.flush * loops.clocks, raster.first * folded.skip) + loops.clocks
+    tail = max(raster.flush * loops.clocks, raster.first * folded.words) + loops.clocks
     return FoldedCost(fold, folded.steps, tail, stages, _resources(shape, loops, folded, model))
 
 
@@ -187,8 +187,7 @@ def folds_within(shape: Shape, clocks: int) -> list[Fold]:
     for groups in {1, *_rounds(channels.groups)}:
         for inputs in {channels.inputs, *(_rounds(channels.inputs) if groups == 1 else ())}:
             loops = Loops(channels, Fold(groups, inputs, channels.outputs))
-            skip = 1 if raster.pointwise else loops.words
-            passes = (clocks - (raster.steps - raster.outputs) * skip) // (raster.outputs * loops.words)
+            passes = (clocks - (raster.steps - raster.outputs) * loops.words) // (raster.outputs * loops.words)
             if passes >= 1:
                 outputs = -(-channels.outputs // min(passes, channels.outputs))
                 found.add(Fold(groups, inputs, outputs))

@@ -24,9 +24,29 @@ class Fold:
     groups: int
     inputs: int
     outputs: int
+    products: int = 1
+    """Products of one multiplier block: 2 where the weights of two filters share one, which must be as wide as a DSP48E2."""
 
     def __str__(self) -> str:
-        return f"{self.groups}x{self.inputs}x{self.outputs}"
+        twins = f", {self.products} products a block" if self.products > 1 else ""
+        return f"{self.groups}x{self.inputs}x{self.outputs}{twins}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What tells folds apart."""
+        own = (self.groups, self.inputs, self.outputs)
+        return own if self.products == 1 else (*own, self.products)
+
+
+TWIN_FIELD_BITS = 18
+"""Bits of the lower of two products in one multiplier block."""
+
+
+def twin_sums(x: tuple[int, int], w: tuple[int, int]) -> int:
+    """Products of such values that may be added before the sum of lower ones leaves its field."""
+    corners = [a * b for a in x for b in w]
+    half = 1 << TWIN_FIELD_BITS - 1
+    return min((half - 1) // max(1, *corners), half // max(1, *(-c for c in corners)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,33 @@ class Loops:
     def lanes(self) -> int:
         """Filters worked on at once."""
         return self.fold.groups * self.fold.outputs
+
+    @property
+    def twins(self) -> int:
+        """Lanes of two filters; the last of a group may have one."""
+        return self.fold.groups * -(-self.fold.outputs // 2) if self.fold.products == 2 else 0
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether the input arrives in the words worked on: those are runs of channels, of which only the last may be short."""
+        divides = self.channels.inputs % self.fold.inputs == 0
+        return self.slices == 1 or (self.fold.groups == 1 and (self.blocks == 1 or divides))
+
+    @property
+    def writes_words(self) -> bool:
+        """Whether results leave as they are finished: a result word is then a run of channels, only the last may be short."""
+        divides = self.channels.outputs % self.fold.outputs == 0
+        return self.passes == 1 or (self.fold.groups == 1 and (self.blocks == 1 or divides))
+
+    @property
+    def input_width(self) -> int:
+        """Input channels of a beat: a word, or the whole pixel where words are no runs of channels."""
+        return self.fold.groups * self.fold.inputs if self.reads_words else self.channels.groups * self.channels.inputs
+
+    @property
+    def output_width(self) -> int:
+        """Output channels of a beat."""
+        return self.lanes if self.writes_words else self.channels.groups * self.channels.outputs
 
     def input_channel(self, word: int, group: int, place: int) -> int | None:
         """The channel at a place of a group of an input word; None where the fold reaches beyond the channels."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.cost.folds import Loops
 from dovetail.ir import Window
 
 Cycles = NDArray[np.int64]
@@ -172,23 +173,25 @@ class Raster:
 class FoldedRaster:
     """A raster whose engine takes several clocks per output pixel; its steps are single clocks.
 
-    A pixel of the raster enters the window in `words` words, one per clock. Where an output ends, the engine stays for
-    `clocks` clocks; where none does, only until the pixel has entered, or not at all without a window.
+    A pixel of the raster enters in `loops.words` words, one per clock. Where an output ends, the engine stays for
+    `loops.clocks` clocks; where none does, only until the pixel has entered.
     """
 
     raster: Raster
-    words: int
-    clocks: int
+    loops: Loops
 
     @property
-    def skip(self) -> int:
-        """Clocks of a pixel at which no output ends."""
-        return 1 if self.raster.pointwise else self.words
+    def words(self) -> int:
+        return self.loops.words
+
+    @property
+    def clocks(self) -> int:
+        return self.loops.clocks
 
     @property
     def steps(self) -> int:
         """Clocks per frame."""
-        return self.raster.outputs * self.clocks + (self.raster.steps - self.raster.outputs) * self.skip
+        return self.raster.outputs * self.clocks + (self.raster.steps - self.raster.outputs) * self.words
 
     @property
     def line_in_registers(self) -> bool:
@@ -203,17 +206,29 @@ class FoldedRaster:
 
     def _starts(self) -> Cycles:
         """The step at which each pixel of the raster begins, flush included, and the end."""
-        lengths = np.full(self.raster.steps, self.skip, dtype=np.int64)
+        lengths = np.full(self.raster.steps, self.words, dtype=np.int64)
         lengths[self.raster.output_steps()] = self.clocks
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
     def input_steps(self) -> Cycles:
-        """The step that takes each input pixel."""
-        return self._starts()[:self.raster.beats]
+        """The step that takes each input beat: a word of a pixel in its first pass, or a whole pixel at once."""
+        starts = self._starts()[:self.raster.beats]
+        if not self.loops.reads_words:
+            return starts
+        stays = np.zeros(self.raster.steps, dtype=np.bool_)
+        stays[self.raster.output_steps()] = True
+        block, part = np.divmod(np.arange(self.words, dtype=np.int64), self.loops.slices)
+        first_pass = block * (self.loops.passes * self.loops.slices) + part
+        within = np.where(stays[:self.raster.beats, None], first_pass, np.arange(self.words, dtype=np.int64))
+        return (starts[:, None] + within).reshape(-1)
 
     def output_steps(self) -> Cycles:
-        """The last step of every output, in raster order."""
-        return self._starts()[self.raster.output_steps()] + self.clocks - 1
+        """The last step of every output beat: of a result word, or of a whole pixel."""
+        starts = self._starts()[self.raster.output_steps()]
+        if not self.loops.writes_words:
+            return starts + self.clocks - 1
+        ends = np.arange(1, self.loops.results + 1, dtype=np.int64) * self.loops.slices - 1
+        return (starts[:, None] + ends).reshape(-1)
 
 
 def _inside(offset: int, stride: int, size: int, count: int) -> tuple[int, int]:

@@ -73,12 +73,12 @@ class Top:
     def taker_link(self, tensor: str, taker: Taker) -> Link:
         """The wires into one taker, behind its branch FIFO if it has one."""
         form = self.network.formats[tensor]
-        if taker.node is None:
+        if taker.station is None:
             return self.port(f"out{taker.index}", form, False)
-        stem = self.stem(f"{self.network.tensor_labels[tensor]}_to_{self.network.labels[taker.node.name]}", taker.index)
+        stem = self.stem(f"{self.network.labels[tensor]}_to_{taker.station.label}", taker.index)
         inner = self.wires(stem, form)
-        self.links[taker.node.name, taker.index] = inner
-        depth = self.timing.fifo_depths.get((taker.node.name, taker.index))
+        self.links[taker.station.name, taker.index] = inner
+        depth = self.timing.fifo_depths.get((taker.station.name, taker.index))
         if depth is None:
             return inner
         outer = self.wires(f"{stem}_early", form)
@@ -94,7 +94,8 @@ class Top:
         ends = [self.taker_link(tensor, t) for t in takers]
         if len(ends) == 1 and source is None:
             return ends[0]
-        start = source or self.wires(f"{self.network.tensor_labels[tensor]}_all", self.network.formats[tensor])
+        label = self.network.labels[tensor]
+        start = source or self.wires(f"{label}_all", self.network.formats[tensor])
         if len(ends) == 1:
             self.assign(ends[0].valid, start.valid)
             self.assign(ends[0].data, start.data)
@@ -102,9 +103,9 @@ class Top:
         elif not ends:
             self.assign(start.ready, ONE)
         else:
-            fork = fork_module(f"{self.name}_fork_{self.network.tensor_labels[tensor]}", start.data.width, len(ends))
+            fork = fork_module(f"{self.name}_fork_{label}", start.data.width, len(ends))
             pins = [pin for index, end in enumerate(ends) for pin in end.pins(f"out{index}")]
-            self.instantiate(fork, f"fork_{self.network.tensor_labels[tensor]}", *start.pins("in"), *pins)
+            self.instantiate(fork, f"fork_{label}", *start.pins("in"), *pins)
         return start
 
     def assign(self, target: Signal, value: Expr) -> None:
@@ -112,12 +113,11 @@ class Top:
         self.module.assigns.append((target, value))
 
     def build(self) -> None:
-        graph = self.network.graph
-        for index, tensor in enumerate(graph.inputs):
+        for index, tensor in enumerate(self.network.inputs):
             self.connect(tensor, self.port(f"in{index}", self.network.formats[tensor], True))
-        for node in self.network.nodes:
+        for node in self.network.stations:
             link = self.connect(node.output, None)
-            chain, label = self.network.engines[node.name], self.network.labels[node.name]
+            chain, label = node.engines, node.label
             sources = [self.links[node.name, i] for i in range(len(node.inputs))]
             for position, engine in enumerate(chain):
                 last = position == len(chain) - 1
@@ -147,41 +147,44 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
 
 def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None) -> tuple[Module, ...]:
     """The modules of `build_design`, the top first, without their text."""
-    top = _built(graph, name, None, folds)
+    top = _built(graph, name, None, folds, None)
     return (top.module, *top.parts)
 
 
-def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None) -> Top:
+def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
+           words: Mapping[str, int] | None) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds)
+    network = make_network(graph, name, labels, folds, words)
     top = Top(network, time_network(network), name)
     top.build()
     return top
 
 
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
-                 folds: Mapping[str, Fold] | None = None) -> Design:
+                 folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
     `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
-    `folds` share multipliers and keep their weights in memory; the others are mapped directly.
+    `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
+    of nodes that would take any number, where they must be those of a larger design.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds)
+    top = _built(graph, name, labels, folds, words)
     network, timing = top.network, top.timing
-    adders = sum(e.adders for chain in network.engines.values() for e in chain)
-    top.module.header = (f"{name}: {len(network.nodes)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
+    adders = sum(e.adders for station in network.stations for e in station.engines)
+    top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
     modules = (top.module, *top.parts)
     files = {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
-    formats = network.formats
+    inputs = {t: network.formats[t] for t in network.inputs}
+    outputs = [network.formats[s] for s in network.outputs]
     return Design(
         name, files,
-        tuple(stream_port(f"in{i}", t, formats[t]) for i, t in enumerate(graph.inputs)),
-        tuple(stream_port(f"out{i}", t, formats[t]) for i, t in enumerate(graph.outputs)),
+        tuple(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
+        tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
-        folds={name: (f.groups, f.inputs, f.outputs) for name, f in (folds or {}).items()})
+        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words)

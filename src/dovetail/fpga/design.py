@@ -70,7 +70,9 @@ class Design:
     interval_cycles: int = 0
     """Clock cycles between frames in steady state."""
     notes: tuple[str, ...] = field(default=())
-    folds: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Nodes whose multipliers are shared: groups, input channels and filters worked on at once."""
+    folds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Nodes whose multipliers are shared: groups, input channels and filters at once, and products of a block if not one."""
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Nodes without weights that work on so many channels at once, not on all of a pixel."""
     memory: MemoryPort | None = None
     """Where weights are read from that the design does not hold."""

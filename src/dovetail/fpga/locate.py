@@ -39,7 +39,7 @@ def _right_alone(graph: Graph, node: Node, design: Design, values: Mapping[str, 
     alone = Graph(graph.name, names, (node.output,), (node,), {t: graph.tensors[t] for t in (*names, node.output)},
                   {c: graph.constants[c] for c in node.params})
     folds = {name: Fold(*sizes) for name, sizes in design.folds.items() if name == node.name}
-    expected = build_design(alone, design.top, labels, folds)
+    expected = build_design(alone, design.top, labels, folds, design.words)
     found = {name: design.files.get(name, text) if name != f"{design.top}.v" else text for name, text in expected.files.items()}
     bench = replace(expected, files=found)
     streams = {port.tensor: as_pixels(port, values[port.tensor]) for port in bench.inputs}

@@ -26,6 +26,7 @@ from dovetail.fpga.engines.layers import (
     window_engine,
 )
 from dovetail.fpga.engines.pointwise import looked_up, multiplied
+from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.ir import (
@@ -68,7 +69,7 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
     used: set[str] = set()
     for name in names:
         clean = re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS]
-        if not clean[:1].isalpha() or clean.startswith(("fork_", "fifo_")):
+        if not clean[:1].isalpha() or clean.startswith(("fork_", "fifo_", "words_")):
             clean = f"n{clean}"
         choice, number = clean, 2
         while used & (family := {choice.lower() + suffix for suffix in ("", "_pad", "_fifo", "_pad_fifo", "_lane")}):
@@ -202,16 +203,18 @@ def _divisor(graph: Graph, node: Node) -> int | None:
     return int(counts[0]) if counts.size == 1 else None
 
 
-def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str, fold: Fold | None = None) -> tuple[Engine, ...]:
+def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
+            fold: Fold | None = None) -> tuple[Engine, ...]:
     """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names.
 
-    A convolution or fully connected layer with a `fold` keeps its weights in memory and shares its multipliers.
+    A convolution or fully connected layer with a `fold` keeps its weights in memory and shares its multipliers. Beats are
+    as the formats say: words only where `word_fields` allows them.
     """
     if fold is not None:
-        return _folded(graph, node, formats, module, label, fold)
-    inputs, output = tuple(formats[t] for t in node.inputs), formats[node.output]
+        return _folded(graph, node, inputs, output, module, label, fold)
+    pace = "one pixel of all channels per clock" if output.at_once is None else f"{output.at_once} channels per clock"
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
-               f"{' + '.join(map(str, inputs))} -> {output}; one pixel of all channels per clock.")
+               f"{' + '.join(map(str, inputs))} -> {output}; {pace}.")
     layer = Layer(module, label, heading, inputs, output)
     zero = scheme_of(graph, node.inputs[0]).zero
     match node.op:
@@ -222,8 +225,8 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str,
             return _windowed(layer, Window((inputs[0].height, inputs[0].width)), zero, *_filters(graph, node, matrix))
         case AvgPool():
             taps = node.op.window.kernel[0] * node.op.window.kernel[1]
-            sums = np.repeat(np.eye(output.channels, dtype=np.int64), taps, axis=1)
-            return _windowed(layer, node.op.window, zero, sums, [-zero * taps] * output.channels, _rescale(graph, node))
+            sums = np.repeat(np.eye(output.fields, dtype=np.int64), taps, axis=1)
+            return _windowed(layer, node.op.window, zero, sums, [-zero * taps] * output.fields, _rescale(graph, node))
         case MaxPool():
             return _windowed(layer, node.op.window, inputs[0].lo, None, [zero], _rescale(graph, node))
         case GlobalAvgPool():
@@ -235,14 +238,57 @@ def engines(graph: Graph, node: Node, formats: Formats, module: str, label: str,
             return (repeat_engine(layer, rows, columns, every),)
         case Lookup():
             table = graph.constants[node.params[0]].array.astype(np.int64)
-            return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.channels, table.shape[-1])), node.op.lo)),)
+            return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
         case Mul():
             zeros = (zero, scheme_of(graph, node.inputs[1]).zero)
             return (join_engine(layer, multiplied(layer, zeros, _rescale(graph, node))),)
         case Add() | Clip() | Concat() | Reduce():
-            return (join_engine(layer, weighted(layer, *_join(graph, node, inputs))),)
+            return (join_engine(layer, weighted(layer, *_of_words(_join(graph, node, inputs), inputs))),)
         case _:
             raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
+
+
+def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format,
+                fold: Fold | None) -> tuple[int, int] | None:
+    """Channels per beat that a node without choice takes and leaves, 0 for whole pixels; None where any number will do.
+
+    Words share their hardware, so all channels must be treated alike; direct mapping treats each by itself.
+    """
+    if fold is not None and isinstance(node.op, Conv | Gemm):
+        loops = Loops(channels_of(node.op, inputs[0].channels, output.channels), fold)
+        return loops.input_width, loops.output_width
+    return None if _treats_alike(graph, node, inputs) else (0, 0)
+
+
+def _treats_alike(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> bool:
+    """Whether an operator does the same to every channel by itself."""
+    match node.op:
+        case Add() | Clip():
+            matrix, bias, rescale = _join(graph, node, inputs)
+            factors = [np.diagonal(matrix, i * len(matrix)) for i in range(len(inputs))]
+            return _uniform(rescale) and len(set(bias)) == 1 and all(len(np.unique(f)) == 1 for f in factors)
+        case Lookup():
+            return not node.op.by_channel
+        case Mul():
+            return len({f.channels for f in inputs}) == 1 and _uniform(_rescale(graph, node))
+        case AvgPool() | MaxPool() | GlobalAvgPool():
+            return _uniform(_rescale(graph, node))
+        case _:
+            return False
+
+
+def _uniform(rescale: Rescale) -> bool:
+    return rescale.scales is None or len(set(rescale.scales)) == 1
+
+
+def _of_words(joined: tuple[IntMatrix, list[int], Rescale], inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
+    """The rows of a beat's channels, where all channels are alike."""
+    matrix, bias, rescale = joined
+    fields, channels = inputs[0].fields, inputs[0].channels
+    if fields == channels:
+        return joined
+    columns = np.concatenate([i * channels + np.arange(fields) for i in range(len(inputs))])
+    return matrix[:fields, columns], bias[:fields], rescale
 
 
 def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
@@ -250,7 +296,8 @@ def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None,
     """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
     front, layer, window = _explicit_padding(layer, window, fill)
     compute = largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
-    return (*front, window_engine(layer, window, fill, compute))
+    made = window_engine if layer.output.at_once is None else pool_engine
+    return (*front, made(layer, window, fill, compute))
 
 
 def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[Engine, ...], Layer, Window]:
@@ -264,12 +311,13 @@ def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[En
     return (front,), replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
 
 
-def _folded(graph: Graph, node: Node, formats: Formats, module: str, label: str, fold: Fold) -> tuple[Engine, ...]:
+def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
+            fold: Fold) -> tuple[Engine, ...]:
     """A layer whose weights are in memory."""
     op = node.op
     if not isinstance(op, Conv | Gemm):
         raise UnsupportedError(f"{node.name}: a fold for {op.kind}; only Conv and Gemm have multipliers to share")
-    (form,), output, zero = [formats[t] for t in node.inputs], formats[node.output], scheme_of(graph, node.inputs[0]).zero
+    (form,), zero = inputs, scheme_of(graph, node.inputs[0]).zero
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
     heading = (f"{op.kind} {node.name}: {op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
     stored = graph.constants[node.params[0]].array.astype(np.int64)

@@ -1,4 +1,4 @@
-"""A quantized graph seen as streams: engines of its nodes, and who takes which stream."""
+"""A quantized graph seen as streams: engines of its nodes, engines that cut pixels anew between them, who takes which stream."""
 
 from __future__ import annotations
 
@@ -7,60 +7,129 @@ from dataclasses import dataclass
 
 from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
+from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
-from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats
-from dovetail.ir import Graph, Node, Reshape
+from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
+from dovetail.ir import GlobalAvgPool, Graph, Node, Reshape
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """One reader of a tensor's stream: input `index` of a node, or graph output `index`."""
+    """One reader of a stream: input `index` of a station, or graph output `index`."""
 
-    node: Node | None
+    station: Station | None
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """A graph seen as streams: relabelled tensors resolved, engines made, takers listed."""
+class Station:
+    """What stands between streams: the engines of a node in stream order, or one that cuts a stream's pixels anew."""
 
-    graph: Graph
+    name: str
+    label: str
+    """Verilog identifier."""
+    inputs: tuple[str, ...]
+    """Streams: tensors, or tensors in words of another size."""
+    output: str
+    engines: tuple[Engine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A graph seen as streams: relabelled tensors resolved, engines made in the order of the data, takers listed."""
+
+    inputs: tuple[str, ...]
+    """Streams of the graph's inputs, in its order; so are the outputs."""
+    outputs: tuple[str, ...]
+    stations: tuple[Station, ...]
     formats: dict[str, Format]
-    engines: dict[str, tuple[Engine, ...]]
     takers: dict[str, tuple[Taker, ...]]
     labels: dict[str, str]
-    """Verilog identifiers of nodes."""
-    tensor_labels: dict[str, str]
+    """Verilog identifiers of streams."""
+    words: dict[str, int]
+    """Channels per beat of nodes that would take any number, where it is not all of them."""
+
+    def producer(self, stream: str) -> Station | None:
+        return next((s for s in self.stations if s.output == stream), None)
+
+    def lone_input(self, stream: str) -> bool:
+        """Whether a stream is a graph input with a single taker: only its source waits when it waits."""
+        return stream in self.inputs and len(self.takers[stream]) == 1
+
+
+class _Builder:
+    """Stations under construction; a stream cut anew is named after its tensor and the channels of its beats."""
+
+    def __init__(self, graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold],
+                 words: Mapping[str, int]) -> None:
+        self.graph, self.name, self.folds, self.words = graph, name, folds, words
+        self.labels = dict(labels or identifiers(n.name for n in graph.nodes))
+        self.pixels = stream_formats(graph)
+        self.streams = {t: self.pixels[t] for t in graph.inputs}
+        self.names = identifiers(graph.tensors)
+        self.stations: list[Station] = []
+        self.chosen: dict[str, int] = {}
 
     def root(self, tensor: str) -> str:
         """The tensor whose stream this one is; reshapes are wiring."""
         node = self.graph.producer(tensor)
         return self.root(node.inputs[0]) if node is not None and isinstance(node.op, Reshape) else tensor
 
-    def lone_input(self, tensor: str) -> bool:
-        """Whether a tensor is a graph input with a single taker: only its source waits when it waits."""
-        return tensor in self.graph.inputs and len(self.takers[tensor]) == 1
+    def in_words(self, tensor: str, fields: int) -> str:
+        """The stream of a tensor in beats of so many channels, cut anew if it is not."""
+        form = self.streams[tensor]
+        if form.fields == fields:
+            return tensor
+        stream = f"{tensor} by {fields}"
+        if stream not in self.streams:
+            label = f"words_{self.names[tensor]}_{fields}"
+            engine = regroup_engine(f"{self.name}_{label}", label, form, fields)
+            self.stations.append(Station(stream, label, (tensor,), stream, (engine,)))
+            self.streams[stream], self.names[stream] = engine.output, label
+        return stream
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(n for n in self.graph.nodes if not isinstance(n.op, Reshape))
+    def add(self, node: Node) -> None:
+        roots = [self.root(t) for t in node.inputs]
+        whole = tuple(self.pixels[t] for t in node.inputs)
+        output, fold = self.pixels[node.output], self.folds.get(node.name)
+        fields = word_fields(self.graph, node, whole, output, fold)
+        if fields is None:
+            fields = (self.any_fields(node, roots),) * 2
+        streams = tuple(self.in_words(r, fields[0] or form.channels) for r, form in zip(roots, whole, strict=True))
+        taken = tuple(form.in_words(fields[0] or form.channels) for form in whole)
+        self.streams[node.output] = output.in_words(fields[1] or output.channels)
+        label = self.labels[node.name]
+        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold)
+        self.stations.append(Station(node.name, label, streams, node.output, made))
+
+    def any_fields(self, node: Node, roots: list[str]) -> int:
+        """Channels per beat of a node that takes any number: the fewest that arrive, which keeps the pace of those."""
+        fewest = self.words.get(node.name) or min(self.streams[r].fields for r in roots)
+        words = self.pixels[node.inputs[0]].in_words(fewest).words
+        if words == 1 or (isinstance(node.op, GlobalAvgPool) and words < LEAST_SUMMED_WORDS):
+            return 0
+        self.chosen[node.name] = fewest
+        return fewest
 
 
-def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
-                 folds: Mapping[str, Fold] | None = None) -> Network:
-    folds, formats = folds or {}, stream_formats(graph)
+def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
+                 words: Mapping[str, int] | None = None) -> Network:
+    """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams."""
+    built = _Builder(graph, name, labels, folds or {}, words or {})
     for node in graph.nodes:
-        if reason := reason_unsupported(graph, node, formats):
+        if reason := reason_unsupported(graph, node, built.pixels):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
-    labels, tensor_labels = dict(labels or identifiers(n.name for n in graph.nodes)), identifiers(graph.tensors)
-    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name], folds.get(n.name))
-            for n in graph.nodes if not isinstance(n.op, Reshape)}
-    network = Network(graph, formats, made, {}, labels, tensor_labels)
-    takers: dict[str, list[Taker]] = {t: [] for t in graph.tensors}
-    for node in network.nodes:
-        for index, tensor in enumerate(node.inputs):
-            takers[network.root(tensor)].append(Taker(node, index))
-    for index, tensor in enumerate(graph.outputs):
-        takers[network.root(tensor)].append(Taker(None, index))
-    network.takers.update({t: tuple(found) for t, found in takers.items()})
-    return network
+    for node in graph.nodes:
+        if not isinstance(node.op, Reshape):
+            built.add(node)
+    outputs = [built.root(t) for t in graph.outputs]
+    outputs = [built.in_words(t, built.streams[t].channels) for t in outputs]
+    takers: dict[str, list[Taker]] = {t: [] for t in built.streams}
+    for station in built.stations:
+        for index, stream in enumerate(station.inputs):
+            takers[stream].append(Taker(station, index))
+    for index, stream in enumerate(outputs):
+        takers[stream].append(Taker(None, index))
+    return Network(graph.inputs, tuple(outputs), tuple(built.stations), built.streams,
+                   {s: tuple(found) for s, found in takers.items()}, built.names, built.chosen)

@@ -100,7 +100,8 @@ def load_design(folder: Path) -> Design:
         return Design(known["top"], files, tuple(StreamPort(**p) for p in known["inputs"]),
                       tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
-                      {name: (groups, inputs, outputs) for name, (groups, inputs, outputs) in known.get("folds", {}).items()})
+                      {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
+                      known.get("words", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

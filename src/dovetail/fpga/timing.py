@@ -15,13 +15,12 @@ import numpy as np
 
 from dovetail.cost.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 from dovetail.fpga.engines.stream import Engine
-from dovetail.fpga.network import Network
-from dovetail.ir import Node
+from dovetail.fpga.network import Network, Station
 
 FIFO_MARGIN = 2
 """Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
-MODEL_FRAMES = 3
-"""Frames over which branch FIFOs are sized: one before and one after the frame in steady state."""
+MODEL_FRAMES = (3, 6, 12)
+"""Frames over which branch FIFOs are sized: as many as it takes until two follow each other in the steady interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +40,27 @@ NEVER = np.iinfo(np.int64).max // 4
 
 def time_network(network: Network) -> Timing:
     """Latency, interval and FIFO depths, with no stalls at either end."""
-    every = [e for chain in network.engines.values() for e in chain]
-    frames, counts = np.arange(MODEL_FRAMES)[:, None], {t: network.formats[t].beats for t in network.graph.inputs}
+    every = [e for station in network.stations for e in station.engines]
+    counts = {t: network.formats[t].beats for t in network.inputs}
     interval = max([1, *(e.steps for e in every), *counts.values()])
     buffered, holding = frozenset[tuple[str, int]](), links_that_hold_up(network)
-    beats = {t: 1 + np.arange(count) + interval * frames for t, count in counts.items()}
+    for frames in MODEL_FRAMES:
+        beats = {t: 1 + np.arange(count) + interval * np.arange(frames)[:, None] for t, count in counts.items()}
+        ready, _, _ = run_freely(network, beats, buffered)
+        if all(int(ready[t][-1, -1] - ready[t][-2, -1]) == interval for t in network.outputs):
+            break
     while True:
         eager, arrivals, _ = run_freely(network, beats, buffered)
         paced, _, taken = run_freely(network, late_inputs(network, eager, arrivals, buffered), buffered)
-        more = {link for link in holding - buffered if _must_wait(network, link, paced, taken)}
+        more = {link for link, stream in holding.items()
+                if link not in buffered and _must_wait(network, stream, paced[stream], taken[link])}
         if not more:
             break
         buffered |= more
-    depths = {link: high_water(paced[_root(network, *link)].reshape(-1), taken[link].reshape(-1)) + FIFO_MARGIN
+    depths = {link: high_water(paced[holding[link]].reshape(-1), taken[link].reshape(-1)) + FIFO_MARGIN
               for link in sorted(buffered)}
-    latency = max(int(eager[network.root(t)][0, -1]) for t in network.graph.outputs)
+    latency = max(int(eager[t][0, -1]) for t in network.outputs)
     return Timing(latency, interval, depths)
-
-
-def _root(network: Network, node: str, index: int) -> str:
-    return network.root(network.graph.node(node).inputs[index])
 
 
 def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[tuple[str, int]]) -> tuple[
@@ -69,13 +69,13 @@ def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[
     ready = dict(inputs)
     arrivals: Links = {}
     taken: Links = {}
-    for node in network.nodes:
+    for node in network.stations:
         links = [(node.name, index) for index in range(len(node.inputs))]
-        for link, tensor in zip(links, node.inputs, strict=True):
-            arrivals[link] = ready[network.root(tensor)] + FIFO_LATENCY_CYCLES * (link in buffered)
+        for link, stream in zip(links, node.inputs, strict=True):
+            arrivals[link] = ready[stream] + FIFO_LATENCY_CYCLES * (link in buffered)
         times = [arrivals[link] for link in links]
-        for position, engine in enumerate(network.engines[node.name]):
-            issued = issue_times(times, engine.input_steps, engine.steps)
+        for position, engine in enumerate(node.engines):
+            issued = issue_times(times, engine.asks, engine.steps)
             if not position:
                 taken |= dict.fromkeys(links, issued[:, engine.input_steps])
             times = [_leaves(engine, issued)]
@@ -91,27 +91,26 @@ def _leaves(engine: Engine, issued: Cycles) -> Cycles:
 def late_inputs(network: Network, ready: dict[str, Cycles], arrivals: Links,
                 buffered: frozenset[tuple[str, int]]) -> dict[str, Cycles]:
     """The latest clocks of the graph inputs' beats with which every graph output is as early as `ready` says."""
-    needed = {t: ready[t] for t in map(network.root, network.graph.outputs)}
-    for node in reversed(network.nodes):
-        times = _late_takes(network, node, needed.get(node.output, ready[node.output]), arrivals)
-        for index, tensor in enumerate(node.inputs):
-            root, before = network.root(tensor), times - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
-            needed[root] = np.minimum(needed.get(root, before), before)
-    return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.graph.inputs}
+    needed = {t: ready[t] for t in network.outputs}
+    for node in reversed(network.stations):
+        times = _late_takes(node, needed.get(node.output, ready[node.output]), arrivals)
+        for index, stream in enumerate(node.inputs):
+            before = times - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
+            needed[stream] = np.minimum(needed.get(stream, before), before)
+    return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.inputs}
 
 
-def _late_takes(network: Network, node: Node, deadline: Cycles, arrivals: Links) -> Cycles:
+def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> Cycles:
     """The latest clocks at which a node takes its inputs so that its output can be taken at its deadlines."""
     times = [arrivals[node.name, index] for index in range(len(node.inputs))]
-    chain = network.engines[node.name]
     issues = []
-    for engine in chain:
-        issues.append(issue_times(times, engine.input_steps, engine.steps))
+    for engine in node.engines:
+        issues.append(issue_times(times, engine.asks, engine.steps))
         times = [_leaves(engine, issues[-1])]
-    for engine, issued in zip(reversed(chain), reversed(issues), strict=True):
+    for engine, issued in zip(reversed(node.engines), reversed(issues), strict=True):
         limits = np.full(issued.shape, NEVER)
         limits[:, engine.output_steps] = deadline - engine.stages - FIFO_LATENCY_CYCLES
-        deadline = _latest(limits.reshape(-1), issued)[:, engine.input_steps]
+        deadline = _latest(limits.reshape(-1), issued)[:, engine.asks]
     return deadline
 
 
@@ -122,29 +121,27 @@ def _latest(limits: Cycles, eager: Cycles) -> Cycles:
     return np.where(slots > NEVER // 2, eager, slots)
 
 
-def _must_wait(network: Network, link: tuple[str, int], ready: dict[str, Cycles], taken: Links) -> bool:
+def _must_wait(network: Network, stream: str, ready: Cycles, taken: Cycles) -> bool:
     """Whether beats wait in front of an input longer than their producer's own output FIFO can bear."""
-    root, times = _root(network, *link), taken[link]
-    if int((times - ready[root]).max()) <= 1:
+    if int((taken - ready).max()) <= 1:
         return False
-    producer = network.graph.producer(root)
-    if producer is None or len(network.takers[root]) > 1:
+    producer = network.producer(stream)
+    if producer is None or len(network.takers[stream]) > 1:
         return True
-    return _credits(network.engines[producer.name][-1], ready[root], times) > network.engines[producer.name][-1].fifo_depth
+    return _credits(producer.engines[-1], ready, taken) > producer.engines[-1].fifo_depth
 
 
-def links_that_hold_up(network: Network) -> frozenset[tuple[str, int]]:
+def links_that_hold_up(network: Network) -> dict[tuple[str, int], str]:
     """Inputs where a wait would hold up other streams; a source that feeds nothing else, beside strangers, may wait."""
-    sources = {t: frozenset([t]) for t in network.graph.inputs}
-    found = set()
-    for node in network.nodes:
-        roots = [network.root(t) for t in node.inputs]
-        for index, root in enumerate(roots):
-            shared = any(sources[root] & sources[other] for i, other in enumerate(roots) if i != index)
-            if shared or not network.lone_input(root):
-                found.add((node.name, index))
-        sources[node.output] = frozenset().union(*(sources[r] for r in roots))
-    return frozenset(found)
+    sources = {t: frozenset([t]) for t in network.inputs}
+    found: dict[tuple[str, int], str] = {}
+    for node in network.stations:
+        for index, stream in enumerate(node.inputs):
+            shared = any(sources[stream] & sources[other] for i, other in enumerate(node.inputs) if i != index)
+            if shared or not network.lone_input(stream):
+                found[node.name, index] = stream
+        sources[node.output] = frozenset().union(*(sources[s] for s in node.inputs))
+    return found
 
 
 def _credits(engine: Engine, ready: Cycles, taken: Cycles) -> int:

@@ -1,4 +1,4 @@
-"""The folded engine: window, sequencer, lanes with weights in ROM, and a packer that collects an output pixel.
+"""The folded engine: window, sequencer, lanes with weights in ROM; results leave word by word.
 
 Every memory and product has a register behind it, and an engine issues a slot only while its output FIFO has room.
 """
@@ -17,8 +17,6 @@ from dovetail.fpga.engines.lane import Constants, Lane, Range, constants_of, lan
 from dovetail.fpga.engines.layers import Layer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import (
-    BLOCK_MEMORY_BITS,
-    LUT_MEMORY_DEPTH,
     MAY_STEP,
     Engine,
     Pipeline,
@@ -26,7 +24,8 @@ from dovetail.fpga.engines.stream import (
     finish_stream,
     read_stream,
 )
-from dovetail.fpga.engines.words import WordTaps, word_taps
+from dovetail.fpga.engines.twin import twin_module, twin_rows
+from dovetail.fpga.engines.words import WordTaps, in_blocks, word_taps
 from dovetail.fpga.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
 from dovetail.fpga.hardware import Instance, Rom
 from dovetail.ir import Window
@@ -49,7 +48,7 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     (form,) = layer.inputs
     raster = Raster(window, form.height, form.width)
     assert raster.masks_suffice
-    folded = FoldedRaster(raster, loops.words, loops.clocks)
+    folded = FoldedRaster(raster, loops)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     slot = sequence(module, raster, loops, MAY_STEP, in_valid)
@@ -58,12 +57,17 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     x = (min(form.lo, fill, 0), max(form.hi, fill, 0))
     lane = _lane(layer, filters, loops, x)
     results = _lanes(pipeline, loops, slot, taps, x, lane, filters)
-    values = packed(pipeline, layer, loops, slot, results, lane.result.value, folded.stages + lane.stages)
-    fifo, stages, depth = finish_stream(module, pipeline, Staged(slot.emit, 0), [(v, layer.output.bits) for v in values],
+    end = folded.stages + lane.stages
+    if loops.writes_words:
+        emit, values = slot.ends, named(pipeline, layer, results, lane.result.value, end)
+    else:
+        emit, values = slot.emit, packed(pipeline, layer, loops, slot, results, lane.result.value, end)
+    fifo, stages, depth = finish_stream(module, pipeline, Staged(emit, 0), [(v, layer.output.bits) for v in values],
                                         folded.output_steps(), folded.steps)
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
-    module.header = (*layer.heading, f"{products} multipliers, {loops.clocks} clocks per output pixel: {loops.blocks} blocks of "
-                                     f"groups x {loops.passes} passes over filters x {loops.slices} slices of input channels.",
+    blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else ""
+    module.header = (*layer.heading, f"{products} multipliers{blocks}, {loops.clocks} clocks per output pixel: {loops.blocks} "
+                                     f"blocks of groups x {loops.passes} passes over filters x {loops.slices} slices of inputs.",
                      f"{stages} pipeline stages, {folded.steps} steps per frame, output FIFO of {depth} beats.")
     return Engine((module, lane.module, fifo), layer.inputs, layer.output, folded.input_steps(), folded.output_steps(),
                   folded.steps, stages, 2 * products, depth)
@@ -78,66 +82,81 @@ def _lane(layer: Layer, filters: Filters, loops: Loops, x: Range) -> Lane:
     slices = [weights[:, at:at + width].reshape(len(weights), -1) for at in range(0, weights.shape[1], width)]
     taps = width * weights.shape[2] * weights.shape[3]
     constants = constants_of(filters.bias, filters.rescale)
-    return lane_module(f"{layer.module}_lane", taps, x, _weight_range(weights), ranges_of(slices, x), loops.slices > 1,
-                       constants, filters.rescale)
+    made = twin_module if loops.twins else lane_module
+    return made(f"{layer.module}_lane", taps, x, _weight_range(weights), ranges_of(slices, x), loops.slices > 1, constants,
+                filters.rescale)
 
 
 def weight_words(loops: Loops, weights: IntMatrix) -> list[int]:
-    """The ROM: for every clock the weights of all lanes, lane after lane, as (input channel, kernel row, kernel column)."""
+    """The ROM: for every clock the weights of all lanes, lane after lane, as (input channel, kernel row, kernel column).
+
+    Lanes of two filters have (lower, upper) fields tap by tap.
+    """
     lo, hi = _weight_range(weights)
-    width, (_, inputs, high, wide) = bit_width(lo, hi), weights.shape
+    _, inputs, high, wide = weights.shape
     padded = np.zeros((len(weights) + 1, loops.slices * loops.fold.inputs, high, wide), dtype=np.int64)
     padded[:len(weights), :inputs] = weights
     words = []
     for result in range(loops.results):
-        rows = [loops.filter(result, g, o) for g in range(loops.fold.groups) for o in range(loops.fold.outputs)]
+        rows = [loops.filter(result, g, o) if o < loops.fold.outputs else None for g, o in places(loops)]
         chosen = padded[[len(weights) if row is None else row for row in rows]]
         for part in range(loops.slices):
-            of_slice = chosen[:, part * loops.fold.inputs:(part + 1) * loops.fold.inputs].reshape(-1)
-            words.append(_joined([int(v) for v in of_slice], width))
+            of_slice = chosen[:, part * loops.fold.inputs:(part + 1) * loops.fold.inputs].reshape(len(rows), -1)
+            if not loops.twins:
+                words.append(_joined(of_slice.reshape(-1).tolist(), [bit_width(lo, hi)] * of_slice.size))
+                continue
+            pairs = twin_rows(of_slice).reshape(-1).tolist()
+            words.append(_joined(pairs, [bit_width(lo, hi), bit_width(lo - 1, hi)] * (len(pairs) // 2)))
     return words
 
 
-def _joined(values: Sequence[int], width: int) -> int:
+def places(loops: Loops) -> list[tuple[int, int]]:
+    """(group, filter) of all lanes of a fold; lanes of two filters may have one more than the fold."""
+    outputs = loops.fold.outputs + (loops.fold.outputs % 2 if loops.twins else 0)
+    return [(g, o) for g in range(loops.fold.groups) for o in range(outputs)]
+
+
+def _joined(values: Sequence[int], widths: Sequence[int]) -> int:
     """Values side by side, the first in the lowest bits."""
-    digits = "".join(format(v & ((1 << width) - 1), f"0{width}b") for v in reversed(values))
-    return int(digits, 2)
+    fields = reversed(list(zip(values, widths, strict=True)))
+    return int("".join(format(v & ((1 << width) - 1), f"0{width}b") for v, width in fields), 2)
 
 
 def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at: Signal | None, stage: int) -> Signal:
     """A word of constants at `stage`, from an address of stage 0; the address waits, being narrower than the word."""
     address: Expr = ZERO if at is None else pipeline.at(Staged(at, 0), stage - ROM_STAGES)
     read = signal(f"{name}_read", 0, (1 << width) - 1)
-    block = len(words) > LUT_MEMORY_DEPTH and len(words) * width >= BLOCK_MEMORY_BITS
-    pipeline.module.roms.append(Rom(name, width, tuple(words), address, read, block))
+    pipeline.module.roms.append(Rom(name, width, tuple(words), address, read, in_blocks(len(words), width)))
     return pipeline.module.register(f"{name}_word", read)
 
 
 def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane, filters: Filters) -> list[Signal]:
-    """Instances of the lane, group after group; what each leaves at the lane's last stage."""
-    module, weights = pipeline.module, filters.weights
+    """Instances of the lane, group after group; what each filter leaves at the lane's last stage."""
+    module, every = pipeline.module, places(loops)
     stage = max(tap.stage for tap in taps.values())
-    field = lane.module.inputs[1].width
-    words = read_rom(pipeline, "weights", weight_words(loops, weights), field * loops.lanes, slot.weight, stage)
-    constants = constants_of(filters.bias, filters.rescale)
-    tables = _tables(pipeline, loops, constants, slot, stage + lane.constant_stage)
+    field, own = lane.module.inputs[1].width, 2 if loops.twins else 1
+    count = len(every) // own
+    words = read_rom(pipeline, "weights", weight_words(loops, filters.weights), field * count, slot.weight, stage)
+    tables = _tables(pipeline, loops, constants_of(filters.bias, filters.rescale), slot, stage + lane.constant_stage)
     shared: list[tuple[str, Signal]] = []
     if loops.slices > 1:
         starts = module.wire("starts", slot.starts)
         shared = [(port, _signal(pipeline.at(Staged(value, 0), stage + lane.sum_stage)))
                   for port, value in (("starts", starts), ("works", slot.works))]
-    results = []
-    for index in range(loops.lanes):
-        group = index // loops.fold.outputs
-        if index % loops.fold.outputs == 0:
-            own = [(taps[key].value, bit_width(*x)) for key in sorted(taps) if key[0] == group]
-            columns = module.wire(f"taps_{group}", pack(own))
+    results, columns = list[Signal](), dict[int, Signal]()
+    for index in range(count):
+        group, width = every[index * own][0], lane.result.value.width
+        if group not in columns:
+            seen = [(taps[key].value, bit_width(*x)) for key in sorted(taps) if key[0] == group]
+            columns[group] = module.wire(f"taps_{group}", pack(seen))
         row = module.wire(f"weights_{index}", bits(words, index * field, field))
-        y = module.net(f"result_{index}", lane.result.value.width)
-        pins = [("x", columns), ("w", row), *shared, *((name, values[index]) for name, values in tables), ("y", y)]
+        y = module.net(f"result_{index}", width * own)
+        named = [(f"{side}{name}", values[index * own + i]) for i, side in enumerate(("lower_", "upper_") if own == 2 else ("",))
+                 for name, values in tables]
+        pins = [("x", columns[group]), ("w", row), *shared, *named, ("y", y)]
         module.instances.append(Instance(lane.module.name, f"lane_{index}", tuple(pins)))
-        results.append(y)
-    return results
+        results += [module.wire(f"result_{index}_{i}", bits(y, i * width, width)) for i in range(own)] if own == 2 else [y]
+    return [y for y, (_, place) in zip(results, every, strict=True) if place < loops.fold.outputs]
 
 
 def _signal(value: Expr) -> Signal:
@@ -151,20 +170,24 @@ def _tables(pipeline: Pipeline, loops: Loops, constants: Constants, slot: Slot, 
     if not named:
         return []
     widths = [bit_width(min(values), max(values)) for _, values in named]
-    words = []
+    words, every = [], places(loops)
     for result in range(loops.results):
-        rows = [loops.filter(result, g, o) for g in range(loops.fold.groups) for o in range(loops.fold.outputs)]
-        parts = [_joined([values[row or 0] for row in rows], width) for (_, values), width in zip(named, widths, strict=True)]
-        word, at = 0, 0
-        for part, width in zip(parts, widths, strict=True):
-            word, at = word | part << at, at + width * len(rows)
-        words.append(word)
-    read = read_rom(pipeline, "constants", words, sum(widths) * loops.lanes, slot.result, stage)
+        rows = [loops.filter(result, g, o) if o < loops.fold.outputs else None for g, o in every]
+        parts = [_joined([values[row or 0] for row in rows], [width] * len(rows))
+                 for (_, values), width in zip(named, widths, strict=True)]
+        words.append(_joined(parts, [width * len(rows) for width in widths]))
+    read = read_rom(pipeline, "constants", words, sum(widths) * len(every), slot.result, stage)
     found, at = [], 0
     for (name, _), width in zip(named, widths, strict=True):
-        found.append((name, [pipeline.module.wire(f"{name}_{i}", bits(read, at + i * width, width)) for i in range(loops.lanes)]))
-        at += width * loops.lanes
+        found.append((name, [pipeline.module.wire(f"{name}_{i}", bits(read, at + i * width, width)) for i in range(len(every))]))
+        at += width * len(every)
     return found
+
+
+def named(pipeline: Pipeline, layer: Layer, results: Sequence[Signal], result: Expr, stage: int) -> list[Staged]:
+    """The results of the lanes, which leave at `stage`, with their range."""
+    return [Staged(pipeline.module.wire(f"{layer.label}_{index}", Bits(result.lo, result.hi, y, 0, result.width)), stage)
+            for index, y in enumerate(results)]
 
 
 def packed(pipeline: Pipeline, layer: Layer, loops: Loops, slot: Slot, results: Sequence[Signal], result: Expr,

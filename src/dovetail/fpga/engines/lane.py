@@ -25,7 +25,8 @@ class Constants:
     """What every filter adds and how it is scaled: bias, multiplier, and the place of its left shift in `lifts`.
 
     A filter's integer, shifted left by its lift, is rounded by the one `shift` all filters share: round(r * 2**a / 2**(s + a))
-    is round(r / 2**s), so filters of different scales need no rounding of their own.
+    is round(r / 2**s), so filters of different scales need no rounding of their own. Where all of them are shifted down, half
+    a unit comes with the bias (`raised`), and rounding needs no adder.
     """
 
     biases: tuple[int, ...]
@@ -33,6 +34,7 @@ class Constants:
     lifts: tuple[int, ...]
     places: tuple[int, ...]
     shift: int
+    raised: bool
 
     def fields(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Name and value per filter of everything that differs between filters or is not neutral."""
@@ -51,8 +53,10 @@ def constants_of(bias: Sequence[int], rescale: Rescale) -> Constants:
         odd.append((multiplier >> twos, shift - twos))
     most = max(shift for _, shift in odd)
     lifts = tuple(sorted({most - shift for _, shift in odd}))
-    return Constants(tuple(int(b) for b in bias), tuple(m for m, _ in odd), lifts,
-                     tuple(lifts.index(most - shift) for _, shift in odd), most)
+    raised = all(multiplier == 1 and shift > 0 for multiplier, shift in odd)
+    halves = [1 << shift - 1 if raised else 0 for _, shift in odd]
+    return Constants(tuple(int(b) + half for b, half in zip(bias, halves, strict=True)), tuple(m for m, _ in odd), lifts,
+                     tuple(lifts.index(most - shift) for _, shift in odd), most, raised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +102,24 @@ def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
     total = tree(pipeline, level, ranges.part)
     sum_stage = total.stage
     if accumulates:
-        starts, works = m.input("starts"), m.input("works")
-        running = signal("running", min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1]))
-        m.drive(running, select(starts, total.value, add(running, total.value)), works)
-        total = Staged(running, sum_stage + 1)
+        total = accumulated(m, total, ranges, m.input("starts"), m.input("works"))
     entering = total.stage
-    given = {field: Staged(m.input(field, bit_width(min(values), max(values))), entering)
-             for field, values in constants.fields()}
-    result = finished(pipeline, total, given, ranges, constants, rescale)
+    result = finished(pipeline, total, given_fields(m, constants, entering), ranges, constants, rescale)
     m.output("y", result.value)
     return Lane(m, sum_stage, entering, max(result.stage, entering), result)
+
+
+def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works: Signal, prefix: str = "") -> Staged:
+    """The sum over slices."""
+    running = signal(f"{prefix}running", min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1]))
+    m.drive(running, select(starts, total.value, add(running, total.value)), works)
+    return Staged(running, total.stage + 1)
+
+
+def given_fields(m: Module, constants: Constants, stage: int, prefix: str = "") -> dict[str, Staged]:
+    """Ports of a filter's constants."""
+    return {field: Staged(m.input(f"{prefix}{field}", bit_width(min(values), max(values))), stage)
+            for field, values in constants.fields()}
 
 
 def _fields(m: Module, port: str, count: int, bounds: Range) -> list[Signal]:
@@ -117,14 +129,14 @@ def _fields(m: Module, port: str, count: int, bounds: Range) -> list[Signal]:
     return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(count)]
 
 
-def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, name: str = "tree") -> Staged:
+def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, prefix: str = "") -> Staged:
     """The sum of values of one stage by a registered tree: as one expression it costs tools up to five times as much."""
     level, number = list(level), 0
     while len(level) > 1:
         merged = []
         for first, second in zip(level[::2], level[1::2], strict=False):
             known = bounds if len(level) == 2 else None
-            merged.append(pipeline.register(f"{name}_{number}", add(first.value, second.value), first.stage, known))
+            merged.append(pipeline.register(f"{prefix}tree_{number}", add(first.value, second.value), first.stage, known))
             number += 1
         if len(level) % 2:
             merged.append(Staged(pipeline.at(level[-1], merged[0].stage), merged[0].stage))
@@ -133,12 +145,12 @@ def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, name
 
 
 def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges: Ranges, constants: Constants,
-             rescale: Rescale) -> Staged:
+             rescale: Rescale, prefix: str = "") -> Staged:
     """Bias, multiplier, shift, rounding, zero point and clamp, with ranges proven filter by filter."""
     low, high = (np.array([int(v) for v in side], dtype=object) for side in ranges.whole)
     if "bias" in given:
         low, high = low + np.array(constants.biases, dtype=object), high + np.array(constants.biases, dtype=object)
-        total = pipeline.register("biased", add(total.value, _signed(given["bias"], constants.biases)), total.stage,
+        total = pipeline.register(f"{prefix}biased", add(total.value, _signed(given["bias"], constants.biases)), total.stage,
                                   (int(low.min()), int(high.max())))
     if rescale.scales is None:
         return total
@@ -147,15 +159,16 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
         low, high = low * factors, high * factors
         known = (int(low.min()), int(high.max()))
         product = multiply(total.value, pipeline.at(given["multiplier"], total.stage))
-        total = pipeline.register("scaled", product, total.stage, known)
-        total = pipeline.register("scaled_held", total.value, total.stage)  # retimed into the multiplier
+        total = pipeline.register(f"{prefix}scaled", product, total.stage, known)
+        total = pipeline.register(f"{prefix}scaled_held", total.value, total.stage)  # retimed into the multiplier
     if "place" in given:
         lifts = np.array([1 << constants.lifts[p] for p in constants.places], dtype=object)
         low, high = low * lifts, high * lifts
         options = [shift_left(total.value, lift) for lift in constants.lifts]
         lifted = choose(pipeline.at(given["place"], total.stage), options)
-        total = pipeline.register("lifted", lifted, total.stage, (int(low.min()), int(high.max())))
-    return rescaled(pipeline, "result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds)
+        total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (int(low.min()), int(high.max())))
+    return rescaled(pipeline, f"{prefix}result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds,
+                    constants.raised)
 
 
 def _signed(staged: Staged, values: Sequence[int]) -> Signal:

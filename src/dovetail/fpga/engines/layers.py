@@ -11,10 +11,36 @@ from dovetail.cost.adder_graph import IntMatrix
 from dovetail.cost.streaming import Cycles, Raster
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
-from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, read_stream
+from dovetail.fpga.engines.stream import (
+    BLOCK_MEMORY_BITS,
+    LUT_MEMORY_DEPTH,
+    MAY_STEP,
+    Engine,
+    Format,
+    Pipeline,
+    Staged,
+    finish_stream,
+    read_stream,
+)
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.expressions import ONE, ZERO, add, all_of, any_of, compare, const, select, signal, subtract
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Bits,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bit_width,
+    compare,
+    const,
+    pack,
+    select,
+    signal,
+    subtract,
+)
+from dovetail.fpga.hardware import Memory, Module
 from dovetail.ir import Window
 
 
@@ -81,7 +107,7 @@ def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
         values = []
-        for channel in range(layer.output.channels):
+        for channel in range(layer.output.fields):
             name = f"{layer.label}_best_{channel}"
             best = maximum(pipeline, name, [taps[key] for key in sorted(taps) if key[0] == channel])
             values.append(rescale_output(pipeline, name, lowered(pipeline, name, best, zero), 0, rescale, channel))
@@ -127,7 +153,7 @@ def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Staged, comput
           input_steps: Cycles, output_steps: Cycles, steps: int) -> Engine:
     """End an engine with its output FIFO and say in its heading what it became."""
     values, adders = computed
-    assert len(values) == layer.output.channels
+    assert len(values) == layer.output.fields
     fields = [(v, layer.output.bits) for v in values]
     fifo, stages, depth = finish_stream(module, pipeline, emit, fields, output_steps, steps)
     module.header = (*layer.heading, f"{adders} adders, {stages} pipeline stages, {steps} steps per frame, "
@@ -136,7 +162,7 @@ def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Staged, comput
 
 
 def join_engine(layer: Layer, compute: Compute) -> Engine:
-    """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts channels over all inputs."""
+    """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts fields over all inputs."""
     module, pipeline = start(layer)
     ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
     valids = [valid for valid, _ in ports]
@@ -146,7 +172,7 @@ def join_engine(layer: Layer, compute: Compute) -> Engine:
         others = [v for i, v in enumerate(valids) if i != index]
         module.output(f"in{index}_ready", all_of(MAY_STEP, *others))
         pixel = module.register(f"pixel_{index}", data)
-        for channel in range(form.channels):
+        for channel in range(form.fields):
             value = module.wire(f"in{index}_x{channel}", form.channel(pixel, channel))
             taps[len(taps), 0, 0] = Staged(value, 1)
     beats = layer.output.beats
@@ -160,27 +186,47 @@ def lowered(pipeline: Pipeline, name: str, value: Staged, zero: int) -> Staged:
 
 
 def global_average_engine(layer: Layer, zero: int, rescale: Rescale) -> Engine:
-    """Sums every channel over a frame and emits once; `zero` is the input's zero point."""
+    """Sums every channel over a frame and emits once; `zero` is the input's zero point.
+
+    A word's sums wait in a memory while the other words of the pixel come; sums of whole pixels stay in registers.
+    """
     (form,) = layer.inputs
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     step = module.wire("step", all_of(MAY_STEP, in_valid))
-    number, last = module.rounds("step_number", form.beats, step) if form.beats > 1 else (ZERO, ONE)
+    word, word_ends = module.rounds("word", form.words, step) if form.words > 1 else (ZERO, ONE)
+    moved = all_of(step, word_ends)
+    number, last = module.rounds("step_number", form.pixels, moved) if form.pixels > 1 else (ZERO, ONE)
     emit = module.wire("emit", all_of(step, last))
-    first = module.register("first_1", compare("==", number, ZERO) if form.beats > 1 else ONE)
+    first = module.register("first_1", compare("==", number, ZERO) if form.pixels > 1 else ONE)
     advance = module.register("step_1", step, reset=0)
     pixel = module.register("pixel", in_data)
     module.output("in0_ready", MAY_STEP)
-    values = []
-    for channel in range(form.channels):
+    lo, hi = min(form.lo, form.lo * form.pixels), max(form.hi, form.hi * form.pixels)
+    width = bit_width(lo, hi)
+    before = signal("sums_read", 0, (1 << width * form.fields) - 1)
+    sums, values = list[Signal](), list[Staged]()
+    for channel in range(form.fields):
         name = f"{layer.label}_sum_{channel}"
         x = module.wire(f"x{channel}", form.channel(pixel, channel))
-        total = signal(name, min(form.lo, form.lo * form.beats), max(form.hi, form.hi * form.beats))
-        module.drive(total, select(first, x, add(total, x)), advance)
-        centred = lowered(pipeline, name, Staged(total, 2), zero * form.beats)
+        sums.append(signal(name, lo, hi))
+        kept: Expr = sums[-1] if form.words == 1 else Bits(lo, hi, before, channel * width, width)
+        module.drive(sums[-1], select(first, x, add(kept, x)), advance)
+        centred = lowered(pipeline, name, Staged(sums[-1], 2), zero * form.pixels)
         values.append(rescale_output(pipeline, name, centred, 0, rescale, channel))
-    return close(layer, module, pipeline, Staged(emit, 0), (values, form.channels), np.arange(form.beats),
-                 np.array([form.beats - 1]), form.beats)
+    if form.words > 1:
+        assert form.words >= LEAST_SUMMED_WORDS
+        assert isinstance(word, Signal)
+        module.memories.append(Memory("sums", before.width, form.words, module.register("step_2", advance, reset=0),
+                                      pipeline.at(Staged(word, 0), 2), pack([(s, width) for s in sums]), word, before,
+                                      form.words > LUT_MEMORY_DEPTH and form.words * before.width >= BLOCK_MEMORY_BITS))
+    steps = form.beats
+    return close(layer, module, pipeline, Staged(emit, 0), (values, form.fields), np.arange(steps),
+                 np.arange(steps - form.words, steps), steps)
+
+
+LEAST_SUMMED_WORDS = 3
+"""Words of a pixel from which on its sums may lie in a memory: one is written two clocks after it was read."""
 
 
 def pad_engine(layer: Layer, pads: tuple[int, int, int, int], fill: int) -> Engine:
@@ -196,15 +242,16 @@ def pad_engine(layer: Layer, pads: tuple[int, int, int, int], fill: int) -> Engi
         compare(">=", column, const(left)), compare("<", column, const(left + form.width))))
     begins = all_of(compare("==", row, ZERO), compare("==", column, ZERO))  # no padding before the frame it belongs to
     step = module.wire("step", all_of(MAY_STEP, select(any_of(inside, begins), in_valid, ONE)))
+    moved = all_of(step, module.rounds("word", form.words, step)[1]) if form.words > 1 else step
     end_row = module.wire("end_row", compare("==", column, const(width - 1)))
-    module.drive(column, select(end_row, ZERO, add(column, ONE)), step, 0)
-    module.drive(row, select(compare("==", row, const(height - 1)), ZERO, add(row, ONE)), all_of(step, end_row), 0)
+    module.drive(column, select(end_row, ZERO, add(column, ONE)), moved, 0)
+    module.drive(row, select(compare("==", row, const(height - 1)), ZERO, add(row, ONE)), all_of(moved, end_row), 0)
     module.output("in0_ready", all_of(MAY_STEP, inside))
     values = [pipeline.register(f"{layer.label}_padded_{c}", select(inside, form.channel(in_data, c), const(fill)), 0)
-              for c in range(form.channels)]
-    index = np.arange(height * width).reshape(height, width)
+              for c in range(form.fields)]
+    index = np.arange(height * width * form.words).reshape(height, width, form.words)
     consumed = index[top:top + form.height, left:left + form.width].reshape(-1)
-    return close(layer, module, pipeline, Staged(step, 0), (values, 0), consumed, index.reshape(-1), height * width)
+    return close(layer, module, pipeline, Staged(step, 0), (values, 0), consumed, index.reshape(-1), index.size)
 
 
 def padded(form: Format, pads: tuple[int, int, int, int], fill: int) -> Format:

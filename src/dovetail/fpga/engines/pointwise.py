@@ -40,12 +40,12 @@ def multiplied(layer: Layer, zeros: tuple[int, int], rescale: Rescale) -> Comput
     """Products of two streams less their zero points, channel by channel; one channel multiplies every one of the other."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        columns, first = [taps[key] for key in sorted(taps)], layer.inputs[0].channels
+        columns, first = [taps[key] for key in sorted(taps)], layer.inputs[0].fields
         both = (columns[:first], columns[first:])
         left, right = ([lowered(pipeline, f"{layer.label}_in{i}_{c}", x, zeros[i]) for c, x in enumerate(side)]
                        for i, side in enumerate(both))
         values = []
-        for channel in range(layer.output.channels):
+        for channel in range(layer.output.fields):
             name = f"{layer.label}_product_{channel}"
             a, b = (side[min(channel, len(side) - 1)] for side in (left, right))
             stage = max(a.stage, b.stage)

@@ -29,18 +29,20 @@ from dovetail.fpga.hardware import Module
 class Slot:
     """The clock being issued: whether it happens, what it works on, and where its output lies.
 
-    `takes` loads a pixel, `shifts` moves a word of it into the window, `starts` is the first slice of a sum, `ends` its last
-    and `emit` the last slot of an output pixel; all but `starts` only while the slot happens. Counters that never move
-    are None.
+    `takes` loads a beat, `first_pass` says that words are new, `shifts` moves a word into the window, `starts` is the first
+    slice of a sum, `ends` its last and `emit` the last slot of an output pixel; all but `first_pass` and `starts` only while the
+    slot happens. Counters that never move are None.
     """
 
     takes: Signal
     ready: Expr
+    first_pass: Expr
     shifts: Signal
     works: Signal
     starts: Expr
     ends: Signal
     emit: Signal
+    slice: Signal | None
     word: Signal | None
     weight: Signal | None
     result: Signal | None
@@ -53,39 +55,42 @@ def counted(module: Module, name: str, count: int, step: Expr) -> tuple[Signal |
 
 
 def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_valid: Expr) -> Slot:
-    """Counters of a folded engine: an output pixel takes `loops.clocks` slots, any other one those that enter the window."""
-    consumes, begins = consuming(raster), signal("begins")
-    slot = module.wire("slot", all_of(may_step, select(all_of(begins, consumes), in_valid, ONE)))
-    takes = module.wire("takes", all_of(slot, begins))
+    """Counters of a folded engine: an output pixel takes `loops.clocks` slots, any other one those in which it enters.
+
+    A beat is taken by every slot of a first pass, or, where a beat is a whole pixel, by a pixel's first slot.
+    """
+    consumes, first_pass = consuming(raster), signal("first_pass") if loops.passes > 1 else ONE
+    fresh = first_pass if loops.reads_words or loops.clocks == 1 else signal("begins")
+    slot = module.wire("slot", all_of(may_step, select(all_of(fresh, consumes), in_valid, ONE)))
+    takes = module.wire("takes", all_of(slot, fresh))
     advance = signal("advance")
     emit, arrived, place = follow_outputs(module, raster, advance, 0)
     has_output = module.wire("has_output", arrived)
-    moves = module.wire("moves", all_of(slot, has_output) if raster.pointwise else slot)
     works = module.wire("works", all_of(slot, has_output))
-    slice_at, last_slice = counted(module, "slice", loops.slices, moves)
-    pass_at, last_pass = counted(module, "pass", loops.passes, all_of(works, last_slice))
+    slice_at, last_slice = counted(module, "slice", loops.slices, slot)
+    _, last_pass = counted(module, "pass", loops.passes, all_of(works, last_slice))
     leaves = any_of(last_pass, negate(has_output))
-    _, last_block = counted(module, "block", loops.blocks, all_of(moves, last_slice, leaves))
+    _, last_block = counted(module, "block", loops.blocks, all_of(slot, last_slice, leaves))
     ends_pixel = all_of(last_slice, leaves, last_block)
-    if raster.pointwise:
-        ends_pixel = any_of(ends_pixel, negate(has_output))
     module.wires.append((advance, all_of(slot, ends_pixel)))
-    module.drive(begins, ends_pixel, slot, 1)
+    if isinstance(first_pass, Signal):
+        module.drive(first_pass, last_pass, all_of(works, last_slice), 1)
+    if isinstance(fresh, Signal) and fresh.name == "begins":
+        module.drive(fresh, ends_pixel, slot, 1)
     follow_input(module, raster, advance)
     ends = module.wire("ends", all_of(works, last_slice))
     weight, _ = counted(module, "weight_at", loops.clocks, works)
     result, _ = counted(module, "result_at", loops.results, ends)
-    shifts = module.wire("shifts", all_of(moves, _is_zero(pass_at)))
-    starts = _is_zero(slice_at)
-    return Slot(takes, all_of(may_step, begins, consumes), shifts, works, starts, ends, emit,
-                _word(module, loops, slice_at, last_slice, last_pass, moves, has_output), weight, result, place)
+    shifts = module.wire("shifts", all_of(slot, first_pass))
+    return Slot(takes, all_of(may_step, fresh, consumes), first_pass, shifts, works, _is_zero(slice_at), ends, emit, slice_at,
+                _word(module, loops, slice_at, last_slice, last_pass, slot, has_output), weight, result, place)
 
 
 def _is_zero(value: Signal | None) -> Expr:
     return ONE if value is None else compare("==", value, ZERO)
 
 
-def _word(module: Module, loops: Loops, slice_at: Signal | None, last_slice: Expr, last_pass: Expr, moves: Expr,
+def _word(module: Module, loops: Loops, slice_at: Signal | None, last_slice: Expr, last_pass: Expr, slot: Expr,
           has_output: Expr) -> Signal | None:
     """Which word of the pixel the slot works on; passes go over the words of a block again."""
     if loops.words == 1:
@@ -95,5 +100,5 @@ def _word(module: Module, loops: Loops, slice_at: Signal | None, last_slice: Exp
     word = signal("word", 0, loops.words - 1)
     again = all_of(last_slice, has_output, negate(last_pass))
     back = subtract(word, const(loops.slices - 1)) if loops.slices > 1 else word
-    module.drive(word, select(again, back, successor(word)), moves, 0)
+    module.drive(word, select(again, back, successor(word)), slot, 0)
     return word

@@ -7,7 +7,7 @@ There is no clock enable. An engine makes a step only while its output FIFO has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 from dovetail.fpga.expressions import (
@@ -39,7 +39,11 @@ LUT_MEMORY_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A stream of pixels: `channels` fields of `bits` bits per beat, values in [lo, hi], height x width beats a frame."""
+    """A stream of height x width pixels of `channels` fields of `bits` bits, values in [lo, hi].
+
+    A beat is a whole pixel, or a word of `at_once` of its channels in their order; what the last word of a pixel has beyond
+    its channels says nothing.
+    """
 
     channels: int
     bits: int
@@ -48,30 +52,51 @@ class Format:
     hi: int
     height: int
     width: int
+    at_once: int | None = None
+
+    @property
+    def fields(self) -> int:
+        """Channels of a beat."""
+        return self.channels if self.at_once is None else self.at_once
+
+    @property
+    def words(self) -> int:
+        """Beats of a pixel."""
+        return -(-self.channels // self.fields)
 
     @property
     def data_bits(self) -> int:
-        return self.channels * self.bits
+        return self.fields * self.bits
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
 
     @property
     def beats(self) -> int:
-        return self.height * self.width
+        """Beats of a frame."""
+        return self.pixels * self.words
+
+    def in_words(self, fields: int) -> Format:
+        """The same pixels in words of so many channels."""
+        return replace(self, at_once=None if fields == self.channels else fields)
 
     def channel(self, data: Signal, index: int) -> Expr:
-        """Channel `index` of a beat, in no more bits than its values need."""
+        """Field `index` of a beat, in no more bits than its values need."""
         return Bits(self.lo, self.hi, data, index * self.bits, bit_width(self.lo, self.hi))
 
     def __str__(self) -> str:
-        return f"{self.channels}x{self.height}x{self.width} {'s' if self.signed else 'u'}{self.bits}"
+        words = "" if self.at_once is None else f", {self.at_once} channels at once"
+        return f"{self.channels}x{self.height}x{self.width} {'s' if self.signed else 'u'}{self.bits}{words}"
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A finished engine: its modules (its own first), stream formats, and when it does what.
 
-    Step input_steps[n] consumes beat n of every input; step output_steps[k] leads to output beat k, which enters
-    the output FIFO `stages` clocks later. A frame takes `steps` steps. `adders` are those of its adder graph (or
-    accumulators), without bias and rounding.
+    Step input_steps[n] consumes beat n of every input, which step asked_steps[n] is the first to need, the same one if None;
+    step output_steps[k] leads to output beat k, which enters the output FIFO `stages` clocks later. A frame takes `steps`
+    steps. `adders` are those of its adder graph (or accumulators), without bias and rounding.
     """
 
     modules: tuple[Module, ...]
@@ -83,6 +108,12 @@ class Engine:
     stages: int
     adders: int
     fifo_depth: int
+    asked_steps: Cycles | None = None
+
+    @property
+    def asks(self) -> Cycles:
+        """The first step that needs each input beat."""
+        return self.input_steps if self.asked_steps is None else self.asked_steps
 
 
 @dataclass(frozen=True, slots=True)

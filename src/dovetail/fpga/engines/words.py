@@ -18,7 +18,7 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
               fill: int) -> WordTaps:
     """The taps of the channels each slot works on, at stage `folded.stages`; those in the padding read `fill`."""
     module, raster = pipeline.module, folded.raster
-    word = pixel_word(pipeline, loops, form, slot, data)
+    word = pixel_word(pipeline, loops, form, slot, data, not raster.pointwise)
     rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
     seen = folded.stages - (1 if raster.masked else 0)
     masks, width = tap_masks(pipeline, raster, slot.place, seen), bit_width(form.lo, form.hi)
@@ -36,8 +36,33 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
     return taps
 
 
-def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal) -> Signal:
-    """The word of the pixel that a slot works on, at stage 2: only as many bits per channel as its values need."""
+def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal, windowed: bool) -> Signal:
+    """The word that a slot works on, at stage 2: only as many bits per channel as its values need.
+
+    It comes with the stream in the first pass; later ones find it in the window's memory, or, without a window, in one of
+    its own.
+    """
+    if not loops.reads_words:
+        return chosen_word(pipeline, loops, form, slot, data)
+    module, width = pipeline.module, bit_width(form.lo, form.hi)
+    pixel = module.register("pixel", pack([(form.channel(data, place), width) for place in range(form.fields)]), slot.takes)
+    if windowed or loops.passes == 1 or loops.slices == 1:
+        return module.register("pixel_word", pixel)
+    assert slot.slice is not None
+    again = signal("word_read", 0, (1 << pixel.width) - 1)
+    new, write_at = (pipeline.at(Staged(value, 0), 1) for value in (slot.takes, slot.slice))
+    module.memories.append(Memory("words", pixel.width, loops.slices, new, write_at, pixel, slot.slice, again,
+                                  in_blocks(loops.slices, pixel.width)))
+    return module.register("pixel_word", select(new, pixel, again))
+
+
+def in_blocks(depth: int, width: int) -> bool:
+    """Whether a memory is asked to become block memory."""
+    return depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
+
+
+def chosen_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal) -> Signal:
+    """The word of a whole pixel that a slot works on, at stage 2."""
     module, width = pipeline.module, bit_width(form.lo, form.hi)
     pixel = module.register("pixel", data, slot.takes)
     options = []
@@ -84,9 +109,8 @@ def keep_words(pipeline: Pipeline, loops: Loops, slot: Slot, shifts: Expr, value
     """The window's memory: all columns that are used again, a word per word of the pixel."""
     assert slot.word is not None
     read_at, write_at = (pipeline.at(Staged(slot.word, 0), stage) for stage in (1, 2))
-    block = loops.words > LUT_MEMORY_DEPTH and loops.words * value.width >= BLOCK_MEMORY_BITS
     pipeline.module.memories.append(Memory("window", value.width, loops.words, shifts, write_at, value, read_at,
-                                           read, block))
+                                           read, in_blocks(loops.words, value.width)))
 
 
 def line_words(pipeline: Pipeline, folded: FoldedRaster, slot: Slot, word: Signal, shifts: Expr) -> list[Expr]:

@@ -71,7 +71,7 @@ def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], ow
             left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
             right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
             level.append(pipeline.register(f"product_{lane}_{i}", multiply(left, right), 0))
-        total = tree(pipeline, level, None, f"tree_{lane}")
+        total = tree(pipeline, level, None, f"lane_{lane}_")
         stage = total.stage
         running = signal(f"running_{lane}", min(sums[0], -1), max(sums[1], 1))
         m.drive(running, select(starts, total.value, add(running, total.value)), works)
