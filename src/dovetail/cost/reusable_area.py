@@ -1,4 +1,4 @@
-"""Resources of a block of reusable engines, counted in bits as it is built (fpga/reusable) and turned into cells by the family."""
+"""Resources of a block of reusable engines, in bits as it is built (fpga/reusable), turned into cells by the family."""
 
 from __future__ import annotations
 

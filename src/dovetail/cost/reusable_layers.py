@@ -53,7 +53,8 @@ class Config:
             raise UsageError(f"reusable engines {self}: {self.outputs} filters at once; a multiple of {self.inputs} is needed, "
                              "since they are written in words of as many channels as are read")
         if self.monolithic and self.taps > self.inputs:
-            raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array has {self.inputs} products")
+            raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array "
+                             f"has {self.inputs} products")
         if self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2) or self.latency_clocks < 0:
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
                              "negative latency are possible")
@@ -164,7 +165,7 @@ def _fusable(graph: Graph, tensor: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of a block in order, the tensor that enters and the one that leaves; flattened tensors go by their map's name."""
+    """The layers of a block in order, the tensors that enter and leave; flattened tensors go by their map's name."""
 
     layers: tuple[Layer, ...]
     entry: str
@@ -217,8 +218,8 @@ def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
         if isinstance(node.op, Add):
             able = [t for t in node.inputs if t in position and _fusable(graph, t)]
             if not able:
-                raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution whose output it adds to "
-                                       "is outside the block; move the block's border")
+                raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution it adds to is "
+                                       "outside the block; move the block's border")
             found[max(able, key=lambda t: position[t])] = node
     return found
 

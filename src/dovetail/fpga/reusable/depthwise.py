@@ -1,7 +1,7 @@
 """The depthwise array: pixels of a word of channels enter in raster order, through line buffers, and outputs follow behind them.
 
 An output leaves with the pixel that completes its window. Taps in the padding are masked, so nothing is read for them: the pixels
-of the next word of channels push the last outputs out. A position at which an output leaves takes as many clocks as it has phases.
+of the next word of channels push the last outputs out. A position at which an output leaves takes a clock for every phase.
 """
 
 from __future__ import annotations
@@ -251,8 +251,9 @@ def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: Dept
     phase = None if front.phase is None else delayed(pipeline, front.phase, stage, "")
     rows, columns = (delayed(pipeline, v, stage, "") for v in (front.rows, front.columns))
     signed = delayed(pipeline, front.signed, stage, "depthwise_signed_now")
-    assert isinstance(rows, Signal) and isinstance(columns, Signal)
-    inside = {t: module.wire(f"depthwise_inside_{t[0]}_{t[1]}", all_of(bits(rows, t[0], 1), bits(columns, t[1], 1))) for t in order}
+    assert isinstance(rows, Signal)
+    assert isinstance(columns, Signal)
+    inside = {(a, b): module.wire(f"depthwise_inside_{a}_{b}", all_of(bits(rows, a, 1), bits(columns, b, 1))) for a, b in order}
     phases = 1 if front.phase is None else front.phase.hi + 1
     found: list[list[Signal]] = []
     for channel in range(config.inputs):

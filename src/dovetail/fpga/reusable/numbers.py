@@ -1,7 +1,7 @@
 """The integers of a block's layers: weights as the arrays see them, biases, multipliers, bounds, and ranges proven from them.
 
 A filter's sum becomes its output by one multiplication and one rounding: clamp(round((sum + bias) * multiplier / 2**shift)). The
-shift is one for all filters of an engine; between power-of-two scales the multipliers are powers of two. Averages over counts that
+shift is one for all filters of an engine; between power-of-two scales multipliers are powers of two. Averages over counts that
 are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product `drop` bits are cut off: the cut makes
 ties look like ties, and what multiplier and bias do so is checked for every sum there can be.
 """
@@ -183,7 +183,7 @@ def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
 
 
 def _add(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
-    """Of an addition: exponents of the factors of its convolution and of the other operand, shift, whether that is signed, bounds."""
+    """Of an addition: exponents of its convolution's factor and of the other operand's, shift, whether that is signed, bounds."""
     if layer.add is None:
         return None
     node, conv = graph.node(layer.add), graph.node(layer.node).output

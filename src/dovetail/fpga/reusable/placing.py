@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import Expr, Signal, all_of, any_of, bits, pack, select
+from dovetail.fpga.engines.stream import Pipeline
+from dovetail.fpga.expressions import Expr, Signal, all_of, any_of, pack, select
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import delayed
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module
+from dovetail.fpga.reusable.lanes import Lanes, lanes_in_module, lanes_module
 from dovetail.fpga.reusable.storage import Filled
 
 Range = tuple[int, int]
@@ -82,8 +82,8 @@ def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwis
         w = [module.register(f"mixed_w_{k}", select(
             mode, depthwise.weights.slice(module, f"depthwise_w_{k}", k * depthwise.products * 8, depthwise.products * 8),
             array.weights.slice(module, f"array_w_{k}", k * size, size)), bounds=_unsigned(size)) for k in chosen]
-        found += _instance(module, mixed, f"mixed_lanes_{number}", "mixed_sum", chosen[0],
-                           _side_by_side(module, f"mixed_xs_{number}", x), _side_by_side(module, f"mixed_ws_{number}", w), begins, both)
+        sides = [_side_by_side(module, f"mixed_{n}_{number}", v) for n, v in (("xs", x), ("ws", w))]
+        found += _instance(module, mixed, f"mixed_lanes_{number}", "mixed_sum", chosen[0], sides[0], sides[1], begins, both)
     modules = [mixed.module]
     rest, parts = array.lanes - count, list(found)
     if rest:
