@@ -121,11 +121,12 @@ def test_nodes_that_engines_cannot_do_are_refused_with_a_reason() -> None:
     s = Sketch(np.random.default_rng(0))
     x = s.input((1, 4, 6, 6))
     y = s.conv(x, 4, same_window(3))
-    tensors = (s.pool(MaxPool(Window((2, 2))), y), s.pool(AvgPool(same_window(3)), y), s.conv(x, 4, same_window(3), partial=True),
+    dilated = MaxPool(Window((2, 2), dilation=(2, 1)))
+    tensors = (s.pool(dilated, y), s.pool(AvgPool(same_window(3)), y), s.conv(x, 4, same_window(3), partial=True),
                s.add(x, y), s.pool(GlobalAvgPool(), y), s.concat(x, y))
     graph = s.graph(tensors)
     reasons = [reason_refused(graph, node) for node in graph.nodes]
-    assert reasons == [None, "reusable engines have no MaxPool", "its divisor changes along the border",
+    assert reasons == [None, "its window is dilated or too wide for its map", "its divisor changes along the border",
                        "tensor conv3_out is s32@1e" + str(graph.tensors["conv3_out"].scheme).split("e", 1)[1]
                        + "; 8 bits with one scale and without a zero point are worked on",
                        "neither operand is a convolution's alone, into whose writing it could be fused", None,

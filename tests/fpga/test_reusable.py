@@ -18,7 +18,7 @@ from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_inputs, same_window
 from tests.fpga.reusable_blocks import cases, layer
 
-WATCHED = ("compact_wide", "compact_monolithic", "residual")
+WATCHED = ("compact_wide", "separable_monolithic", "residual")
 """Networks of which every layer is looked at."""
 
 Run = tuple[Graph, Block, dict[str, Array]]
@@ -118,10 +118,10 @@ def test_the_image_holds_weights_and_constants_job_after_job() -> None:
 
 def test_a_block_of_float_values_or_with_a_node_it_refuses_is_named() -> None:
     s = Sketch(np.random.default_rng(0))
-    graph = s.graph((s.clip(s.conv(s.input((1, 2, 3, 3)), 3, same_window(1))),))
+    graph = s.graph((s.lookup(s.conv(s.input((1, 2, 3, 3)), 3, same_window(1))),))
     with pytest.raises(UnsupportedError) as caught:
         build_block(graph, [n.name for n in graph.nodes], Config(2, 2), "top")
-    assert str(caught.value) == ("node clip1: cannot run on reusable engines, reusable engines have no Clip; "
+    assert str(caught.value) == ("node lookup1: cannot run on reusable engines, reusable engines have no Lookup; "
                                  "leave it out of the block")
 
 

@@ -199,7 +199,8 @@ class Assembly:
         weights = filled_memory(m, "depthwise_weights", config.inputs * config.taps * 8, DEPTHWISE_SLOTS << low, beat,
                                 delayed(pipeline, address, TAP_STAGE - 2, ""))
         x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
-        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE)
+        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE,
+                               front.largest)
 
     def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
         """Lanes for all engines, one set for both where they share it."""

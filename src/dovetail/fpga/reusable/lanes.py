@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import (
@@ -56,25 +57,36 @@ def lanes_in_module(lanes: int, products: int) -> int:
     return max(n for n in range(1, min(lanes, most) + 1) if lanes % n == 0)
 
 
-def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool) -> Lanes:
-    """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1..."""
+def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False) -> Lanes:
+    """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1...
+
+    With `largest` a port of that name says when the largest x is taken instead of the sum of products.
+    """
     m = Module(name, (f"{lanes} lanes of {products} products.",), shared=True)
     x = m.input("x", products * ACTIVATION_BITS * (lanes if own_inputs else 1))
     w = m.input("w", lanes * products * 8)
     starts, works = m.input("starts"), m.input("works")
+    takes_largest = m.input("largest") if largest else None
     pipeline = Pipeline(m)
     stage = 0
     for lane in range(lanes):
-        level = []
+        level, seen = [], []
         for i in range(products):
             at = (lane * products if own_inputs else 0) + i
             left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
             right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
             level.append(pipeline.register(f"product_{lane}_{i}", multiply(left, right), 0))
+            seen.append(Staged(left, 0))
         total = tree(pipeline, level, None, f"tree_{lane}")
         stage = total.stage
         running = signal(f"running_{lane}", min(sums[0], -1), max(sums[1], 1))
-        m.drive(running, select(starts, total.value, add(running, total.value)), works)
+        value: Expr = total.value
+        more = add(running, total.value)
+        if takes_largest is not None:
+            best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
+            value = select(takes_largest, best, value)
+            more = select(takes_largest, select(compare("<", running, best), best, running), more)
+        m.drive(running, select(starts, value, more), works)
         m.output(f"y{lane}", running)
     return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
