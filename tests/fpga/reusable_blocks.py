@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.reusable import Config
-from dovetail.ir import AvgPool, GlobalAvgPool, Graph, Window
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from tests.fpga.random_graphs import Sketch, same_window
 
 Case = tuple[Graph, Config]
@@ -61,6 +61,18 @@ def pooled(seed: int, shape: tuple[int, int, int], window: Window) -> Graph:
     return s.graph((s.conv(x, 4, same_window(1)),))
 
 
+def separable(seed: int, shape: tuple[int, int, int], window: Window) -> Graph:
+    """A block of separable convolutions in small: activations by themselves, the largest of windows, a shortcut."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1))
+    y = s.clip(x)
+    y = s.conv(s.conv(y, 6, same_window(3), 6), 9, same_window(1))
+    y = s.pool(MaxPool(window), y)
+    short = s.conv(x, 9, Window((1, 1), window.stride))
+    y = s.add(s.conv(s.clip(y), 9, same_window(1)), short)
+    return s.graph((s.clip(s.gemm(y, 5)),))
+
+
 def averaged(seed: int, shape: tuple[int, int, int]) -> Graph:
     """An average of the input itself."""
     s = Sketch(np.random.default_rng(seed))
@@ -106,6 +118,10 @@ def cases() -> dict[str, Case]:
         "flattened": (flattened(25, (5, 3, 4)), small),
         "pooled": (pooled(26, (5, 6, 7), Window((3, 3), (2, 2), (1, 1, 1, 1))), small),
         "pooled_in_the_array": (pooled(27, (5, 6, 7), Window((5, 4), (1, 2))), small),
+        "separable": (separable(34, (5, 9, 7), Window((3, 3), (2, 2), (1, 1, 1, 1))), small),
+        "separable_phases": (separable(35, (5, 8, 8), Window((2, 2), (2, 2))), Config(4, 8, taps=3, kernel=4)),
+        "separable_monolithic": (separable(36, (5, 9, 7), Window((3, 3), (2, 2), (1, 1, 1, 1))),
+                                 Config(6, 12, taps=5, monolithic=True)),
         "averaged": (averaged(28, (9, 7, 7)), small),
         "averaged_even": (averaged(31, (5, 6, 6)), wide),
     }

@@ -1,4 +1,4 @@
-"""Resources of a block of reusable engines, counted in bits as it is built (fpga/reusable) and turned into cells by the family."""
+"""Resources of a block of reusable engines, in bits as it is built (fpga/reusable), turned into cells by the family."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float
     shifted = filters * SUM_BITS
     logic = cost["logic_per_adder_bit"] * (adders + rounding) + shifted + small
     registers = adders + rounding + 3 * shifted
-    return ((model.logic, logic), ("register", registers), (model.block, blocks), ("dsp", float(products + 2 * finishers)))
+    return ((model.logic, logic), ("register", registers), (model.block, blocks), ("dsp", float(products + finishers)))
 
 
 def _tree_bits(products: int) -> int:

@@ -124,9 +124,13 @@ class _Stored:
 
 def program_of(layers: Layers, config: Config) -> Program:
     """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
+    for layer in layers.layers:
+        if layer.largest and not layer.filtered(config):
+            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at most "
+                                   f"{config.kernel} rows and columns, enlarge them or leave the node out of the block")
     groups = _rounds(layers, config)
     stored, depths = _allocate(layers, config, groups)
-    maker = _Jobs(config, layers, stored)
+    maker = _Jobs(config, layers, stored, constant_beats=constant_beats_per_word(config))
     for group in groups:
         maker.add(group)
     return Program(config, layers, tuple(maker.finished()), depths)
@@ -209,7 +213,7 @@ def _banks(layers: Layers, config: Config) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Record:
-    """What happened to a map, or to a block of a ring: jobs of either engine that wrote and read it, and what writing waits for."""
+    """What happened to a map, or to a block of a ring: jobs of each engine that wrote and read it, what writing waits for."""
 
     bank: int
     start: int
@@ -234,69 +238,73 @@ class _Jobs:
     late_reads: dict[int, int] = field(default_factory=dict)
     """By bank: jobs of the array that must be done before the array reads it as input, since additions read late."""
 
+    constant_beats: int = 0
     filtering: int = -1
     """The layer whose rows are in the line buffers."""
 
     def add(self, group: tuple[int, ...]) -> None:
-        """Append the jobs of a layer, or of two that overlap."""
-        parts = [[self._array(n, at) for at in self._starts(n)] if not self.layers.layers[n].filtered(self.config)
-                 else [self._depthwise(n, at) for at in range(self.config.words(self.layers.layers[n].writes.channels))]
-                 for n in group]
-        ordered = parts[0]
-        if len(parts) == 2:  # a block of channels is filtered behind the next one's convolution
-            blocks, planes, per = parts[0], parts[1], self.config.block_words
-            ordered = blocks[:1]
-            for number in range(len(blocks)):
-                ordered = ordered + blocks[number + 1:number + 2] + planes[number * per:(number + 1) * per]
-        for job in ordered:
-            self.jobs.append(replace(job, needs=self._needs(job)))
+        """Append the jobs of a layer, or of two: then a block of channels is filtered behind the next one's convolution."""
+        config, per = self.config, self.config.block_words
+        first, last = self.layers.layers[group[0]], self.layers.layers[group[-1]]
+        if len(group) == 1 and first.filtered(config):
+            for plane in range(config.words(first.writes.channels)):
+                self._depthwise(group[0], plane)
+            return
+        starts = list(range(0, config.words(first.writes.channels), per))
+        for number, start in enumerate(starts):
+            if len(group) == 1 or number == 0:
+                self._array(group[0], start)
+            if len(group) == 2:
+                if number + 1 < len(starts):
+                    self._array(group[0], starts[number + 1])
+                for plane in range(start, min(start + per, config.words(last.writes.channels))):
+                    self._depthwise(group[1], plane)
 
-    def _starts(self, number: int) -> range:
-        return range(0, self.config.words(self.layers.layers[number].writes.channels), self.config.block_words)
-
-    def _array(self, number: int, first: int) -> Job:
+    def _array(self, number: int, first: int) -> None:
         layer, config = self.layers.layers[number], self.config
         words = min(config.block_words, config.words(layer.writes.channels) - first)
         start, count = read_range(layer, config, first, words)
         steps = count * prod(layer.window.kernel)
         row_beats = -(-words * config.inputs * config.inputs // config.port_bytes)
-        residual = None if layer.residual is None else self.stored[layer.residual].place(config, first)
-        return self._job(number, ARRAY, first, words, (start, count), steps, layer.writes.pixels * max(steps, words), 0,
-                         steps * row_beats, residual)
+        clocks = layer.writes.pixels * max(steps, words)
+        self._append(number, ARRAY, first, words, start, count, steps, clocks, 0, steps * row_beats)
 
-    def _depthwise(self, number: int, plane: int) -> Job:
+    def _depthwise(self, number: int, plane: int) -> None:
         layer, config = self.layers.layers[number], self.config
-        phases = 1 if layer.whole else config.phases(layer.window)
-        lag = depthwise_lag(layer)
-        last = 0 if layer.whole else ((layer.writes.height - 1) * layer.window.stride[0] * layer.reads.width
-                                      + (layer.writes.width - 1) * layer.window.stride[1])
-        tail = 0 if layer.whole else lag + last + 1 - layer.reads.pixels
+        phases, tail = 1, 0
+        if not layer.whole:
+            phases = config.phases(layer.window)
+            last = ((layer.writes.height - 1) * layer.window.stride[0] * layer.reads.width
+                    + (layer.writes.width - 1) * layer.window.stride[1])
+            tail = depthwise_lag(layer) + last + 1 - layer.reads.pixels
         clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
         row_beats = -(-config.inputs * config.taps // config.port_bytes)
-        return self._job(number, DEPTHWISE, plane, 1, (plane, 1), phases, clocks, tail, phases * row_beats, None)
+        self._append(number, DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * row_beats)
 
-    def _job(self, number: int, engine: int, first: int, words: int, reads: tuple[int, int], steps: int, clocks: int, tail: int,
-             weight_beats: int, residual: Place | None) -> Job:
-        layer, config = self.layers.layers[number], self.config
-        read, write = self.stored[layer.source].place(config, reads[0]), self.stored[layer.target].place(config, first)
-        constant_beats = words * constant_beats_per_word(config)
-        return Job(number, engine, first, words, *reads, steps, clocks, tail, weight_beats, constant_beats, read, write, residual,
-                   (0, 0), self.layers.entry in (layer.source, layer.residual), layer.target == self.layers.exit, False, False)
+    def _append(self, number: int, engine: int, first: int, words: int, read_first: int, read_words: int, steps: int, clocks: int,
+                tail: int, weight_beats: int) -> None:
+        layer, config, stored, entry = self.layers.layers[number], self.config, self.stored, self.layers.entry
+        residual = None if layer.residual is None else stored[layer.residual].place(config, first)
+        read, write = stored[layer.source].place(config, read_first), stored[layer.target].place(config, first)
+        needs = self._needs(layer, number, engine, first, read_first)
+        self.jobs.append(Job(number, engine, first, words, read_first, read_words, steps, clocks, tail, weight_beats,
+                             words * self.constant_beats, read, write, residual, needs, entry in (layer.source, layer.residual),
+                             layer.target == self.layers.exit, False, False))
 
-    def _needs(self, job: Job) -> tuple[int, int]:
+    def _needs(self, layer: Layer, number: int, engine: int, first: int, read_first: int) -> tuple[int, int]:
         """How many jobs of each engine must be done before this one starts; and what later ones wait for because of it."""
-        layer, engine, other = self.layers.layers[job.layer], job.engine, 1 - job.engine
-        reads = [self._record(layer.source, job.read_first)]
+        other = 1 - engine
+        reads = [self._record(layer.source, read_first)]
         if layer.residual is not None:
-            reads.append(self._record(layer.residual, job.first))
-        target = self._record(layer.target, job.first)
+            reads.append(self._record(layer.residual, first))
+        target = self._record(layer.target, first)
         ports = [self.ports.setdefault(port, [0, 0]) for port in (*((r.bank, False) for r in reads), (target.bank, True))]
         needs = [max(target.waits[e], *(r.written[e] for r in reads)) for e in (ARRAY, DEPTHWISE)]
         needs[other] = max(needs[other], *(port[other] for port in ports))
         if engine == ARRAY:
             needs[ARRAY] = max(needs[ARRAY], self.late_reads.get(reads[0].bank, 0))
-        elif job.layer != self.filtering or depthwise_lag(layer) >= layer.reads.pixels:
-            needs[DEPTHWISE], self.filtering = self.counts[DEPTHWISE], job.layer  # rows of another length, or outputs too late
+        elif number != self.filtering or depthwise_lag(layer) >= layer.reads.pixels:
+            needs[DEPTHWISE], self.filtering = self.counts[DEPTHWISE], number  # rows of another length, or outputs too late
         if self.config.monolithic:
             needs[other] = self.counts[other]
         self.counts[engine] = done = self.counts[engine] + 1

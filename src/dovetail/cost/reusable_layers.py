@@ -1,8 +1,8 @@
 """What reusable engines work on: the layers of a block of nodes, and which nodes they refuse.
 
 A block is a part of a graph that one tensor enters and one leaves. Its layers are what one engine does in one go: a convolution,
-a fully connected layer or an average, with the residual addition behind it fused into its writing. Maps lie in memories as words
-of `Config.inputs` channels of a pixel; the last word of a pixel is filled up with zeros.
+a fully connected layer, a pooling or an activation by itself, with the residual addition behind a convolution fused into its
+writing. Maps lie in memories as words of `Config.inputs` channels of a pixel; the last word of a pixel is filled up with zeros.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 
 from dovetail.cost.scans import stream_shape, window_of
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.ir import Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, Node, Reshape, Window
+from dovetail.ir import Add, AvgPool, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Window
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8
@@ -53,7 +53,8 @@ class Config:
             raise UsageError(f"reusable engines {self}: {self.outputs} filters at once; a multiple of {self.inputs} is needed, "
                              "since they are written in words of as many channels as are read")
         if self.monolithic and self.taps > self.inputs:
-            raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array has {self.inputs} products")
+            raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array "
+                             f"has {self.inputs} products")
         if self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2) or self.latency_clocks < 0:
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
                              "negative latency are possible")
@@ -102,8 +103,10 @@ class Layer:
     writes: Map
     window: Window
     groups: int
-    mean: bool
-    """Whether it averages: all weights are one."""
+    plain: bool
+    """Whether it has no weights: a sum of its taps, an average of them, or the value itself."""
+    largest: bool
+    """Whether it takes the largest of its taps."""
     whole: bool
     """Whether it averages over the whole map."""
 
@@ -112,14 +115,18 @@ class Layer:
         if self.whole:
             return True
         channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
-        (high, wide), (top, left, bottom, right) = self.window.kernel, self.window.pads
-        inside = top + bottom < high and left + right < wide  # outputs follow the order in which pixels arrive
-        wide_enough = self.reads.width >= SHORTEST_LINE or high == 1
-        return channelwise and inside and wide_enough and max(high, wide) <= config.kernel and self.window.dilation == (1, 1)
+        return channelwise and max(self.window.kernel) <= config.kernel and _follows(self.window, self.reads.width)
 
     @property
     def macs(self) -> int:
         return prod(self.window.kernel) * self.reads.channels // self.groups * self.writes.channels * self.writes.pixels
+
+
+def _follows(window: Window, width: int) -> bool:
+    """Whether outputs follow the order in which the pixels of a map arrive, and line buffers can hold its rows."""
+    (high, wide), (top, left, bottom, right) = window.kernel, window.pads
+    return (top + bottom < high and left + right < wide and window.dilation == (1, 1)
+            and (width >= SHORTEST_LINE or high == 1))
 
 
 def reason_refused(graph: Graph, node: Node) -> str | None:
@@ -127,7 +134,7 @@ def reason_refused(graph: Graph, node: Node) -> str | None:
     op = node.op
     if isinstance(op, Reshape):
         return None if graph.shape(node.output)[0] == 1 and len(graph.shape(node.output)) == 2 else "it reorders a map"
-    if not isinstance(op, Conv | Gemm | GlobalAvgPool | AvgPool | Add):
+    if not isinstance(op, Conv | Gemm | GlobalAvgPool | AvgPool | MaxPool | Clip | Add):
         return f"reusable engines have no {op.kind}"
     for tensor in (*node.inputs, node.output):
         scheme, shape = graph.tensors[tensor].scheme, graph.shape(tensor)
@@ -139,6 +146,8 @@ def reason_refused(graph: Graph, node: Node) -> str | None:
         weights = graph.constants[node.params[0]]
         wide = weights.scheme is not None and weights.scheme.bits > ACTIVATION_BITS
         return "it leaves partial sums" if op.partial else "its weights have more than 8 bits" if wide else None
+    if isinstance(op, MaxPool):
+        return None if _follows(op.window, graph.shape(node.inputs[0])[3]) else "its window is dilated or too wide for its map"
     if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:
         return "its divisor changes along the border"
     return _reason_not_added(graph, node) if isinstance(op, Add) else None
@@ -164,7 +173,7 @@ def _fusable(graph: Graph, tensor: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of a block in order, the tensor that enters and the one that leaves; flattened tensors go by their map's name."""
+    """The layers of a block in order, the tensors that enter and leave; flattened tensors go by their map's name."""
 
     layers: tuple[Layer, ...]
     entry: str
@@ -217,8 +226,8 @@ def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
         if isinstance(node.op, Add):
             able = [t for t in node.inputs if t in position and _fusable(graph, t)]
             if not able:
-                raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution whose output it adds to "
-                                       "is outside the block; move the block's border")
+                raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution it adds to is "
+                                       "outside the block; move the block's border")
             found[max(able, key=lambda t: position[t])] = node
     return found
 
@@ -237,7 +246,7 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
     return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
                  node.output if add is None else add.output, residual, reads, writes, window, groups,
-                 isinstance(op, AvgPool | GlobalAvgPool), isinstance(op, GlobalAvgPool))
+                 not isinstance(op, Conv | Gemm), isinstance(op, MaxPool), isinstance(op, GlobalAvgPool))
 
 
 def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:

@@ -286,7 +286,8 @@ def _memory_entry(index: int, design: Design) -> str:
     if design.memory is None:
         return "{}"
     port, wire = design.memory, f"m.d{index}_memory"
-    pins = ", ".join(f"&{wire}_{part}" for part in ("request_valid", "request_ready", "request_address", "request_beats", "valid", "data"))
+    parts = ("request_valid", "request_ready", "request_address", "request_beats", "valid", "data")
+    pins = ", ".join(f"&{wire}_{part}" for part in parts)
     return (f'{{{{{pins}, sizeof({wire}_data), {port.bytes}, "design{index}/{port.image}", {port.bytes_per_clock}, '
             f"{port.latency_clocks}}}}}")
 

@@ -32,14 +32,14 @@ class Architecture(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A network's engines: `dedicated` layers with their folds (None: mapped directly), `reusable` nodes on `arrays`.
+    """A network's engines: `dedicated` layers with the sizes of their folds (None: mapped directly), `reusable` nodes on `arrays`.
 
     `arrays` are the numbers of a configuration of reusable engines (cost/reusable_layers.Config); `pace_clocks` is what the
     slowest dedicated engine takes per frame.
     """
 
     architecture: Architecture
-    dedicated: Mapping[str, tuple[int, int, int] | None]
+    dedicated: Mapping[str, tuple[int, ...] | None]
     reusable: tuple[str, ...] = ()
     arrays: Mapping[str, int] = field(default_factory=dict)
     pace_clocks: int = 1
@@ -58,7 +58,7 @@ def to_entries(accelerator: Accelerator) -> dict[str, Any]:
 def from_entries(entries: Any, where: str) -> Accelerator:
     """What `to_entries` wrote; anything else is refused."""
     try:
-        folds = {str(name): None if fold is None else (int(fold[0]), int(fold[1]), int(fold[2]))
+        folds = {str(name): None if fold is None else tuple(int(size) for size in fold)
                  for name, fold in entries["dedicated"].items()}
         return Accelerator(Architecture(entries["architecture"]), folds, tuple(str(n) for n in entries["reusable"]),
                            {str(k): int(v) for k, v in entries["arrays"].items()}, int(entries["pace_clocks"]))

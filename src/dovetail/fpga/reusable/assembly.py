@@ -117,8 +117,8 @@ class Assembly:
             entries[DEPTHWISE] = depthwise.entries
         sums = self._sums(operands)
         for engine in self.engines:
-            own = self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY else self._leave_depthwise(depthwise, sums[DEPTHWISE],
-                                                                                                            fill)
+            own = (self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY
+                   else self._leave_depthwise(depthwise, sums[DEPTHWISE], fill))
             m.assigns.append((ready[engine], self._may_start(engine, entries[engine], counts, fill.filled[engine], source.loaded,
                                                              leaving.streaming)))
             self.modules.append(entries[engine].fifo)
@@ -167,7 +167,8 @@ class Assembly:
         for number, b in enumerate(banks):
             self.readers[b].append(Access(is_equal(front.bank, number), front.address))
         word = self._word("array", banks, front.bank, WORD_STAGE)
-        inside, signed = (delayed(pipeline, v, WORD_STAGE, f"array_{n}") for v, n in ((front.inside, "hit"), (front.signed, "sign")))
+        inside = delayed(pipeline, front.inside, WORD_STAGE, "array_hit")
+        signed = delayed(pipeline, front.signed, WORD_STAGE, "array_sign")
         fields = []
         for channel in range(config.inputs):
             byte = m.wire(f"array_byte_{channel}", bits(word, channel * 8, 8))
@@ -198,7 +199,8 @@ class Assembly:
         weights = filled_memory(m, "depthwise_weights", config.inputs * config.taps * 8, DEPTHWISE_SLOTS << low, beat,
                                 delayed(pipeline, address, TAP_STAGE - 2, ""))
         x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
-        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE)
+        return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE,
+                               front.largest)
 
     def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
         """Lanes for all engines, one set for both where they share it."""
@@ -276,7 +278,7 @@ class Assembly:
         table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
         table["reads"] = [int(p is not None) for p in places]
         table["from_input"] = [int(p is not None and p.bank == INPUT) for p in places]
-        stage = CONSTANT_STAGE + finisher.other_stage - 2
+        stage = CONSTANT_STAGE + finisher.enters["other"] - 2
         reading = token(m, "other_reads", valid, stage)
         walked = walk(m, "other", table, reading, self.address_bits, self.parity, self.frame_words)
         self.modules.append(walked.entries.fifo)
@@ -292,11 +294,13 @@ class Assembly:
         m, size = self.module, sums.sum_bits
         word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
         assert isinstance(word, Signal)
-        at, pins = self.config.inputs * 64, []
-        known = {port.name for port in finisher.module.inputs}
+        at, pins = self.config.inputs * 64, list[tuple[str, Signal]]()
         for key, _, count in layer_fields(self.numbers, self.numbers.layers[0]):
-            if key in known:
-                pins.append((key, sums.constants.slice(m, f"{name}_{key}_now", at, count)))
+            if key in finisher.enters:
+                now = Staged(sums.constants.slice(m, f"{name}_{key}_now", at, count), 0)
+                late = self.pipeline.at(now, finisher.enters[key])
+                assert isinstance(late, Signal)
+                pins.append((key, late))
             at += count
         outputs = []
         for k in range(self.config.inputs):

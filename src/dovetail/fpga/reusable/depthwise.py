@@ -1,7 +1,7 @@
 """The depthwise array: pixels of a word of channels enter in raster order, through line buffers, and outputs follow behind them.
 
 An output leaves with the pixel that completes its window. Taps in the padding are masked, so nothing is read for them: the pixels
-of the next word of channels push the last outputs out. A position at which an output leaves takes as many clocks as it has phases.
+of the next word of channels push the last outputs out. A position at which an output leaves takes a clock for every phase.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class DepthwiseFront:
     columns: Signal
     """Which ages of rows and columns lie in the map."""
     signed: Expr
+    largest: Expr
     slot: Signal
     """Whose weights are used."""
 
@@ -89,7 +90,8 @@ def depthwise_table(program: Program, numbers: BlockNumbers, banks: Sequence[int
             "outputs_most": out.width - 1, "rows_most": out.height - 1, "phase_most": job.steps - 1, "whole": int(layer.whole),
             "row_mask": _ages(ahead, height, kernel), "column_mask": _ages(aside, width, kernel),
             "row_more": max(0, height - ahead - 1), "column_more": max(0, width - aside - 1),
-            "signed": int(numbers.layers[job.layer].signed)})
+            "signed": int(numbers.layers[job.layer].signed), "largest": int(layer.largest),
+            "rows_kept": (1 << high) - 1, "columns_kept": (1 << wide) - 1})
     table.update({key: [row[key] for row in rows] for key in rows[0]})
     return table
 
@@ -134,8 +136,18 @@ def depthwise_front(module: Module, config: Config, table: Table, load: Signal, 
     works = module.wire("depthwise_works", outputs.hit)
     starts = module.wire("depthwise_starts", select(now["whole"], outputs.opens, first))
     ends = module.wire("depthwise_ends", all_of(works, phase_last, select(now["whole"], outputs.final, ONE)))
-    return DepthwiseFront(entries, reading, address, now["bank"], shifts, line, works, starts, ends, phase,
-                          outputs.rows, outputs.columns, now["signed"], slot)
+    rows, columns = outputs.rows, outputs.columns
+    if now["largest"].hi:  # taps beyond the kernel have no weight, but they might be the largest
+        rows, columns = (_both(module, f"depthwise_{n}_seen", ages, now[f"{n}_kept"])
+                         for n, ages in (("rows", rows), ("columns", columns)))
+    return DepthwiseFront(entries, reading, address, now["bank"], shifts, line, works, starts, ends, phase, rows, columns,
+                          now["signed"], now["largest"], slot)
+
+
+def _both(module: Module, name: str, mask: Signal, kept: Expr) -> Signal:
+    """Bits that are set in both."""
+    named = module.wire(f"{name}_kept", kept, (0, (1 << mask.width) - 1))
+    return module.wire(name, pack([(all_of(bits(mask, k, 1), bits(named, k, 1)), 1) for k in range(mask.width)]))
 
 
 def _phases(module: Module, most: Expr, hit: Signal) -> tuple[Expr, Signal | None]:
@@ -245,27 +257,30 @@ def _lines(module: Module, pipeline: Pipeline, front: DepthwiseFront, newest: Ex
     return list(rows)
 
 
+def _extended(module: Module, word: Signal, channel: int, signed: Expr, tap: tuple[int, int]) -> Expr:
+    """A channel of a pixel in nine bits."""
+    byte = module.wire(f"depthwise_byte_{channel}_{tap[0]}_{tap[1]}", bits(word, channel * 8, 8))
+    return pack([(byte, 8), (all_of(signed, bits(byte, 7, 1)), 1)])
+
+
 def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: DepthwiseFront,
                  window: Mapping[tuple[int, int], Signal]) -> list[list[Signal]]:
     order, stage = tap_order(config.kernel), TAP_STAGE - 1
     phase = None if front.phase is None else delayed(pipeline, front.phase, stage, "")
     rows, columns = (delayed(pipeline, v, stage, "") for v in (front.rows, front.columns))
-    signed = delayed(pipeline, front.signed, stage, "depthwise_signed_now")
-    assert isinstance(rows, Signal) and isinstance(columns, Signal)
-    inside = {t: module.wire(f"depthwise_inside_{t[0]}_{t[1]}", all_of(bits(rows, t[0], 1), bits(columns, t[1], 1))) for t in order}
+    signed, largest = delayed(pipeline, front.signed, stage, ""), delayed(pipeline, front.largest, stage, "")
+    assert isinstance(rows, Signal)
+    assert isinstance(columns, Signal)
+    inside = {(a, b): module.wire(f"depthwise_inside_{a}_{b}", all_of(bits(rows, a, 1), bits(columns, b, 1))) for a, b in order}
     phases = 1 if front.phase is None else front.phase.hi + 1
     found: list[list[Signal]] = []
     for channel in range(config.inputs):
         taps = []
         for place in range(config.taps):
             options = [order[k] for k in range(place, min(len(order), phases * config.taps), config.taps)]
-            values = [select(inside[t], bits(window[t], channel * 8, 8), ZERO) for t in options]
-            if not values:
-                taps.append(module.register(f"depthwise_tap_{channel}_{place}", ZERO, bounds=(0, 511)))
-                continue
+            outside = pack([(ZERO, 8), (largest, 1)])  # nothing, or less than any value
+            values = [select(inside[t], _extended(module, window[t], channel, signed, t), outside) for t in options] or [outside]
             value = values[0] if len(values) == 1 or phase is None else choose(phase, values)
-            named = module.wire(f"depthwise_seen_{channel}_{place}", value, (0, 255))
-            sign = all_of(signed, bits(named, 7, 1))
-            taps.append(module.register(f"depthwise_tap_{channel}_{place}", pack([(named, 8), (sign, 1)])))
+            taps.append(module.register(f"depthwise_tap_{channel}_{place}", value, bounds=(0, 511)))
         found.append(taps)
     return found

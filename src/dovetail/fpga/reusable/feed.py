@@ -1,4 +1,4 @@
-"""What enters and leaves a block: weights by bursts from memory, frames into the input buffer, results out of the output buffer."""
+"""What enters and leaves a block: weights by bursts from memory, frames into the input buffer, results out."""
 
 from __future__ import annotations
 

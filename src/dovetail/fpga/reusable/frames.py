@@ -87,6 +87,6 @@ def check_layers(graph: Graph, block: Block, simulation: Simulation, inputs: Map
             wrong = np.argwhere(found[layer.target] != ours)
             if len(wrong):
                 pixel, channel = (int(i) for i in wrong[0])
-                raise MismatchError(f"{block.design.top}: layer {layer.node} frame {frame}, row {pixel // shape.width}, column "
-                                    f"{pixel % shape.width}, channel {channel} is {found[layer.target][pixel, channel]}, expected "
-                                    f"{ours[pixel, channel]} (as bytes); {len(wrong)} of {ours.size} are wrong")
+                raise MismatchError(f"{block.design.top}: layer {layer.node} frame {frame}, row {pixel // shape.width}, "
+                                    f"column {pixel % shape.width}, channel {channel} is {found[layer.target][pixel, channel]}, "
+                                    f"expected {ours[pixel, channel]} (as bytes); {len(wrong)} of {ours.size} are wrong")

@@ -82,7 +82,7 @@ def _job_beats(program: Program, numbers: BlockNumbers, job: Job) -> Octets:
     constants[:, :-LAYER_BYTES] = pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
     constants[:, -LAYER_BYTES:] = tail
     beats = [_beats(rows, config.port_bytes), _beats(constants, config.port_bytes)]
-    assert len(beats[0]) == job.weight_beats and len(beats[1]) == job.words * constant_beats_per_word(config)
+    assert [len(part) for part in beats] == [job.weight_beats, job.words * constant_beats_per_word(config)]
     return np.concatenate(beats)
 
 

@@ -1,10 +1,11 @@
-"""Lanes of the arrays (products, a registered tree, a running sum) and what finishes a sum: bias, multiplier, rounding, addition."""
+"""Lanes of the arrays (products, a registered tree, a running sum) and what finishes a sum: bias, scale, rounding, addition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import (
@@ -56,46 +57,55 @@ def lanes_in_module(lanes: int, products: int) -> int:
     return max(n for n in range(1, min(lanes, most) + 1) if lanes % n == 0)
 
 
-def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool) -> Lanes:
-    """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1..."""
+def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False) -> Lanes:
+    """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1...
+
+    With `largest` a port of that name says when the largest x is taken instead of the sum of products.
+    """
     m = Module(name, (f"{lanes} lanes of {products} products.",), shared=True)
     x = m.input("x", products * ACTIVATION_BITS * (lanes if own_inputs else 1))
     w = m.input("w", lanes * products * 8)
     starts, works = m.input("starts"), m.input("works")
+    takes_largest = m.input("largest") if largest else None
     pipeline = Pipeline(m)
     stage = 0
     for lane in range(lanes):
-        level = []
+        level, seen = [], []
         for i in range(products):
             at = (lane * products if own_inputs else 0) + i
             left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
             right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
             level.append(pipeline.register(f"product_{lane}_{i}", multiply(left, right), 0))
+            seen.append(Staged(left, 0))
         total = tree(pipeline, level, None, f"lane_{lane}_")
         stage = total.stage
         running = signal(f"running_{lane}", min(sums[0], -1), max(sums[1], 1))
-        m.drive(running, select(starts, total.value, add(running, total.value)), works)
+        value: Expr = total.value
+        more = add(running, total.value)
+        if takes_largest is not None:
+            best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
+            value = select(takes_largest, best, value)
+            more = select(takes_largest, select(compare("<", running, best), best, running), more)
+        m.drive(running, select(starts, value, more), works)
         m.output(f"y{lane}", running)
     return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Finisher:
-    """A module that finishes the sum of one filter; `other_stage` is when the other operand of an addition must be there."""
+    """A module that finishes the sum of one filter: clock edges it takes, and when its inputs must be there, by port."""
 
     module: Module
     stages: int
-    other_stage: int
-
-
-LAYER_PORTS = ("low", "high", "drops", "adds", "sum_low", "sum_high", "other_signed", "own_lift", "other_lift")
+    enters: Mapping[str, int]
 
 
 def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tuple[Sequence[int], Sequence[int]],
                     add_shift: int) -> Finisher:
-    """Ports: total, bias, multiplier, the layer's fields (all of one stage), other (at `other_stage`), y.
+    """Ports: total, bias, multiplier, the layer's fields, the other operand of an addition, y.
 
-    With `add_shift` it can add; its layer's fields then say by which of the `lifts` either operand is shifted.
+    With `add_shift` it can add; its layer's fields then say by which of the `lifts` either operand is shifted. What all filters
+    share enters when it is needed, so that it waits once and not in every filter's module.
     """
     m = Module(name, ("From a sum to an output.",), shared=True)
     pipeline = Pipeline(m)
@@ -103,48 +113,45 @@ def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tup
     bias_in, multiplier_in = m.input("bias", BIAS_BITS), m.input("multiplier", MULTIPLIER_BITS)
     bias = m.wire("bias_value", Bits(*_at_least(numbers.biases), bias_in, 0, bit_width(*_at_least(numbers.biases))))
     multiplier = m.wire("factor", bits(multiplier_in, 0, bit_width(0, numbers.multiplier)), (0, numbers.multiplier))
-    low, high = (_bound(m, port) for port in ("low", "high"))
-    drops = m.input("drops")
     biased = pipeline.register("biased", add(total, bias), 0, _at_least(numbers.biased))
     product = multiply(biased.value, pipeline.at(Staged(multiplier, 0), 1))
     scaled = pipeline.register("scaled", product, biased.stage, _at_least(numbers.scaled))
     held = pipeline.register("scaled_held", scaled.value, scaled.stage)  # retimed into the multiplier
     value: Expr = held.value
     assert isinstance(held.value, Signal)
+    enters = {"total": 0, "bias": 0, "multiplier": 0}
     if numbers.drop:
-        cut = m.wire("cut", shift_right(held.value, numbers.drop))
-        value = select(pipeline.at(Staged(drops, 0), held.stage), shift_left(cut, numbers.lift), held.value)
-    y = _rounded(pipeline, "result", value, numbers.shift, Staged(low, 0), Staged(high, 0), held.stage)
-    if not add_shift:
-        m.output("y", _byte(m, "y_bits", y.value))
-        return Finisher(m, y.stage, 0)
-    added, stages = _added(m, pipeline, y, lifts, add_shift)
-    m.output("y", _byte(m, "y_bits", added))
-    return Finisher(m, stages, y.stage)
+        cut, enters["drops"] = m.wire("cut", shift_right(held.value, numbers.drop)), held.stage
+        value = select(m.input("drops"), shift_left(cut, numbers.lift), held.value)
+    y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters)
+    if add_shift:
+        y = _added(pipeline, y, lifts, add_shift, enters)
+    m.output("y", _byte(m, "y_bits", y.value))
+    return Finisher(m, y.stage, enters)
 
 
-def _added(m: Module, pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[int]],
-           shift: int) -> tuple[Signal | Const, int]:
+def _added(pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[int]], shift: int,
+           enters: dict[str, int]) -> Staged:
     """The output with the other operand added where the layer adds; both shifted left to one step, rounded once."""
-    adds, other, other_signed = m.input("adds"), m.input("other", 8), m.input("other_signed")
-    low, high = (_bound(m, port) for port in ("sum_low", "sum_high"))
-    sign = all_of(pipeline.at(Staged(other_signed, 0), y.stage), bits(other, 7, 1))
+    m = pipeline.module
+    other, other_signed = m.input("other", 8), m.input("other_signed")
+    enters.update(dict.fromkeys(("other", "other_signed", "own_lift", "other_lift"), y.stage))
+    sign = all_of(other_signed, bits(other, 7, 1))
     extended = m.wire("other_bits", pack([(other, 8), (sign, 1)]))
     other_value = m.wire("other_value", Bits(*ACTIVATION, extended, 0, ACTIVATION_BITS))
     indices = [m.input(port, index_bits(len(options))) for port, options in zip(("own_lift", "other_lift"), lifts, strict=True)]
     shifted = []
     for value, index, options in zip((y.value, other_value), indices, lifts, strict=True):
-        late = pipeline.at(Staged(index, 0), y.stage) if len(options) > 1 else index
-        shifted.append(choose(late, [shift_left(value, o) for o in options]))
+        shifted.append(choose(index, [shift_left(value, o) for o in options]))
     total = pipeline.register("both", add(shifted[0], shifted[1]), y.stage)
-    result = _rounded(pipeline, "sum", total.value, shift, Staged(low, 0), Staged(high, 0), total.stage)
-    chosen = pipeline.register("finished", select(pipeline.at(Staged(adds, 0), result.stage), result.value,
-                                                  pipeline.at(y, result.stage)), result.stage)
-    return chosen.value, chosen.stage
+    result = _rounded(pipeline, "sum", total.value, shift, ("sum_low", "sum_high"), total.stage, enters)
+    enters["adds"] = result.stage
+    return pipeline.register("finished", select(m.input("adds"), result.value, pipeline.at(y, result.stage)), result.stage)
 
 
-def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, low: Staged, high: Staged, stage: int) -> Staged:
-    """clamp(value / 2**shift), half to even, between bounds of the layer. Half is added first; a tie clears the lowest bit."""
+def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tuple[str, str], stage: int,
+             enters: dict[str, int]) -> Staged:
+    """clamp(value / 2**shift), half to even, between bounds that enter. Half is added first; a tie clears the lowest bit."""
     m = pipeline.module
     raised = pipeline.register(f"{name}_raised", add(value, const(1 << (shift - 1))), stage)
     assert isinstance(raised.value, Signal)
@@ -156,11 +163,12 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, low: Staged
     tie = negate(any_bit(bits(wide, 0, shift)))
     lowest = all_of(bits(upper, 0, 1), negate(tie))
     above = upper.width - 1
-    even = m.wire(f"{name}_even", pack([(lowest, 1), (bits(upper, 1, above), above)])) if above else m.wire(f"{name}_even", lowest)
+    even = m.wire(f"{name}_even", pack([(lowest, 1), *([(bits(upper, 1, above), above)] if above else [])]))
     settled = m.register(f"{name}_rounded", Bits(min(upper.lo - 1, -1) if upper.signed else 0, upper.hi, even, 0, upper.width),
                          bounds=_signed_range(upper.width) if upper.signed else (0, (1 << upper.width) - 1))
     after = raised.stage + 1
-    least, most = pipeline.at(low, after), pipeline.at(high, after)
+    least, most = (_bound(m, port) for port in bounds)
+    enters.update(dict.fromkeys(bounds, after))
     result = select(compare("<", settled, least), least, select(compare(">", settled, most), most, settled))
     return pipeline.register(f"{name}_clamped", result, after, ACTIVATION)
 

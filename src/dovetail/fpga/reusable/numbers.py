@@ -1,7 +1,7 @@
 """The integers of a block's layers: weights as the arrays see them, biases, multipliers, bounds, and ranges proven from them.
 
 A filter's sum becomes its output by one multiplication and one rounding: clamp(round((sum + bias) * multiplier / 2**shift)). The
-shift is one for all filters of an engine; between power-of-two scales the multipliers are powers of two. Averages over counts that
+shift is one for all filters of an engine; between power-of-two scales multipliers are powers of two. Averages over counts that
 are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product `drop` bits are cut off: the cut makes
 ties look like ties, and what multiplier and bias do so is checked for every sum there can be.
 """
@@ -28,6 +28,8 @@ BIAS_BITS = 32
 MEAN_WEIGHT = 64
 """What every pixel of an average counts: a bias of one is then a 64th of a pixel."""
 MOST_DROP = 40
+LEAST = -256
+"""What taps in the padding count where the largest is taken."""
 MEAN_BIASES = (0, 1, 2, 4, 8)
 
 
@@ -123,8 +125,8 @@ def _raw(graph: Graph, layer: Layer) -> _Raw:
         if isinstance(node.op, Gemm):
             weights = weights.reshape(filters, layer.reads.channels, *layer.window.kernel)
         bias = graph.params(node)[1].array.astype(np.int64)
-    else:
-        weights = np.ones((filters, 1, *layer.window.kernel), dtype=np.int64)
+    else:  # the largest tap is no sum of products
+        weights = np.full((filters, 1, *layer.window.kernel), int(not layer.largest), dtype=np.int64)
         bias = np.zeros(filters, dtype=np.int64)
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
     ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))
@@ -183,7 +185,7 @@ def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
 
 
 def _add(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
-    """Of an addition: exponents of the factors of its convolution and of the other operand, shift, whether that is signed, bounds."""
+    """Of an addition: exponents of its convolution's factor and of the other operand's, shift, whether that is signed, bounds."""
     if layer.add is None:
         return None
     node, conv = graph.node(layer.add), graph.node(layer.node).output
@@ -216,6 +218,8 @@ def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift
         flat = numbers.weights.reshape(len(numbers.weights), -1)
         above, below = np.maximum(flat, 0).sum(axis=1), np.minimum(flat, 0).sum(axis=1)
         low, high = above * x_lo + below * x_hi, above * x_hi + below * x_lo
+        if not flat.any():  # the largest of taps, of which those in the padding are less than any value
+            low, high = low + LEAST, high + x_hi
         widen(sums, int(low.min()), int(high.max()))
         widen(biases, int(numbers.bias.min()), int(numbers.bias.max()))
         widen(biased, int((low + numbers.bias).min()), int((high + numbers.bias).max()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import Expr, Signal, all_of, any_of, bits, pack, select
+from dovetail.fpga.engines.stream import Pipeline
+from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import delayed
 from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module
@@ -30,6 +30,8 @@ class Operands:
     starts: Expr
     works: Expr
     stage: int
+    largest: Expr = ZERO
+    """Whether the largest activation is taken instead of a sum; of stage 0."""
 
     @property
     def own_inputs(self) -> bool:
@@ -48,10 +50,11 @@ class Placed:
 def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[Placed, list[Module]]:
     """Lanes of an engine's own."""
     lanes = lanes_module(f"{module.name}_{operands.name}_lanes", lanes_in_module(operands.lanes, operands.products),
-                         operands.products, sums, operands.own_inputs)
+                         operands.products, sums, operands.own_inputs, operands.largest.hi > 0)
     stage = operands.stage + lanes.sum_stage
     starts, works = (_at(pipeline, v, stage, f"{operands.name}_{n}_now")
                      for v, n in ((operands.starts, "starts"), (operands.works, "works")))
+    largest = _at(pipeline, operands.largest, stage, f"{operands.name}_largest_now") if operands.largest.hi else None
     size = lanes.count * operands.products * 8
     placed = []
     for number in range(operands.lanes // lanes.count):
@@ -59,7 +62,8 @@ def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Ra
         x = _side_by_side(module, f"{operands.name}_x_{number}", operands.x[first:first + lanes.count]) if operands.own_inputs \
             else operands.x[0]
         w = operands.weights.slice(module, f"{operands.name}_w_{number}", number * size, size)
-        placed += _instance(module, lanes, f"{operands.name}_lanes_{number}", f"{operands.name}_sum", first, x, w, starts, works)
+        placed += _instance(module, lanes, f"{operands.name}_lanes_{number}", f"{operands.name}_sum", first, x, w, starts, works,
+                            largest)
     return Placed(tuple(placed), stage + 1, lanes.sum_bits), [lanes.module]
 
 
@@ -67,23 +71,27 @@ def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwis
                    sums: Range) -> tuple[Placed, Placed, list[Module]]:
     """One set of lanes: the first ones, as many as a word has channels, take the depthwise array's operands while it works."""
     count, products = depthwise.lanes, array.products
-    mixed = lanes_module(f"{module.name}_mixed_lanes", lanes_in_module(count, products), products, sums, True)
+    some = depthwise.largest.hi > 0
+    mixed = lanes_module(f"{module.name}_mixed_lanes", lanes_in_module(count, products), products, sums, True, some)
     mode = _at(pipeline, depthwise.works, depthwise.stage, "depthwise_mode")
     stages = {o.name: o.stage + 1 + mixed.sum_stage for o in (array, depthwise)}
     works = [_at(pipeline, o.works, stages[o.name], f"{o.name}_works_now") for o in (array, depthwise)]
     starts = [_at(pipeline, o.starts, stages[o.name], f"{o.name}_starts_now") for o in (array, depthwise)]
     both = module.wire("mixed_works", any_of(*works))
     begins = module.wire("mixed_starts", any_of(*(all_of(s, w) for s, w in zip(starts, works, strict=True))))
+    late = _at(pipeline, depthwise.largest, stages["depthwise"], "depthwise_largest_now") if some else None
+    largest = None if late is None else module.wire("mixed_largest", all_of(late, works[1]))
     size, found = products * 8, list[Signal]()
     for number in range(count // mixed.count):
         chosen = range(number * mixed.count, (number + 1) * mixed.count)
-        x = [module.register(f"mixed_x_{k}", select(mode, depthwise.x[k], array.x[0]), bounds=_unsigned(array.x[0].width))
-             for k in chosen]
+        x = [module.register(f"mixed_x_{k}", select(mode, _widened(depthwise.x[k], products), array.x[0]),
+                             bounds=_unsigned(array.x[0].width)) for k in chosen]
         w = [module.register(f"mixed_w_{k}", select(
             mode, depthwise.weights.slice(module, f"depthwise_w_{k}", k * depthwise.products * 8, depthwise.products * 8),
             array.weights.slice(module, f"array_w_{k}", k * size, size)), bounds=_unsigned(size)) for k in chosen]
-        found += _instance(module, mixed, f"mixed_lanes_{number}", "mixed_sum", chosen[0],
-                           _side_by_side(module, f"mixed_xs_{number}", x), _side_by_side(module, f"mixed_ws_{number}", w), begins, both)
+        sides = [_side_by_side(module, f"mixed_{n}_{number}", v) for n, v in (("xs", x), ("ws", w))]
+        found += _instance(module, mixed, f"mixed_lanes_{number}", "mixed_sum", chosen[0], sides[0], sides[1], begins, both,
+                           largest)
     modules = [mixed.module]
     rest, parts = array.lanes - count, list(found)
     if rest:
@@ -97,6 +105,12 @@ def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwis
             parts += _instance(module, lanes, f"array_lanes_{number}", "array_sum", first, x_late, w_late, starts[0], works[0])
     return (Placed(tuple(parts), stages["array"] + 1, mixed.sum_bits),
             Placed(tuple(found), stages["depthwise"] + 1, mixed.sum_bits), modules)
+
+
+def _widened(x: Signal, products: int) -> Expr:
+    """Taps of a channel and, up to the products of a lane, the first one again: without a weight, and no larger than itself."""
+    missing = products - x.width // ACTIVATION_BITS
+    return pack([(x, x.width), *[(bits(x, 0, ACTIVATION_BITS), ACTIVATION_BITS)] * missing])
 
 
 def _unsigned(width: int) -> Range:
@@ -113,8 +127,9 @@ def _side_by_side(module: Module, name: str, values: Sequence[Signal]) -> Signal
 
 
 def _instance(module: Module, lanes: Lanes, name: str, sums: str, first: int, x: Signal, w: Signal, starts: Signal,
-              works: Signal) -> list[Signal]:
+              works: Signal, largest: Signal | None = None) -> list[Signal]:
     made = [module.net(f"{sums}_{first + k}", lanes.sum_bits) for k in range(lanes.count)]
     module.instances.append(Instance(lanes.module.name, name, (
-        ("x", x), ("w", w), ("starts", starts), ("works", works), *((f"y{k}", y) for k, y in enumerate(made)))))
+        ("x", x), ("w", w), ("starts", starts), ("works", works), *([("largest", largest)] if largest is not None else []),
+        *((f"y{k}", y) for k, y in enumerate(made)))))
     return made

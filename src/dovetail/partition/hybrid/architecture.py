@@ -117,10 +117,10 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
 
 def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Accelerator:
     """What a search found, as the platform stores it."""
-    folds: dict[str, tuple[int, int, int] | None] = {}
+    folds: dict[str, tuple[int, ...] | None] = {}
     for node in graph.nodes[:found.cut]:
         fold = found.folds.get(node.name)
-        folds[node.name] = None if fold is None else (fold.groups, fold.inputs, fold.outputs)
+        folds[node.name] = None if fold is None else fold.sizes
     reusable = tuple(n.name for n in graph.nodes[found.cut:])
     arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
     return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)))

@@ -1,0 +1,152 @@
+"""Layer programs of reusable engines: what waits for what, where maps lie, and what a block costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dovetail.cost.reusable import Config, block_cost, frame_ends, image_beats, reason_refused
+from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, EXPANDED, FILTERED, INPUT, KEPT, OUTPUT, Program, program_of
+from dovetail.cost.reusable_layers import layers_of
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
+from dovetail.platform.load import load_platform
+from tests.fpga.random_graphs import Sketch, same_window
+from tests.fpga.reusable_blocks import cases, compact, residual
+
+
+def program(graph: Graph, config: Config) -> Program:
+    return program_of(layers_of(graph, [n.name for n in graph.nodes]), config)
+
+
+def bottleneck() -> Graph:
+    """Expand 8 to 24 channels, filter, project, add."""
+    s = Sketch(np.random.default_rng(0))
+    x = s.input((1, 8, 6, 6))
+    y = s.conv(s.conv(s.conv(x, 24, Window((1, 1))), 24, same_window(3), 24), 8, Window((1, 1)))
+    return s.graph((s.conv(s.add(y, x), 8, Window((1, 1))),))
+
+
+def test_a_depthwise_layer_follows_its_convolution_block_by_block_through_a_ring() -> None:
+    made = program(bottleneck(), Config(4, 8))
+    order = [(job.engine, job.first) for job in made.jobs if job.layer < 2]
+    assert order == [(0, 0), (0, 2), (1, 0), (1, 1), (0, 4), (1, 2), (1, 3), (1, 4), (1, 5)]
+    expanding = [job for job in made.jobs if job.layer == 0]
+    assert [job.write.base for job in expanding] == [0, 72, 0]  # the third block takes the place of the first
+    assert [job.needs for job in expanding] == [(0, 0), (0, 0), (1, 2)]  # once both words of it have been filtered
+    filtering = [job for job in made.jobs if job.layer == 1]
+    assert [job.needs[ARRAY] for job in filtering] == [1, 1, 2, 2, 3, 3]
+    assert made.depths == (2 * 72, 72, 144, 216, 72)
+
+
+def test_without_overlap_maps_are_stored_as_wholes_and_layers_wait_for_each_other() -> None:
+    made = program(bottleneck(), Config(4, 8, overlap=False))
+    assert [job.needs[ARRAY] for job in made.jobs if job.layer == 1] == [3] * 6
+    assert made.depths[EXPANDED] == 216
+
+
+def test_additions_read_another_memory_than_their_convolution() -> None:
+    for graph, config in (case for case in cases().values() if "add" in str(case[0].nodes)):
+        for job in program(graph, config).jobs:
+            assert job.residual is None or job.residual.bank != job.read.bank
+
+
+def test_jobs_of_one_array_wait_for_all_jobs_before_them() -> None:
+    made = program(bottleneck(), Config(4, 8, taps=4, monolithic=True))
+    done = [0, 0]
+    for job in made.jobs:
+        assert job.needs[1 - job.engine] == done[1 - job.engine]
+        done[job.engine] += 1
+
+
+@pytest.mark.parametrize("name", ["compact", "compact_wide", "residual", "flattened"])
+def test_maps_that_are_needed_at_once_do_not_overlap(name: str) -> None:
+    """Play the program on a memory that knows which tensor's word lies where."""
+    graph, config = cases()[name]
+    made = program(graph, config)
+    memory: dict[tuple[int, int], tuple[str, int, int]] = {}
+    layers = made.layers
+
+    def words(place, first: int, count: int, pixels: int):  # type: ignore[no-untyped-def]
+        return [((place.bank, place.base + p * place.stride + w), p, first + w) for p in range(pixels) for w in range(count)]
+
+    entry = layers.maps[layers.entry]
+    per_pixel = config.words(entry.channels)
+    memory.update({(INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
+    for job in made.jobs:
+        layer = layers.layers[job.layer]
+        for at, pixel, word in words(job.read, job.read_first, job.read_words, layer.reads.pixels):
+            assert memory[at] == (layer.source, pixel, word)
+        if job.residual is not None:
+            for at, pixel, word in words(job.residual, job.first, job.words, layer.writes.pixels):
+                assert memory[at] == (layer.residual, pixel, word)
+        for at, pixel, word in words(job.write, job.first, job.words, layer.writes.pixels):
+            assert at[1] < made.depths[at[0]]
+            memory[at] = (layer.target, pixel, word)
+
+
+def test_every_bank_has_its_kind_of_maps() -> None:
+    made = program(compact(18, (3, 9, 8), 9), Config(4, 8))
+    for job in made.jobs:
+        layer = made.layers.layers[job.layer]
+        wanted = OUTPUT if layer.target == made.layers.exit else FILTERED if job.engine == DEPTHWISE else None
+        assert wanted is None or job.write.bank == wanted
+        assert job.write.bank in (KEPT, EXPANDED, FILTERED, OUTPUT)
+
+
+def test_costs_count_what_the_program_does() -> None:
+    device = load_platform("zc706").device("fpga")
+    graph, config = compact(18, (3, 9, 8), 9), Config(4, 8)
+    made, cost = program(graph, config), block_cost(graph, [n.name for n in graph.nodes], config, device)
+    assert cost.offchip_bytes == image_beats(made) * 16 == sum(layer.bytes for layer in cost.layers)
+    assert cost.interval_clocks == frame_ends(made)[2] - frame_ends(made)[1]
+    assert cost.buffer_bits == sum(made.depths) * 32
+    assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4
+    assert 0 < cost.utilisation < 1
+
+
+def test_neither_more_bandwidth_nor_overlap_costs_clocks() -> None:
+    device = load_platform("zc706").device("fpga")
+    graph = compact(19, (3, 14, 14), 30)
+    names = [n.name for n in graph.nodes]
+    small = Config(4, 8, bandwidth_bytes=4)
+    clocks = block_cost(graph, names, small, device).interval_clocks
+    assert block_cost(graph, names, replace(small, bandwidth_bytes=16), device).interval_clocks <= clocks
+    assert block_cost(graph, names, replace(small, overlap=False), device).interval_clocks >= clocks
+
+
+def test_nodes_that_engines_cannot_do_are_refused_with_a_reason() -> None:
+    s = Sketch(np.random.default_rng(0))
+    x = s.input((1, 4, 6, 6))
+    y = s.conv(x, 4, same_window(3))
+    dilated = MaxPool(Window((2, 2), dilation=(2, 1)))
+    tensors = (s.pool(dilated, y), s.pool(AvgPool(same_window(3)), y), s.conv(x, 4, same_window(3), partial=True),
+               s.add(x, y), s.pool(GlobalAvgPool(), y), s.concat(x, y))
+    graph = s.graph(tensors)
+    reasons = [reason_refused(graph, node) for node in graph.nodes]
+    assert reasons == [None, "its window is dilated or too wide for its map", "its divisor changes along the border",
+                       "tensor conv3_out is s32@1e" + str(graph.tensors["conv3_out"].scheme).split("e", 1)[1]
+                       + "; 8 bits with one scale and without a zero point are worked on",
+                       "neither operand is a convolution's alone, into whose writing it could be fused", None,
+                       "reusable engines have no Concat"]
+
+
+def test_a_part_with_two_ways_out_is_no_block() -> None:
+    graph = residual(23, (4, 6, 7))
+    with pytest.raises(UnsupportedError) as caught:
+        layers_of(graph, [n.name for n in graph.nodes[:4]])
+    assert str(caught.value) == ("block of reusable engines: 1 tensors enter (x0), 2 leave (add2_out, conv3_out); "
+                                 "one each is needed")
+
+
+@pytest.mark.parametrize(("sizes", "words"), [
+    ({"outputs": 10}, "10 filters at once; a multiple of 4 is needed"),
+    ({"monolithic": True}, "9 taps at once; a lane of the one array has 4 products"),
+    ({"bandwidth_bytes": 32}, "at most 16 bytes a clock"),
+    ({"inputs": 0}, "a size is below 1"),
+])
+def test_sizes_that_cannot_be_are_refused(sizes: dict[str, int], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Config(**{"inputs": 4, "outputs": 8, **sizes})

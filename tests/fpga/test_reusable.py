@@ -1,0 +1,131 @@
+"""Blocks of reusable engines against the reference: every kind of layer, every layer's words, stalls, exact clocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dovetail.cost.reusable import LEAVE_CLOCKS, Config, frame_ends
+from dovetail.errors import MismatchError, UnsupportedError
+from dovetail.fpga.reusable.block import Block, build_block
+from dovetail.fpga.reusable.frames import check_layers, from_words, output_of, simulate_blocks, to_words
+from dovetail.fpga.reusable.image import tap_order
+from dovetail.fpga.simulate import Simulation
+from dovetail.ir import Array, Graph, Window
+from dovetail.numerics.reference import run_integer
+from tests.fpga.random_graphs import Sketch, random_inputs, same_window
+from tests.fpga.reusable_blocks import cases, layer
+
+WATCHED = ("compact_wide", "separable_monolithic", "residual")
+"""Networks of which every layer is looked at."""
+
+Run = tuple[Graph, Block, dict[str, Array]]
+
+
+def run_of(name: str, watched: bool) -> Run:
+    graph, config = cases()[name]
+    return graph, build_block(graph, [n.name for n in graph.nodes], config, name, watched), random_inputs(graph, 3, 1)
+
+
+def simulated(runs: list[Run], stall_seed: int | None = None) -> list[Simulation]:
+    return simulate_blocks([(block, inputs[graph.inputs[0]]) for graph, block, inputs in runs], stall_seed)
+
+
+def check_outputs(runs: list[Run], simulations: list[Simulation]) -> None:
+    for (graph, block, inputs), simulation in zip(runs, simulations, strict=True):
+        (expected,) = run_integer(graph, inputs).values()
+        found = output_of(block, simulation).reshape(expected.shape)
+        np.testing.assert_array_equal(found, expected, err_msg=block.design.top)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return [run_of(name, False) for name in cases() if name not in WATCHED]
+
+
+@pytest.fixture(scope="module")
+def watched() -> list[tuple[Run, Simulation]]:
+    made = [run_of(name, True) for name in WATCHED]
+    return list(zip(made, simulated(made), strict=True))
+
+
+def left(block: Block) -> list[int]:
+    """Clocks at which the model says that frames have left."""
+    layers, config = block.program.layers, block.program.config
+    shape = layers.maps[layers.exit]
+    return [end + shape.pixels * config.words(shape.channels) + LEAVE_CLOCKS for end in frame_ends(block.program)]
+
+
+def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(runs: list[Run]) -> None:
+    simulations = simulated(runs)
+    check_outputs(runs, simulations)
+    for (_, block, _), simulation in zip(runs, simulations, strict=True):
+        said, took = left(block), simulation.frame_cycles
+        assert abs(said[0] / took[0] - 1) < 0.03, (block.design.top, said, took)
+        assert abs((said[2] - said[1]) / (took[2] - took[1]) - 1) < 0.03, (block.design.top, said, took)
+
+
+def test_blocks_equal_the_reference_when_streams_and_memory_stall(runs: list[Run]) -> None:
+    check_outputs(runs, simulated(runs, 5))
+
+
+def test_every_layer_inside_equals_the_reference(watched: list[tuple[Run, Simulation]]) -> None:
+    for (graph, block, inputs), simulation in watched:
+        check_layers(graph, block, simulation, inputs)
+    check_outputs([run for run, _ in watched], [simulation for _, simulation in watched])
+
+
+def test_a_wrong_word_is_named_by_layer_pixel_and_channel(watched: list[tuple[Run, Simulation]]) -> None:
+    (graph, block, inputs), simulation = watched[0]
+    words = simulation.outputs["array words"].copy()
+    words[1, 2, 0, 4] ^= 8  # the second output word of the second pixel: channel 6 + 2
+    wanted = (r"^compact_wide: layer conv0 frame 1, row 0, column 2, channel 2 is \d+, expected \d+ \(as bytes\); "
+              r"1 of 392 are wrong$")
+    with pytest.raises(MismatchError, match=wanted):
+        check_layers(graph, block, replace(simulation, outputs={**simulation.outputs, "array words": words}), inputs)
+
+
+def test_words_of_a_map_lead_back_to_it() -> None:
+    block = run_of("pointwise", False)[1]
+    shape = block.program.layers.maps[block.program.layers.entry]
+    values = np.arange(2 * 5 * 20).reshape(2, 5, 4, 5)
+    words = to_words(shape, 4, values)
+    assert words.shape == (2, 4, 4, 10)
+    assert words[0, :, 0, :4].T.tolist() == [[0, 20, 40, 60], [80, 0, 0, 0], [1, 21, 41, 61], [81, 0, 0, 0]]
+    np.testing.assert_array_equal(from_words(shape, 4, words), values)
+
+
+def test_taps_of_a_smaller_kernel_come_before_those_of_a_larger_one() -> None:
+    for kernel in range(1, 8):
+        assert set(tap_order(7)[:kernel * kernel]) == {(a, b) for a in range(kernel) for b in range(kernel)}
+
+
+def test_the_image_holds_weights_and_constants_job_after_job() -> None:
+    s = Sketch(np.random.default_rng(0))
+    graph = s.graph((s.conv(s.input((1, 2, 1, 3)), 3, Window((1, 1))),))
+    weights, bias = (graph.constants[name].array for name in graph.nodes[0].params)
+    block = build_block(graph, ["conv0"], Config(2, 4, port_bytes=4, bandwidth_bytes=4), "top")
+    image = block.image.reshape(-1)
+    rows = image[:8].view(np.int8).reshape(4, 2)
+    assert rows[:3].tolist() == weights.reshape(3, 2).tolist()
+    assert rows[3].tolist() == [0, 0]
+    constants = image[8:8 + 48].reshape(2, 24)
+    assert constants[:, :16].copy().view("<i4").reshape(4, 2)[:3, 0].tolist() == bias.tolist()
+    assert len(image) == 56
+
+
+def test_a_block_of_float_values_or_with_a_node_it_refuses_is_named() -> None:
+    s = Sketch(np.random.default_rng(0))
+    graph = s.graph((s.lookup(s.conv(s.input((1, 2, 3, 3)), 3, same_window(1))),))
+    with pytest.raises(UnsupportedError) as caught:
+        build_block(graph, [n.name for n in graph.nodes], Config(2, 2), "top")
+    assert str(caught.value) == ("node lookup1: cannot run on reusable engines, reusable engines have no Lookup; "
+                                 "leave it out of the block")
+
+
+def test_a_lone_depthwise_layer_needs_no_array() -> None:
+    graph = layer(6, (9, 6, 5), 9, same_window(3), 9)
+    block = build_block(graph, ["conv0"], Config(4, 8), "top")
+    assert not any("array_lanes" in name for name in block.design.files)
