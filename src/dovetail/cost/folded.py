@@ -1,8 +1,8 @@
 """What a folded layer costs, and which fold a device takes for it.
 
 A device with the parameter `pace_clocks` may share multipliers as long as no layer takes more clocks than that per frame. For
-every layer (or share of one) the fold is chosen that needs the smallest part of the device, judged by the resource of which it
-needs the largest part; direct mapping is kept where it needs no more. The choice depends on nothing but the share and
+every layer (or share of one) the fold is chosen that needs the smallest parts of the device, added up over its resources;
+direct mapping is kept where the largest of its parts is no larger. The choice depends on nothing but the share and
 the device, so whoever builds a plan finds the folds its costs were made of.
 
 Area in bits and words is counted as the engine is built (fpga/engines/folded.py); the family's coefficients turn it into cells.
@@ -234,13 +234,18 @@ def _rounds(count: int) -> set[int]:
 
 @lru_cache(maxsize=65536)
 def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int) -> FoldedCost | None:
-    """The fold of at most `clocks` clocks per frame that needs the smallest part of a device; None if there is none."""
+    """The fold of at most `clocks` clocks per frame that needs the smallest parts of a device; None if there is none."""
     model, limits = dhm_model(model_name), dict(resources)
     folds = folds_within(shape, clocks)
     if model_name in TWIN_MODELS:
         folds += [replace(fold, products=2) for fold in folds if fold.outputs > 1]
     found = [folded_cost(shape, fold, model) for fold in folds]
-    return min(found, key=lambda c: (largest_part(dict(c.resources), limits), c.steps), default=None)
+    return min(found, key=lambda c: (sum_of_parts(dict(c.resources), limits), c.steps), default=None)
+
+
+def sum_of_parts(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
+    """The parts of all resources that are used, added up; resources without a limit are free."""
+    return sum(amount / limits[r] for r, amount in used.items() if limits.get(r))
 
 
 def largest_part(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
