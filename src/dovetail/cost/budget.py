@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from dovetail.cost.dhm import dhm_costs
-from dovetail.cost.folded import chosen_fold
+from dovetail.cost.folded import chosen_fold, word_part
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
@@ -22,7 +22,10 @@ def estimate(graphs: Iterable[Graph], device: Device) -> dict[str, float]:
         for node in graph.nodes:
             direct = {r: float(v[0]) for r, v in dhm_costs(graph, node, None, *one, device).resources.items()}
             fold = chosen_fold(graph, node, device, direct)
-            for resource, amount in (direct if fold is None else dict(fold.resources)).items():
+            part = word_part(graph, node, device)
+            spread = dhm_model(device.model).logic, "register", "dsp"
+            needs = {r: v * part if r in spread else v for r, v in direct.items()} if fold is None else dict(fold.resources)
+            for resource, amount in needs.items():
                 total[resource] = total.get(resource, 0.0) + amount
     return total
 

@@ -1,8 +1,8 @@
 """What a folded layer costs, and which fold a device takes for it.
 
 A device with the parameter `pace_clocks` may share multipliers as long as no layer takes more clocks than that per frame. For
-every layer (or share of one) the fold is chosen that needs the smallest part of the device, judged by the resource of which it
-needs the largest part; direct mapping is kept where it needs no more. The choice depends on nothing but the share and
+every layer (or share of one) the fold is chosen that needs the smallest parts of the device, added up over its resources;
+direct mapping is kept where the largest of its parts is no larger. The choice depends on nothing but the share and
 the device, so whoever builds a plan finds the folds its costs were made of.
 
 Area in bits and words is counted as the engine is built (fpga/engines/folded.py); the family's coefficients turn it into cells.
@@ -24,25 +24,39 @@ from dovetail.cost.power import power_w
 from dovetail.cost.rounding import HEADROOM_BITS, input_bits
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Reshape, Window
+from dovetail.ir import Add, AvgPool, Axis, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 PACE = "pace_clocks"
 """The parameter of a device: clocks per frame that a folded layer may take."""
-ROUNDING_STAGES = 5
-"""Clock edges from a sum to its place in the output beat: bias, lift, rounding, saturation, collecting."""
+ROUNDING_STAGES = 3
+"""Clock edges from a sum to its place in the output beat: bias, lift, saturation."""
 SPREAD = 4
 """Scales among the filters of a layer, of which each lane chooses."""
 BIAS_BITS = 20
+WORD_OPERATORS = (Add, AvgPool, Clip, GlobalAvgPool, MaxPool, Mul)
+"""Operators whose engines do the same to every channel, so that few of them at a time will do."""
+LEAST_FIELDS = 8
+"""Channels at once that folded layers mostly leave at least."""
 FIFO_WORDS = 4
 """Beats of an output FIFO that rarely has more than one in flight."""
 SMALL_MEMORY_WORDS = {"lut4": 16}
 LUT_MEMORY_WORDS = 32
 """Words that a distributed memory has at least, however few are used; fewer where look-up tables have four inputs."""
 WEIGHT_BITS = 8
-REGISTERED_SUMS = 4
-"""Registers as wide as the sum behind it: bias, lift, and two that the adder tree's odd ends and the sum itself take."""
+UNUSED_SUM_BITS = 2
+"""Bits by which sums of many weights stay below the largest such sum: their range is that of the real weights."""
+TWIN_PARTS = 4
+"""Products that are added before two filters in one multiplier are taken apart."""
+TWIN_MODELS = frozenset({"dhm-xcu", "dhm-xcup"})
+"""Families whose multiplier blocks are 27 x 18 bits, which is enough for two products (UltraScale DSP slices, UG579)."""
+SETTLED = 2.0
+"""Logic per output bit of ties, lower and upper bound."""
+REGROUP_LOGIC = 60.0
+"""Logic of counters and handshakes of what cuts pixels anew and keeps them waiting in front of an engine."""
+WAITING_BLOCKS = 2
+"""Parts of RAM blocks of the FIFO in front of an engine, which bridges its neighbour's pauses; a mean of MobileNetV2's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +103,15 @@ def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     return FoldedCost(fold, folded.steps, tail, stages, _resources(shape, loops, folded, model))
 
 
-def _tree_bits(products: int, width: int) -> int:
-    """Widths of all adders of a balanced tree."""
-    total, count = 0, products
+def _tree_bits(products: int, width: int) -> tuple[int, int]:
+    """Widths of all adders of a balanced tree, and of the registers in which odd ends wait."""
+    total, odd, count = 0, 0, products
     while count > 1:
+        odd += count % 2 * width
         width += 1
         total += count // 2 * width
         count -= count // 2
-    return total
+    return total, odd
 
 
 def _distinct(depth: int, width: int) -> int:
@@ -113,7 +128,7 @@ class Content:
     masked: int
     registers: int
     rounded: int
-    products: int
+    multipliers: int
     lines: tuple[int, int]
     memories: tuple[tuple[int, int, bool], ...]
 
@@ -122,23 +137,40 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
     """Bits of a folded engine, part by part as it is built."""
     fold, window, windowed, lanes = loops.fold, shape.window, not folded.raster.pointwise, loops.lanes
     word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
-    products, product_bits = fold.inputs * taps, shape.input_bits + WEIGHT_BITS
-    sum_bits, tree = product_bits + ceil(log2(products * loops.slices)), _tree_bits(products, product_bits)
-    channels = shape.channels
-    beat, pixel = channels.groups * channels.outputs * shape.output_bits, channels.groups * channels.inputs * 8
-    weights, lines = lanes * products * WEIGHT_BITS, (window.reach[0] - 1) * word if windowed else 0
+    products = fold.inputs * taps
+    adders, in_lanes, sum_bits = _lane_bits(shape, loops, products)
+    width = WEIGHT_BITS * lanes if not loops.twins else (2 * WEIGHT_BITS + 1) * loops.twins
+    weights, lines = products * width, (window.reach[0] - 1) * word if windowed else 0
     again = loops.passes > 1 and loops.slices > 1
     kept = window.kernel[0] * (window.reach[1] - (not again)) * word if windowed and loops.words > 1 else 0
-    masked = taps * word if folded.raster.masked else 0
-    in_lanes = lanes * (products * product_bits + tree + REGISTERED_SUMS * sum_bits + 2 * BIAS_BITS)
-    in_window = (window.kernel[0] * window.reach[1] * word if windowed else 0) + 2 * lines + masked
+    kept += word if again and not windowed and loops.reads_words else 0
+    masked, constants = taps * word if folded.raster.masked else 0, lanes * (BIAS_BITS + 2)
+    in_window = (window.kernel[0] * window.reach[1] * word if windowed else 0) + lines + masked + kept
+    pixel, beat = loops.channels.groups * loops.channels.inputs * 8, loops.channels.groups * loops.channels.outputs
+    whole = (0 if loops.reads_words else pixel) + (0 if loops.writes_words else beat * shape.output_bits)
+    shallow = 0.5 * (_distinct(loops.clocks, weights) * (loops.clocks <= SKIP_BLOCK_DEPTH) + constants)
+    left = loops.output_width * shape.output_bits
+    regrouped = loops.input_width * shape.input_bits  # in front of an engine pixels are mostly cut anew
     return Content(
-        lanes * (tree + sum_bits * (1 + (loops.slices > 1))),
-        (loops.words - 1) * word + lanes * (SPREAD - 1) * sum_bits + (taps * word if kept and again else 0), masked,
-        in_lanes + in_window + pixel + word + 2 * beat + 2 * _distinct(loops.clocks, weights), lanes * 8, lanes * products,
+        lanes * adders + regrouped, (0 if loops.reads_words else (loops.words - 1) * word) + lanes * (SPREAD - 1) * sum_bits
+        + (taps * word if windowed and kept and again else kept), masked,
+        int(lanes * in_lanes + in_window + whole + 2 * word + left + _distinct(loops.clocks, weights) + constants + shallow
+            + 2.5 * regrouped), lanes * 8, products * (loops.twins or lanes),
         (0, 0) if folded.line_in_registers else (folded.raster.width * folded.words, lines),
-        ((loops.clocks, weights, True), (loops.results, lanes * (BIAS_BITS + 2), True), (FIFO_WORDS, beat, False),
-         (loops.words, kept, False)))
+        ((loops.clocks, weights, True), (loops.results, constants, True), (FIFO_WORDS, left, False),
+         (loops.words if windowed else loops.slices, kept, False), (FIFO_WORDS, regrouped, False)))
+
+
+def _lane_bits(shape: Shape, loops: Loops, products: int) -> tuple[int, int, int]:
+    """Of one filter: widths of its adders, its registers, and the width of its sum."""
+    product = shape.input_bits + WEIGHT_BITS
+    total = product + max(0, ceil(log2(products * loops.slices)) - UNUSED_SUM_BITS)
+    tree, odd = _tree_bits(products, product)
+    adders, registers = tree + total * (1 + (loops.slices > 1)), products * product + tree + odd
+    if loops.twins:
+        parts = -(-products // TWIN_PARTS)
+        adders, registers = adders + parts * product // 2, registers + parts * product
+    return adders, registers + total * (2 + (loops.slices > 1)), total
 
 
 def control_bits(loops: Loops, folded: FoldedRaster) -> int:
@@ -156,24 +188,25 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
         blocks = _blocks(depth, width, model)
     else:
         small = cost["logic_per_buffer_bit"] * depth * width
+    blocks += 1 / model.parts * WAITING_BLOCKS
     for depth, width, constant in content.memories:
         always = constant and depth > 1 and not cost["logic_per_rom_bit"]  # the family's tools put any constants into blocks
         if always or (depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS):
             blocks += _blocks(depth, width, model)
         elif depth > 1:
             least = SMALL_MEMORY_WORDS.get(model.logic, LUT_MEMORY_WORDS)
-            words = ceil(depth / least) * least
+            words = depth if constant and model.logic == "lut" else ceil(depth / least) * least
             small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
                       else cost["logic_per_buffer_bit"] * words * width)
     rounded, control = content.rounded + HEADROOM_BITS * loops.lanes, control_bits(loops, folded)
     logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
-             + cost["logic_per_output_bit"] * content.rounded
+             + (cost["logic_per_output_bit"] + SETTLED) * content.rounded + REGROUP_LOGIC
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices
              + cost["logic_per_control_bit"] * control + small)
     registers = (content.registers + cost["register_per_control_bit"] * control
                  + cost["register_per_output_bit"] * (content.rounded + rounded))
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
-            ("dsp", cost["dsp_per_product"] * content.products))
+            ("dsp", cost["dsp_per_product"] * content.multipliers))
 
 
 def _blocks(depth: int, width: int, model: DhmModel) -> float:
@@ -191,7 +224,7 @@ def folds_within(shape: Shape, clocks: int) -> list[Fold]:
             if passes >= 1:
                 outputs = -(-channels.outputs // min(passes, channels.outputs))
                 found.add(Fold(groups, inputs, outputs))
-    return sorted(found, key=lambda f: (f.groups, f.inputs, f.outputs))
+    return sorted(found, key=lambda f: f.sizes)
 
 
 def _rounds(count: int) -> set[int]:
@@ -201,10 +234,18 @@ def _rounds(count: int) -> set[int]:
 
 @lru_cache(maxsize=65536)
 def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int) -> FoldedCost | None:
-    """The fold of at most `clocks` clocks per frame that needs the smallest part of a device; None if there is none."""
+    """The fold of at most `clocks` clocks per frame that needs the smallest parts of a device; None if there is none."""
     model, limits = dhm_model(model_name), dict(resources)
-    found = [folded_cost(shape, fold, model) for fold in folds_within(shape, clocks)]
-    return min(found, key=lambda c: (largest_part(dict(c.resources), limits), c.steps), default=None)
+    folds = folds_within(shape, clocks)
+    if model_name in TWIN_MODELS:
+        folds += [replace(fold, products=2) for fold in folds if fold.outputs > 1]
+    found = [folded_cost(shape, fold, model) for fold in folds]
+    return min(found, key=lambda c: (sum_of_parts(dict(c.resources), limits), c.steps), default=None)
+
+
+def sum_of_parts(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
+    """The parts of all resources that are used, added up; resources without a limit are free."""
+    return sum(amount / limits[r] for r, amount in used.items() if limits.get(r))
 
 
 def largest_part(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
@@ -279,7 +320,9 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
     fill = _filled(graph, node) * pace
     alone, fused = np.maximum(direct.alone_s, pace * second), np.maximum(direct.fused_s, fill * second)
     energy = direct.energy_j.copy()
-    resources = {r: v.copy() for r, v in direct.resources.items()}
+    part = word_part(graph, node, device)
+    resources = {r: v * part if r in (dhm_model(device.model).logic, "register", "dsp") else v.copy()
+                 for r, v in direct.resources.items()}
     for axis, starts, stops in segments:
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             needs = {r: float(v[index]) for r, v in direct.resources.items()}
@@ -295,6 +338,19 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
     spread = 1 + dhm_model(device.model).clock_error
     source = f"{direct.source}; multipliers shared, at most {pace} clocks per frame" if folded else direct.source
     return ShareCosts(alone, fused, alone / spread, alone * spread, energy, resources, direct.extrapolated, source)
+
+
+def word_part(graph: Graph, node: Node, device: Device) -> float:
+    """The part of its channels that a layer without weights works on at once behind folded ones; 1 where it takes whole pixels.
+
+    Which one is its neighbours' choice: at least what keeps the pace, and mostly a few more.
+    """
+    pace, shape = pace_of(device), graph.shape(node.output)
+    if pace is None or not isinstance(node.op, WORD_OPERATORS) or len(shape) != 4:
+        return 1.0
+    channels, (height, width) = shape[1], graph.shape(node.inputs[0])[2:]
+    fields = max(LEAST_FIELDS, 2 * ceil(channels * height * width / pace))
+    return min(1.0, fields / channels)
 
 
 def _filled(graph: Graph, node: Node) -> float:
