@@ -136,7 +136,8 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target = folder / kind.value
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
-            fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, platform.device(segment.device)))
+            device = platform.device(segment.device)
+            fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device), device.accelerator)
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     progress("generate", len(program.segments), len(program.segments))

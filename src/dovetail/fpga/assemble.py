@@ -142,7 +142,7 @@ KEYWORDS = frozenset("""
 
 
 def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
-    return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width)
+    return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width, form.at_once)
 
 
 def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None) -> tuple[Module, ...]:
@@ -152,28 +152,30 @@ def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = N
 
 
 def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
-           words: Mapping[str, int] | None) -> Top:
+           words: Mapping[str, int] | None, leaving: int | None = None) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds, words)
+    network = make_network(graph, name, labels, folds, words, leaving)
     top = Top(network, time_network(network), name)
     top.build()
     return top
 
 
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
-                 folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None) -> Design:
+                 folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None,
+                 leaving: int | None = None) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
     `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
     `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
-    of nodes that would take any number, where they must be those of a larger design.
+    of nodes that would take any number, where they must be those of a larger design. Outputs leave as whole pixels, or in beats
+    of `leaving` channels.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds, words)
+    top = _built(graph, name, labels, folds, words, leaving)
     network, timing = top.network, top.timing
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",

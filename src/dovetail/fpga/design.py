@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class StreamPort:
     """A valid/ready stream at the top level: `NAME_valid`, `NAME_ready`, `NAME_data`.
 
-    One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c].
+    One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c]. With `at_once` a pixel is several
+    beats, of so many channels each, in order; what the last one has too many says nothing.
     """
 
     name: str
@@ -20,15 +21,26 @@ class StreamPort:
     signed: bool
     height: int
     width: int
+    at_once: int | None = None
+
+    @property
+    def fields(self) -> int:
+        """Channels of a beat."""
+        return self.at_once or self.channels
+
+    @property
+    def words(self) -> int:
+        """Beats of a pixel."""
+        return -(-self.channels // self.fields)
 
     @property
     def beats(self) -> int:
         """Beats per frame."""
-        return self.height * self.width
+        return self.height * self.width * self.words
 
     @property
     def data_bits(self) -> int:
-        return self.channels * self.bits
+        return self.fields * self.bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,11 @@ class _Builder:
 
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
-                 words: Mapping[str, int] | None = None) -> Network:
-    """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams."""
+                 words: Mapping[str, int] | None = None, leaving: int | None = None) -> Network:
+    """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams.
+
+    Outputs leave as whole pixels, or in beats of `leaving` channels.
+    """
     built = _Builder(graph, name, labels, folds or {}, words or {})
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, built.pixels):
@@ -124,7 +127,7 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
         if not isinstance(node.op, Reshape):
             built.add(node)
     outputs = [built.root(t) for t in graph.outputs]
-    outputs = [built.in_words(t, built.streams[t].channels) for t in outputs]
+    outputs = [built.in_words(t, leaving or built.streams[t].channels) for t in outputs]
     takers: dict[str, list[Taker]] = {t: [] for t in built.streams}
     for station in built.stations:
         for index, stream in enumerate(station.inputs):

@@ -24,7 +24,7 @@ BUS_BITS = (32, 64, 128, 256, 512)
 
 
 def pixel_bytes(port: StreamPort) -> int:
-    """Bytes of one pixel on a bus."""
+    """Bytes of one beat on a bus: a pixel, or a word of one."""
     return -(-port.data_bits // 8)
 
 
@@ -89,7 +89,8 @@ def first_wrong(port: StreamPort, expected: Integers, found: Integers) -> str | 
     if not len(wrong):
         return None
     frame, row, column, channel = (int(i) for i in wrong[0])
-    return (f"{port.name} frame {frame}, beat {row * port.width + column}: row {row}, column {column}, channel {channel} is "
+    beat = (row * port.width + column) * port.words + channel // port.fields
+    return (f"{port.name} frame {frame}, beat {beat}: row {row}, column {column}, channel {channel} is "
             f"{theirs[frame, row, column, channel]}, expected {ours[frame, row, column, channel]}")
 
 
@@ -121,10 +122,12 @@ def unpack(port: StreamPort, octets: Octets, frames: int) -> npt.NDArray[np.int6
 
 
 def pixel_octets(port: StreamPort, values: Integers, frames: int) -> Octets:
-    """Pixels of all frames in raster order, shaped (frames * beats, pixel bytes)."""
-    ordered = np.asarray(values).reshape(frames, port.channels, port.beats).transpose(0, 2, 1)
-    channels = np.ascontiguousarray(ordered.reshape(frames * port.beats, port.channels).astype(_lane(port)))
-    octets = channels.view(np.uint8).reshape(len(channels), port.channels, -1)
+    """Beats of all frames in raster order, shaped (frames * beats, bytes of a beat on a bus)."""
+    ordered = np.asarray(values).reshape(frames, port.channels, port.height * port.width).transpose(0, 2, 1)
+    if port.words * port.fields > port.channels:
+        ordered = np.pad(ordered, ((0, 0), (0, 0), (0, port.words * port.fields - port.channels)))
+    channels = np.ascontiguousarray(ordered.reshape(frames * port.beats, port.fields).astype(_lane(port)))
+    octets = channels.view(np.uint8).reshape(len(channels), port.fields, -1)
     if port.bits % 8 == 0:
         return octets[:, :, : port.bits // 8].reshape(len(channels), -1)
     bits = np.unpackbits(octets, axis=2, count=port.bits, bitorder="little").reshape(len(channels), -1)
@@ -133,18 +136,18 @@ def pixel_octets(port: StreamPort, values: Integers, frames: int) -> Octets:
 
 def pixel_values(port: StreamPort, pixels: Octets, frames: int) -> npt.NDArray[np.int64]:
     """The inverse of `pixel_octets`, shaped (frames, channels, height, width)."""
-    wide = np.zeros((len(pixels), port.channels, _lane(port).itemsize), dtype=np.uint8)
+    wide = np.zeros((len(pixels), port.fields, _lane(port).itemsize), dtype=np.uint8)
     if port.bits % 8 == 0:
-        wide[:, :, : port.bits // 8] = pixels.reshape(len(pixels), port.channels, port.bits // 8)
+        wide[:, :, : port.bits // 8] = pixels.reshape(len(pixels), port.fields, port.bits // 8)
     else:
         bits = np.unpackbits(pixels, axis=1, count=port.data_bits, bitorder="little")
-        used = np.packbits(bits.reshape(len(pixels), port.channels, port.bits), axis=2, bitorder="little")
+        used = np.packbits(bits.reshape(len(pixels), port.fields, port.bits), axis=2, bitorder="little")
         wide[:, :, : used.shape[2]] = used
-    values = wide.view(_lane(port)).reshape(len(pixels), port.channels).astype(np.int64)
+    values = wide.view(_lane(port)).reshape(len(pixels), port.fields).astype(np.int64)
     if port.signed:
         sign = np.int64(1) << np.int64(port.bits - 1)
         values = (values ^ sign) - sign
-    ordered = values.reshape(frames, port.beats, port.channels).transpose(0, 2, 1)
+    ordered = values.reshape(frames, port.height * port.width, port.words * port.fields)[:, :, :port.channels].transpose(0, 2, 1)
     return np.ascontiguousarray(ordered).reshape(frames, port.channels, port.height, port.width)
 
 

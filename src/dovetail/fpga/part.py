@@ -11,13 +11,15 @@ import numpy as np
 
 from dovetail.cost.folds import Fold
 from dovetail.errors import BuildError
+from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell, build_shell, has_room, load_shell
-from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
+from dovetail.platform.accelerator import Accelerator
 
 SIMULATED_ADDERS = 20_000
 """Designs up to this many adders are simulated; compiling larger ones takes tens of minutes, so they are emulated."""
@@ -72,12 +74,14 @@ class FpgaPart:
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
 
 
-def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None) -> Design:
+def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
+               accelerator: Accelerator | None = None) -> Design:
     """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below.
 
-    Nodes in `folds` share multipliers.
+    Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have.
     """
-    design = build_design(graph, graph.name, folds=folds)
+    design = (build_design(graph, graph.name, folds=folds) if accelerator is None
+              else build_accelerator(graph, graph.name, accelerator))
     target = folder / graph.name
     target.mkdir(parents=True)
     for name, text in design.files.items():
@@ -101,7 +105,7 @@ def load_design(folder: Path) -> Design:
                       tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
                       {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
-                      known.get("words", {}))
+                      known.get("words", {}), MemoryPort(**known["memory"]) if known.get("memory") else None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

@@ -110,7 +110,9 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) 
 
 
 def has_room(design: Design) -> bool:
-    """Whether the register map has room for all ports and for their sizes."""
+    """Whether the register map has room for all ports and for their sizes; a memory port has none in it."""
+    if design.memory is not None:
+        return False
     fits = all(max(p.channels, p.height, p.width) < 1 << 16 for p in (*design.inputs, *design.outputs))
     return fits and len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
 

@@ -9,6 +9,7 @@ from dovetail.cost.reusable import frame_ends
 from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, Program, program_of
 from dovetail.cost.reusable_layers import Config, layers_of
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
+from dovetail.fpga.hardware import Module
 from dovetail.fpga.reusable.array import own_jobs
 from dovetail.fpga.reusable.assembly import NAMES, Assembly
 from dovetail.fpga.reusable.image import Octets, image_text, weight_image
@@ -25,6 +26,7 @@ class Block:
     program: Program
     numbers: BlockNumbers
     image: Octets
+    top: Module
 
 
 def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, watched: bool = False) -> Block:
@@ -47,7 +49,7 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
     ports = stream_ports(graph, program, watched)
     memory = MemoryPort("weights", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks)
     design = Design(name, files, ports[:1], ports[1:], latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
-    return Block(design, program, numbers, image)
+    return Block(design, program, numbers, image, modules[0])
 
 
 def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamPort, ...]:
