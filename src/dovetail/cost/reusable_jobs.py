@@ -126,8 +126,8 @@ def program_of(layers: Layers, config: Config) -> Program:
     """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
     for layer in layers.layers:
         if layer.largest and not layer.filtered(config):
-            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at most "
-                                   f"{config.kernel} rows and columns, enlarge them or leave the node out of the block")
+            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
+                                   f"most {config.kernel} rows and columns, enlarge them or leave the node out of the block")
     groups = _rounds(layers, config)
     stored, depths = _allocate(layers, config, groups)
     maker = _Jobs(config, layers, stored, constant_beats=constant_beats_per_word(config))
