@@ -26,6 +26,8 @@ LAYER_BYTES = 8
 """Bytes beside the constants of a word: bounds and scales of the layer."""
 RING_BLOCKS = 2
 """Filter blocks of a map between a convolution and the depthwise layer that follows at once."""
+BURST_BEATS = 32
+"""Beats that are asked of the memory at once."""
 ARRAY_SLOTS = 2
 """Filter blocks whose weights are kept: the one at work and the one that is loaded."""
 DEPTHWISE_SLOTS = 8
@@ -362,3 +364,8 @@ def read_range(layer: Layer, config: Config, first: int, words: int) -> tuple[in
 def constant_beats_per_word(config: Config) -> int:
     """Beats of the constants of a word of filters and of what all of them share."""
     return -(-(config.inputs * CONSTANT_BYTES + LAYER_BYTES) // config.port_bytes)
+
+
+def fifo_depth(config: Config) -> int:
+    """Beats that may be asked for and not yet used: enough that the memory never waits for its latency."""
+    return 1 << (config.latency_clocks + 2 * BURST_BEATS - 1).bit_length()
