@@ -101,7 +101,7 @@ def program_cost(program: Program, device: Device) -> BlockCost:
     ends = frame_ends(program)
     beats = image_beats(program)
     resources = block_resources(program, device.model)
-    bits = sum(program.depths) * config.inputs * 8
+    bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + leave + LEAVE_CLOCKS, max(ends[-1] - ends[-2], load), load, beats * config.port_bytes, resources,
                      _layer_costs(program), bits, sum(x.macs for x in layers.layers))
 

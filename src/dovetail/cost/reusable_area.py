@@ -125,7 +125,7 @@ def memories_of(program: Program) -> list[tuple[int, int, int]]:
     word, beat = config.inputs * 8, config.port_bytes * 8
     jobs = [sum(job.engine == engine for job in program.jobs) for engine in (ARRAY, DEPTHWISE)]
     address = max(2, (max(program.depths) - 1).bit_length())
-    found = [(1, depth, word) for depth in program.depths if depth]
+    found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
     found += [(1, fifo_depth(config), beat), (1, 8, word), (1, len(program.jobs), 14)]
     constants = constant_beats_per_word(config)
     if jobs[ARRAY]:

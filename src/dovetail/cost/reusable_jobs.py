@@ -89,6 +89,13 @@ class Program:
     """Words of every bank; 0 where it does not exist. The input bank holds `Config.input_buffers` frames."""
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
+        word = self.config.inputs * 8
+        entry = self.layers.maps[self.layers.entry].channels * 8
+        return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
+
+    @property
     def weight_depth(self) -> int:
         """Words of weights of the longest filter block."""
         return max((job.steps for job in self.jobs if job.engine == ARRAY), default=0)
