@@ -21,18 +21,19 @@ from dovetail.cost.reusable_jobs import (
     constant_beats_per_word,
     fifo_depth,
 )
+from dovetail.cost.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
 
-PRODUCT_BITS = 17
+PRODUCT_BITS = 16
 """A product of a 9-bit activation and an 8-bit weight."""
 TERM_BITS = 14
 """Bits of a sum of trained weights' products beyond those of the number of products."""
 MEAN_BITS = 15
 """Bits of a sum of 64 times a pixel beyond those of the number of pixels."""
-FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 70.0, 75.0, 30.0
+FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 90.0, 75.0, 30.0
 """Logic per channel that finishes a sum, that also adds, and that also averages, beside its sum's width."""
-FINISH_REGISTERS, ADD_REGISTERS = 75.0, 60.0
-CONTROL_LOGIC, CONTROL_REGISTERS = 700.0, 750.0
+FINISH_REGISTERS, ADD_REGISTERS = 110.0, 60.0
+CONTROL_LOGIC, CONTROL_REGISTERS = 900.0, 750.0
 """Of counters, tables and what they decide, for a block with both engines."""
 FITTED = "fitted to whole blocks synthesized with Yosys 0.70"
 
@@ -71,7 +72,9 @@ def content_of(program: Program) -> Content:
     lanes = [(filters, channels, sums[ARRAY])] if program.weight_depth else []
     if program.phases and not shared:
         lanes.append((channels, config.taps, sums[DEPTHWISE]))
-    adders = sum(count * (_tree_bits(products) + width) for count, products, width in lanes)
+    trees = [tree_bits(products, PRODUCT_BITS, 1) for _, products, _ in lanes]
+    adders = sum(lane[0] * (tree[0] + lane[2]) for lane, tree in zip(lanes, trees, strict=True))
+    waiting = sum(lane[0] * tree[1] for lane, tree in zip(lanes, trees, strict=True))
     widths = [width for engine, width in enumerate(sums) if (program.weight_depth, program.phases)[engine]]
     adds = any(x.add is not None for x in program.layers.layers)
     drops = any(_averages(program))
@@ -82,7 +85,7 @@ def content_of(program: Program) -> Content:
     operands = sum(-(-count * products * 8 // beat) * beat for count, products, _ in lanes)
     mixed = channels * channels * 17 + filters * channels * 8 if shared else 0
     options = max(0, program.phases - 1) * taps
-    registers = (adders + held + operands + taps + window + mixed
+    registers = (adders + waiting + held + operands + taps + window + mixed
                  + channels * sum(2 * w + FINISH_REGISTERS for w in widths) + channels * ADD_REGISTERS * adds
                  + len(widths) * constant_beats_per_word(config) * beat + 12 * word + 2 * beat)
     choices = held + 6 * word + options + (channels * channels * 17 if shared else 0)
@@ -107,16 +110,6 @@ def _averages(program: Program) -> list[bool]:
     """Of every layer whether it divides by a count that is no power of two."""
     counts = [(x, prod(x.window.kernel)) for x in program.layers.layers]
     return [x.plain and not x.largest and count & (count - 1) > 0 for x, count in counts]
-
-
-def _tree_bits(products: int) -> int:
-    """Widths of all adders of a balanced tree of products."""
-    total, count, width = 0, products, PRODUCT_BITS
-    while count > 1:
-        width += 1
-        total += count // 2 * width
-        count -= count // 2
-    return total
 
 
 def memories_of(program: Program) -> list[tuple[int, int, int]]:
