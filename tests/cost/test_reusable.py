@@ -61,7 +61,7 @@ def test_jobs_of_one_array_wait_for_all_jobs_before_them() -> None:
         done[job.engine] += 1
 
 
-@pytest.mark.parametrize("name", ["compact", "compact_wide", "residual", "flattened"])
+@pytest.mark.parametrize("name", ["compact_slow", "compact_wide", "residual", "flattened"])
 def test_maps_that_are_needed_at_once_do_not_overlap(name: str) -> None:
     """Play the program on a memory that knows which tensor's word lies where."""
     graph, config = cases()[name]
@@ -102,7 +102,7 @@ def test_costs_count_what_the_program_does() -> None:
     made, cost = program(graph, config), block_cost(graph, [n.name for n in graph.nodes], config, device)
     assert cost.offchip_bytes == image_beats(made) * 16 == sum(layer.bytes for layer in cost.layers)
     assert cost.interval_clocks == frame_ends(made)[2] - frame_ends(made)[1]
-    assert cost.buffer_bits == sum(made.depths) * 32
+    assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[INPUT] * 8  # three channels of four
     assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4
     assert 0 < cost.utilisation < 1
 

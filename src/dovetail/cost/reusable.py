@@ -13,15 +13,13 @@ from functools import lru_cache
 from math import ceil, log2
 
 from dovetail.cost.reusable_area import block_resources
-from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Job, Program, program_of
+from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Job, Program, fifo_depth, program_of
 from dovetail.cost.reusable_layers import Config, Layers, layers_of, reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
 __all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "program_cost", "reason_refused"]
 
-BURST_BEATS = 32
-"""Beats that are asked of the memory at once."""
 START_CLOCKS = 3
 """Clocks from the end of what a job waits for (a word written, a frame loaded) to its first work."""
 FILLED_CLOCKS = 2
@@ -103,7 +101,7 @@ def program_cost(program: Program, device: Device) -> BlockCost:
     ends = frame_ends(program)
     beats = image_beats(program)
     resources = block_resources(program, device.model)
-    bits = sum(program.depths) * config.inputs * 8
+    bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + leave + LEAVE_CLOCKS, max(ends[-1] - ends[-2], load), load, beats * config.port_bytes, resources,
                      _layer_costs(program), bits, sum(x.macs for x in layers.layers))
 
@@ -203,8 +201,3 @@ class _Play:
         self.ahead = max(0.0, min(self.ahead + (end - start) * self.beats_per_clock - job.beats, float(self.fifo)))
         self.filled_at = end
         return ceil(end)
-
-
-def fifo_depth(config: Config) -> int:
-    """Beats that may be asked for and not yet used: enough that the memory never waits for its latency."""
-    return 1 << (config.latency_clocks + 2 * BURST_BEATS - 1).bit_length()

@@ -1,71 +1,150 @@
-"""Resources of a block of reusable engines, in bits as it is built (fpga/reusable), turned into cells by the family."""
+"""Resources of a block of reusable engines, in bits as it is built (fpga/reusable), turned into cells by the family.
+
+Sums and products are counted as wide as trained weights make them, since nothing here looks at weights. What is no count of bits
+of an adder, a choice or a memory (control, and cells per bit of finishing a sum) was fitted to whole blocks, see `FITTED`.
+"""
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, log2, prod
 
 import numpy as np
 
 from dovetail.cost.dhm import SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, distributed, ram_blocks
-from dovetail.cost.reusable_jobs import CONSTANT_BYTES, DEPTHWISE_SLOTS, LAYER_BYTES, Program
+from dovetail.cost.reusable_jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    Program,
+    constant_beats_per_word,
+    fifo_depth,
+)
+from dovetail.cost.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
 
-PRODUCT_BITS = 17
+PRODUCT_BITS = 16
 """A product of a 9-bit activation and an 8-bit weight."""
-SUM_BITS = 26
-SCALED_BITS = 44
+TERM_BITS = 14
+"""Bits of a sum of trained weights' products beyond those of the number of products."""
+MEAN_BITS = 15
+"""Bits of a sum of 64 times a pixel beyond those of the number of pixels."""
+FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 90.0, 75.0, 30.0
+"""Logic per channel that finishes a sum, that also adds, and that also averages, beside its sum's width."""
+FINISH_REGISTERS, ADD_REGISTERS = 110.0, 60.0
+CONTROL_LOGIC, CONTROL_REGISTERS = 900.0, 750.0
+"""Of counters, tables and what they decide, for a block with both engines."""
+FITTED = "fitted to whole blocks synthesized with Yosys 0.70"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a block is made of, in bits and products."""
+
+    products: int
+    finishers: int
+    adders: float
+    choices: float
+    finishing: float
+    registers: float
+    memories: tuple[tuple[int, int, int], ...]
+    """Copies, words and width of every memory."""
 
 
 def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float], ...]:
     """Resources of a layer program by the names boards use."""
-    model, config = dhm_model(model_name), program.config
+    model, content = dhm_model(model_name), content_of(program)
     cost = model.coefficients
-    channels, filters = config.inputs, config.outputs
-    lanes = [(filters, channels)] + ([] if config.monolithic or not program.phases else [(channels, config.taps)])
-    products = sum(count * width for count, width in lanes)
-    adders = sum(count * (_tree_bits(width) + SUM_BITS) for count, width in lanes)
-    finishers = channels * (1 + bool(program.phases))
-    blocks, small = _memories(program, model)
-    rounding = finishers * (3 * SUM_BITS + SCALED_BITS + 2 * (SCALED_BITS - 16))
-    shifted = filters * SUM_BITS
-    logic = cost["logic_per_adder_bit"] * (adders + rounding) + shifted + small
-    registers = adders + rounding + 3 * shifted
-    return ((model.logic, logic), ("register", registers), (model.block, blocks), ("dsp", float(products + finishers)))
+    blocks, small, kept = _memories(content, model)
+    logic = content.adders + content.finishing + cost["logic_per_choice_bit"] * content.choices + small + CONTROL_LOGIC
+    registers = content.registers + kept + CONTROL_REGISTERS
+    return ((model.logic, logic), ("register", registers), (model.block, blocks),
+            ("dsp", cost["dsp_per_product"] * (content.products + content.finishers)))
 
 
-def _tree_bits(products: int) -> int:
-    """Widths of all adders of a balanced tree of products."""
-    total, count, width = 0, products, PRODUCT_BITS
-    while count > 1:
-        width += 1
-        total += count // 2 * width
-        count -= count // 2
-    return total
+def content_of(program: Program) -> Content:
+    """Bits of a block, part by part as it is built."""
+    config, both = program.config, bool(program.phases) and program.weight_depth > 0
+    channels, filters, shared = config.inputs, config.outputs, config.monolithic and both
+    sums = sum_bits(program)
+    word, beat = channels * 8, config.port_bytes * 8
+    lanes = [(filters, channels, sums[ARRAY])] if program.weight_depth else []
+    if program.phases and not shared:
+        lanes.append((channels, config.taps, sums[DEPTHWISE]))
+    trees = [tree_bits(products, PRODUCT_BITS, 1) for _, products, _ in lanes]
+    adders = sum(lane[0] * (tree[0] + lane[2]) for lane, tree in zip(lanes, trees, strict=True))
+    waiting = sum(lane[0] * tree[1] for lane, tree in zip(lanes, trees, strict=True))
+    widths = [width for engine, width in enumerate(sums) if (program.weight_depth, program.phases)[engine]]
+    adds = any(x.add is not None for x in program.layers.layers)
+    drops = any(_averages(program))
+    finishing = channels * (sum(FINISH_LOGIC + w for w in widths) + ADD_LOGIC * adds + DROP_LOGIC * drops)
+    held = filters * sums[ARRAY] if program.weight_depth else 0
+    taps = channels * config.taps * 9 if program.phases else 0
+    window = config.kernel ** 2 * word if program.phases else 0
+    operands = sum(-(-count * products * 8 // beat) * beat for count, products, _ in lanes)
+    mixed = channels * channels * 17 + filters * channels * 8 if shared else 0
+    options = max(0, program.phases - 1) * taps
+    registers = (adders + waiting + held + operands + taps + window + mixed
+                 + channels * sum(2 * w + FINISH_REGISTERS for w in widths) + channels * ADD_REGISTERS * adds
+                 + len(widths) * constant_beats_per_word(config) * beat + 12 * word + 2 * beat)
+    choices = held + 6 * word + options + (channels * channels * 17 if shared else 0)
+    return Content(sum(count * products for count, products, _ in lanes), channels * len(widths), adders, choices, finishing,
+                   registers, tuple(memories_of(program)))
 
 
-def memories_of(program: Program) -> list[tuple[int, int]]:
-    """Words and width of every memory."""
+def sum_bits(program: Program) -> tuple[int, int]:
+    """Bits of the widest sum of either engine."""
+    widest = [0, 0]
+    for job in program.jobs:
+        layer = program.layers.layers[job.layer]
+        terms = prod(layer.window.kernel) * (layer.reads.channels // layer.groups)
+        bits = (MEAN_BITS if layer.plain else TERM_BITS) + ceil(log2(terms))
+        widest[job.engine] = max(widest[job.engine], bits)
+    if program.config.monolithic:
+        widest = [max(widest)] * 2
+    return widest[0], widest[1]
+
+
+def _averages(program: Program) -> list[bool]:
+    """Of every layer whether it divides by a count that is no power of two."""
+    counts = [(x, prod(x.window.kernel)) for x in program.layers.layers]
+    return [x.plain and not x.largest and count & (count - 1) > 0 for x, count in counts]
+
+
+def memories_of(program: Program) -> list[tuple[int, int, int]]:
+    """Copies, words and width of every memory."""
     config = program.config
     word, beat = config.inputs * 8, config.port_bytes * 8
-    weights = ceil(config.inputs * config.outputs / config.port_bytes) * beat
-    constants = (config.inputs * CONSTANT_BYTES + LAYER_BYTES) * 8
-    found = [(depth, word) for depth in program.depths if depth]
-    found += [(2 * program.weight_depth, weights), (2 * config.block_words, constants)]
-    if program.phases:
-        found += [(DEPTHWISE_SLOTS * program.phases, config.inputs * config.taps * 8), (DEPTHWISE_SLOTS, constants),
-                  (program.line_width, (config.kernel - 1) * word)]
+    jobs = [sum(job.engine == engine for job in program.jobs) for engine in (ARRAY, DEPTHWISE)]
+    address = max(2, (max(program.depths) - 1).bit_length())
+    found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
+    found += [(1, fifo_depth(config), beat), (1, 8, word), (1, len(program.jobs), 14)]
+    constants = constant_beats_per_word(config)
+    if jobs[ARRAY]:
+        found += [(-(-config.inputs * config.outputs * 8 // beat), ARRAY_SLOTS * program.weight_depth, beat),
+                  (constants, ARRAY_SLOTS * config.block_words, beat), (1, jobs[ARRAY], 3 * address + 31),
+                  (1, jobs[ARRAY], address + 17)]
+        if any(x.add is not None for x in program.layers.layers):
+            found.append((1, jobs[ARRAY], address + 14))
+    if jobs[DEPTHWISE]:
+        phases = 1 << (program.phases - 1).bit_length()
+        found += [(-(-config.inputs * config.taps * 8 // beat), DEPTHWISE_SLOTS * phases, beat),
+                  (constants, DEPTHWISE_SLOTS, beat), (1, program.line_width, (config.kernel - 1) * word),
+                  (1, jobs[DEPTHWISE], 2 * address + 45), (1, jobs[DEPTHWISE], address + 9)]
     return found
 
 
-def _memories(program: Program, model: DhmModel) -> tuple[float, float]:
-    """RAM blocks, and logic of memories in look-up tables."""
-    blocks = small = 0.0
-    for depth, width in memories_of(program):
+def _memories(content: Content, model: DhmModel) -> tuple[float, float, float]:
+    """RAM blocks, logic of memories in look-up tables, and the registers behind those."""
+    blocks = small = kept = 0.0
+    for copies, depth, width in content.memories:
         bits = np.array([float(width)])
         if depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS:
-            blocks += float(ram_blocks(depth, bits, model.shapes)[0]) / model.parts
+            blocks += copies * float(ram_blocks(depth, bits, model.shapes)[0]) / model.parts
         elif depth > 1:
             capacity, banks = distributed(depth, bits, model.distributed)
-            small += model.coefficients["logic_per_buffer_bit"] * float(capacity[0])
-            small += model.coefficients["logic_per_choice_bit"] * (float(banks[0]) - 1) * width
-    return blocks, small
+            small += copies * model.coefficients["logic_per_buffer_bit"] * float(capacity[0])
+            small += copies * model.coefficients["logic_per_choice_bit"] * (float(banks[0]) - 1) * width
+            kept += copies * width
+    return blocks, small, kept

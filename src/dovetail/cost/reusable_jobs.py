@@ -26,6 +26,8 @@ LAYER_BYTES = 8
 """Bytes beside the constants of a word: bounds and scales of the layer."""
 RING_BLOCKS = 2
 """Filter blocks of a map between a convolution and the depthwise layer that follows at once."""
+BURST_BEATS = 32
+"""Beats that are asked of the memory at once."""
 ARRAY_SLOTS = 2
 """Filter blocks whose weights are kept: the one at work and the one that is loaded."""
 DEPTHWISE_SLOTS = 8
@@ -87,6 +89,13 @@ class Program:
     """Words of every bank; 0 where it does not exist. The input bank holds `Config.input_buffers` frames."""
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
+        word = self.config.inputs * 8
+        entry = self.layers.maps[self.layers.entry].channels * 8
+        return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
+
+    @property
     def weight_depth(self) -> int:
         """Words of weights of the longest filter block."""
         return max((job.steps for job in self.jobs if job.engine == ARRAY), default=0)
@@ -126,8 +135,8 @@ def program_of(layers: Layers, config: Config) -> Program:
     """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
     for layer in layers.layers:
         if layer.largest and not layer.filtered(config):
-            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at most "
-                                   f"{config.kernel} rows and columns, enlarge them or leave the node out of the block")
+            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
+                                   f"most {config.kernel} rows and columns, enlarge them or leave the node out of the block")
     groups = _rounds(layers, config)
     stored, depths = _allocate(layers, config, groups)
     maker = _Jobs(config, layers, stored, constant_beats=constant_beats_per_word(config))
@@ -362,3 +371,8 @@ def read_range(layer: Layer, config: Config, first: int, words: int) -> tuple[in
 def constant_beats_per_word(config: Config) -> int:
     """Beats of the constants of a word of filters and of what all of them share."""
     return -(-(config.inputs * CONSTANT_BYTES + LAYER_BYTES) // config.port_bytes)
+
+
+def fifo_depth(config: Config) -> int:
+    """Beats that may be asked for and not yet used: enough that the memory never waits for its latency."""
+    return 1 << (config.latency_clocks + 2 * BURST_BEATS - 1).bit_length()

@@ -84,7 +84,8 @@ class Assembly:
         self.address_bits = max(2, (max(program.depths) - 1).bit_length())
         self.jobs = [own_jobs(program, engine) for engine in (ARRAY, DEPTHWISE)]
         self.engines = [e for e in (ARRAY, DEPTHWISE) if self.jobs[e]]
-        self.reads = {b: signal(f"{BANKS[b]}_read", 0, (1 << self.word_bits) - 1) for b, d in enumerate(program.depths) if d}
+        self.reads = {b: signal(f"{BANKS[b]}_read", 0, (1 << program.widths[b]) - 1) for b, d in enumerate(program.depths) if d}
+        self.word_range = (0, (1 << self.word_bits) - 1)
         self.readers: dict[int, list[Access]] = {b: [] for b in self.reads}
         self.writers: dict[int, list[Access]] = {b: [] for b in self.reads}
         self.loads = {e: m.net(f"{NAMES[e]}_load") for e in self.engines}
@@ -126,7 +127,7 @@ class Assembly:
         m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
         self.readers[OUTPUT].append(Access(ONE, leaving.address))
         for number, read in self.reads.items():
-            bank(m, f"{BANKS[number]}_map", self.word_bits, self.program.depths[number], self.readers[number][::-1],
+            bank(m, f"{BANKS[number]}_map", self.program.widths[number], self.program.depths[number], self.readers[number][::-1],
                  self.writers[number], read)
         return list({module.name: module for module in (m, *self.modules)}.values())
 
@@ -155,7 +156,8 @@ class Assembly:
     def _word(self, name: str, banks: Sequence[int], index: Expr, stage: int) -> Signal:
         """What was read of the bank that an index of stage 0 names; a clock after the read, which is one after the address."""
         late = delayed(self.pipeline, index, stage - 1, f"{name}_bank_now")
-        return self.module.register(f"{name}_word", chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks]))
+        read = chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks])
+        return self.module.register(f"{name}_word", read, bounds=self.word_range)
 
     def _array(self, ready: Signal, fill: Fill) -> tuple[Front, Operands]:
         """Issue of the array, and what its lanes multiply."""
@@ -287,7 +289,7 @@ class Assembly:
                                           walked.address))
         index = walked.fields["bank"]
         late = index if isinstance(index, Const) else m.register("other_bank", index)
-        return m.register("other_word", chosen(m, "other_from", late, [self.reads[b] for b in banks]))
+        return m.register("other_word", chosen(m, "other_from", late, [self.reads[b] for b in banks]), bounds=self.word_range)
 
     def _finishers(self, name: str, finisher: Finisher, sums: Leaving, other: Signal | None) -> list[Signal]:
         """An instance per channel of a word; what leaves them."""

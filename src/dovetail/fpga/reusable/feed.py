@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable import BURST_BEATS, fifo_depth, image_beats
-from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Program, constant_beats_per_word
+from dovetail.cost.reusable import image_beats
+from dovetail.cost.reusable_jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    BURST_BEATS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    Program,
+    constant_beats_per_word,
+    fifo_depth,
+)
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.expressions import (
     ONE,
