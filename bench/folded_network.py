@@ -1,8 +1,10 @@
 """A whole network with shared multipliers on one FPGA: what the plan promises, what its design takes, what simulation finds.
 
-`python bench/folded_network.py --json FILE [--network mobilenet-v2] [--size 96] [--board zcu102] [--pace 262144] [--simulate]`
-places as much of a zoo network as pays on the board's FPGA. Clocks of every FPGA segment: by the cost model, by the closed
-forms of the design, and with `--simulate` by Verilator over two frames of random integers, compared with the reference.
+`python bench/folded_network.py --json FILE [--network mobilenet-v2] [--size 96] [--board zcu102] [--pace 262144] [--dedicated]
+[--simulate] [--synthesize]` places as much of a zoo network as pays on the board's FPGA, or, with `--dedicated`, everything
+before the first fully connected layer, whose weights alone would fill a third of a ZCU102's RAM blocks. Clocks of every FPGA
+segment: by the cost model, by the closed forms of the design, and with `--simulate` by Verilator over random integers, compared
+with the reference. Resources: by the cost model and with `--synthesize` by Yosys.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dovetail.cost import costs_of
+from dovetail.cost.budget import estimate
 from dovetail.cost.folded import folds_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.part import as_pixels
 from dovetail.fpga.simulate import simulate
-from dovetail.ir import Array, Graph, Reshape
+from dovetail.fpga.synthesize import synthesize
+from dovetail.ir import Array, Gemm, Graph, Reshape
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import Split, whole_on
 from dovetail.pipeline import decide_numbers
 from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind
@@ -31,6 +36,15 @@ from dovetail.schedule.program import lower
 from dovetail.zoo import build
 
 FRAMES = 2
+ASSUMED_CLOCK_HZ = 200e6
+UNIT_BYTES = 3500
+"""Verilog text from which a module is synthesized on its own: most engines of a folded network are small."""
+
+
+def on_fpga_until_classifier(graph: Graph) -> dict[str, Split]:
+    """Every node before the first fully connected layer on the FPGA, the others on the processor."""
+    first = next((i for i, n in enumerate(graph.nodes) if isinstance(n.op, Gemm)), len(graph.nodes))
+    return {n.name: whole_on("fpga" if i < first else "cpu") for i, n in enumerate(graph.nodes)}
 
 
 def planned_clocks(graph: Graph, device: Device) -> float:
@@ -55,14 +69,20 @@ def random_inputs(graph: Graph) -> dict[str, Array]:
     return found
 
 
-def segment_figures(graph: Graph, device: Device, simulated: bool) -> dict[str, object]:
+def segment_figures(graph: Graph, device: Device, simulated: bool, family: str | None) -> dict[str, object]:
     folds = folds_of(graph, device)
     start = time.process_time()
     design = build_design(graph, "segment", folds=folds)
     figures: dict[str, object] = {
         "nodes": len(graph.nodes), "folded": len(folds), "planned_clocks": planned_clocks(graph, device),
         "latency_cycles": design.latency_cycles, "interval_cycles": design.interval_cycles,
+        "fps_200mhz": ASSUMED_CLOCK_HZ / design.interval_cycles, "estimated": estimate([graph], device),
+        "available": dict(device.resources), "folds": {name: str(fold) for name, fold in folds.items()},
         "fifo_bits": sum(f.depth * f.width_bits for f in design.fifos), "generate_cpu_s": time.process_time() - start}
+    if family is not None:
+        counted = synthesize(design, family, lambda done, every: print(f"{done} of {every} parts", flush=True),
+                             unit_bytes=UNIT_BYTES)
+        figures |= {"counted": dict(counted.resources), "synthesis_wall_s": counted.wall_s}
     if simulated:
         inputs, begin = random_inputs(graph), time.monotonic()
         result = simulate(design, {p.tensor: as_pixels(p, inputs[p.tensor]) for p in design.inputs})
@@ -80,20 +100,28 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="side of the image (default: the network's own)")
     parser.add_argument("--board", default="zcu102")
     parser.add_argument("--pace", type=int, default=262_144)
+    parser.add_argument("--dedicated", action="store_true")
     parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--synthesize", action="store_true")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(build(options.network, size=options.size))
         graph = decide_numbers(path, equalise=Equalise.OFF).graph
     board = load_platform(options.board).with_pace(options.pace)
-    plan, _ = make_plan(graph, board, Options())
-    result: dict[str, object] = {"latency_s": plan.latency_s, "lower_bound_s": plan.lower_bound,
-                                 "resources": {d: dict(used) for d, used in plan.resources.items()}}
-    for segment in lower(graph, plan.assignment).segments:
+    result: dict[str, object] = {}
+    if options.dedicated:
+        assignment = on_fpga_until_classifier(graph)
+    else:
+        plan, _ = make_plan(graph, board, Options())
+        assignment = dict(plan.assignment)
+        result |= {"latency_s": plan.latency_s, "lower_bound_s": plan.lower_bound,
+                   "resources": {d: dict(used) for d, used in plan.resources.items()}}
+    for segment in lower(graph, assignment).segments:
         device = board.device(segment.device)
         if device.kind is Kind.FPGA:
-            result[segment.name] = segment_figures(segment.graph, device, options.simulate)
+            family = device.model.removeprefix("dhm-") if options.synthesize else None
+            result[segment.name] = segment_figures(segment.graph, device, options.simulate, family)
             print(segment.name, json.dumps(result[segment.name]), flush=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

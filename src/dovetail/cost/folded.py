@@ -32,6 +32,8 @@ PACE = "pace_clocks"
 """The parameter of a device: clocks per frame that a folded layer may take."""
 ROUNDING_STAGES = 3
 """Clock edges from a sum to its place in the output beat: bias, lift, saturation."""
+REGROUP_STAGES = 1 + FIFO_LATENCY_CYCLES
+"""Clock edges of what cuts pixels anew in front of an engine."""
 SPREAD = 4
 """Scales among the filters of a layer, of which each lane chooses."""
 BIAS_BITS = 20
@@ -55,8 +57,8 @@ SETTLED = 2.0
 """Logic per output bit of ties, lower and upper bound."""
 REGROUP_LOGIC = 60.0
 """Logic of counters and handshakes of what cuts pixels anew and keeps them waiting in front of an engine."""
-WAITING_BLOCKS = 2
-"""Parts of RAM blocks of the FIFO in front of an engine, which bridges its neighbour's pauses; a mean of MobileNetV2's."""
+WAITING_PIXELS = 4
+"""Pixels in the FIFO in front of an engine, which bridges its neighbour's pauses; a mean of MobileNetV2's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     folded = FoldedRaster(raster, loops)
     taps = prod(shape.window.kernel)
     products = fold.inputs * taps
-    stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + FIFO_LATENCY_CYCLES)
+    stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + REGROUP_STAGES
+              + FIFO_LATENCY_CYCLES)
     tail = max(raster.flush * loops.clocks, raster.first * folded.words) + loops.clocks
     return FoldedCost(fold, folded.steps, tail, stages, _resources(shape, loops, folded, model))
 
@@ -158,7 +161,8 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
             + 2.5 * regrouped), lanes * 8, products * (loops.twins or lanes),
         (0, 0) if folded.line_in_registers else (folded.raster.width * folded.words, lines),
         ((loops.clocks, weights, True), (loops.results, constants, True), (FIFO_WORDS, left, False),
-         (loops.words if windowed else loops.slices, kept, False), (FIFO_WORDS, regrouped, False)))
+         (loops.words if windowed else loops.slices, kept, False), (FIFO_WORDS, regrouped, False),
+         (WAITING_PIXELS * (loops.words if loops.reads_words else 1), regrouped, False)))
 
 
 def _lane_bits(shape: Shape, loops: Loops, products: int) -> tuple[int, int, int]:
@@ -188,7 +192,6 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
         blocks = _blocks(depth, width, model)
     else:
         small = cost["logic_per_buffer_bit"] * depth * width
-    blocks += 1 / model.parts * WAITING_BLOCKS
     for depth, width, constant in content.memories:
         always = constant and depth > 1 and not cost["logic_per_rom_bit"]  # the family's tools put any constants into blocks
         if always or (depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS):

@@ -89,11 +89,13 @@ def synthesize(
     family: str,
     progress: Callable[[int, int], None] | None = None,
     split: bool = True,
+    unit_bytes: int = UNIT_BYTES,
 ) -> Synthesis:
     """Synthesize a design for a family of `FAMILIES` and count its resources.
 
     `progress` hears how many of how many parts are finished. With `split` false the whole design is one part: slower, and
-    logic may then be optimised across the borders of large modules.
+    logic may then be optimised across the borders of large modules. Modules of `unit_bytes` of text and more are parts of
+    their own: fewer for designs of hundreds of engines that are small by themselves.
     """
     if family not in RESOURCES:
         raise UsageError(f"synthesis of {design.top}: family is {family}; known are {', '.join(FAMILIES)}")
@@ -102,7 +104,7 @@ def synthesize(
         raise UnsupportedError(f"synthesis of {design.top}: Yosys cannot map memories with contents to cyclone10gx, and folded "
                                "layers keep their weights in some; synthesize for cyclonev as a proxy")
     tool = find_synthesizer(family)
-    units = divide(design, UNIT_BYTES if split else None)
+    units = divide(design, unit_bytes if split else None)
     counts, fresh = _count_units(tool, family, units, progress)
     cells = _total(design.top, counts, Counter({design.top: 1}))
     notes = [f"{tool.version}, cells after technology mapping, before place and route"]

@@ -1,0 +1,97 @@
+"""Inverted residual bottlenecks as one fine-grained pipeline (FIRB of *Compact DNNs 2024*): expand, depthwise, project, add.
+
+All three layers work on the same slice of the expanded channels, one after the other: a word the expander finishes is a word of
+the depthwise window, a word of that is a word the projection adds to all its sums. Nothing is cut anew between them, no expanded
+pixel is ever whole, and only the depthwise layer's rows (and the block's input, where it is added) are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dovetail.cost.folded import TWIN_MODELS, FoldedCost, Shape, folded_cost, shape_of, sum_of_parts
+from dovetail.cost.folds import Fold
+from dovetail.ir import Add, Conv, Graph, Node
+from dovetail.platform.fitted import DhmModel, dhm_model
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """Nodes of an inverted residual block; `join` adds the block's input where it has a residual."""
+
+    expand: Node
+    depthwise: Node
+    project: Node
+    join: Node | None
+
+    @property
+    def layers(self) -> tuple[Node, Node, Node]:
+        return self.expand, self.depthwise, self.project
+
+
+def bottlenecks(graph: Graph) -> tuple[Bottleneck, ...]:
+    """All blocks of a pointwise, a depthwise and a pointwise convolution that only each other read, in the graph's order."""
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for tensor in node.inputs:
+            readers.setdefault(tensor, []).append(node)
+
+    def only_reader(node: Node) -> Node | None:
+        found = readers.get(node.output, [])
+        return found[0] if len(found) == 1 and node.output not in graph.outputs else None
+
+    blocks = []
+    for expand in graph.nodes:
+        depthwise = only_reader(expand) if _is_pointwise(expand) else None
+        project = only_reader(depthwise) if depthwise is not None and _is_depthwise(graph, depthwise) else None
+        if depthwise is None or project is None or not _is_pointwise(project):
+            continue
+        after = only_reader(project)
+        joins = after is not None and isinstance(after.op, Add) and expand.inputs[0] in after.inputs
+        blocks.append(Bottleneck(expand, depthwise, project, after if joins else None))
+    return tuple(blocks)
+
+
+def _is_pointwise(node: Node) -> bool:
+    return isinstance(node.op, Conv) and node.op.groups == 1 and node.op.window.kernel == node.op.window.stride == (1, 1)
+
+
+def _is_depthwise(graph: Graph, node: Node) -> bool:
+    return isinstance(node.op, Conv) and node.op.groups == node.op.filters == graph.shape(node.inputs[0])[1] > 1
+
+
+def firb_costs(graph: Graph, block: Bottleneck, model_name: str, resources: Mapping[str, float],
+               clocks: int) -> tuple[FoldedCost, FoldedCost, FoldedCost] | None:
+    """Folds of a block of at most `clocks` clocks per frame that share their words, of the smallest parts of a device.
+
+    The projection has a sum for every filter, so that it takes a word per clock. None where no such folds keep the pace.
+    """
+    model = dhm_model(model_name)
+    first, middle, last = (shape_of(graph, node) for node in block.layers)
+    found = []
+    for words in range(1, first.channels.outputs + 1):
+        at_once = -(-first.channels.outputs // words)
+        if -(-first.channels.outputs // at_once) != words:
+            continue
+        slices = min(first.channels.inputs, clocks // (first.raster.outputs * words))
+        if not slices or middle.raster.steps * words > clocks:
+            break
+        inputs = -(-first.channels.inputs // slices)
+        found.append((_cheapest(first, Fold(1, inputs, at_once), model, resources),
+                      folded_cost(middle, Fold(at_once, 1, 1), model),
+                      _cheapest(last, Fold(1, at_once, last.channels.outputs), model, resources)))
+    return min(found, key=lambda three: sum(sum_of_parts(dict(c.resources), resources) for c in three), default=None)
+
+
+def _cheapest(shape: Shape, fold: Fold, model: DhmModel, resources: Mapping[str, float]) -> FoldedCost:
+    """The fold with one or two products in a multiplier block."""
+    twins = [replace(fold, products=2)] if model.name in TWIN_MODELS and fold.outputs > 1 else []
+    return min((folded_cost(shape, f, model) for f in (fold, *twins)), key=lambda c: sum_of_parts(dict(c.resources), resources))
+
+
+def firb_folds(graph: Graph, block: Bottleneck, model_name: str, resources: Mapping[str, float],
+               clocks: int) -> dict[str, Fold]:
+    """The folds of `firb_costs` by node; empty where there are none."""
+    costs = firb_costs(graph, block, model_name, resources, clocks)
+    return {} if costs is None else {node.name: cost.fold for node, cost in zip(block.layers, costs, strict=True)}
