@@ -45,6 +45,8 @@ FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
 CLOSE_LABELS = 500
 """The same where a tolerance is allowed."""
+FEW_MORE = 2
+"""Times as many columns as the first search looks at: where no more are left, the full search begins at once."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take."""
 FIRST_LINES = 10
@@ -100,7 +102,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
     now = time.thread_time()
     core = ranking.core(choices, CORE)
     some = best is not None and problem.goal is not Goal.EDP and sum(
-        map(len, ranking.strike(choices, problem.score(*best)))) <= sum(map(len, core))
+        map(len, ranking.strike(choices, problem.score(*best)))) <= FEW_MORE * sum(map(len, core))
     first = None if some else _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
