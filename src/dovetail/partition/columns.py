@@ -181,15 +181,16 @@ def options(problem: Problem, node: Node) -> Options:
         families: dict[tuple[object, ...], list[Node]] = {}
         for n in problem.graph.nodes:
             able = tuple(capable(problem, n, d) for d in problem.devices)
-            families.setdefault((sort_of(problem, n), able, problem.fixed.get(n.name)), []).append(n)
-        for (_, able, _), members in families.items():
-            _offer(problem, members, np.array(able))
+            key = (sort_of(problem, n), able, problem.fixed.get(n.name), problem.more.get(n.name))
+            families.setdefault(key, []).append(n)
+        for members in families.values():
+            _offer(problem, members)
     return problem.choices[node.name]
 
 
-def _offer(problem: Problem, members: list[Node], able: Flags) -> None:
+def _offer(problem: Problem, members: list[Node]) -> None:
     """Options of alike nodes that the same devices can run."""
-    menu = menu_of(problem, members[0])
+    menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
     chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
     own = menu.columns.take(chosen)

@@ -227,7 +227,7 @@ def _same(held: Ints, reads: Ints, cut: Sequence[int]) -> Flags:
     if not cut:
         return np.asarray((held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0))
     made, wanted = held.T, reads.T
-    equal = made[1, cut[0]][:, None] == wanted[1, cut[0]]  # empty regions end at 0 everywhere
+    equal: Flags = made[1, cut[0]][:, None] == wanted[1, cut[0]]  # empty regions end at 0 everywhere
     equal &= made[1, cut[0]][:, None] > 0
     equal &= made[0, cut[0]][:, None] == wanted[0, cut[0]]
     for i in cut[1:]:

@@ -52,6 +52,8 @@ class Problem:
     fixed: Assignment = field(default_factory=dict)
     pool: Pool | None = None
     """The FPGAs that those of the platform stand for, with the budgets of all of them together."""
+    more: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
+    """Splits of nodes to choose from besides the candidates (see `candidates`)."""
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
@@ -105,6 +107,13 @@ class Problem:
         for name in self.fixed:
             if name not in known:
                 raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
+
+    def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
+        """The same question with further splits to choose from; nothing is remembered that depends on which there are."""
+        return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
+                       self.max_energy_j, self.fixed, self.pool, more, pieces=self.pieces, sums=self.sums, routes=self.routes,
+                       sorts=self.sorts, extents=self.extents, regions=self.regions, moved=self.moved, works=self.works,
+                       judged=self.judged, checked=self.checked, forks=self.forks)
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -13,7 +13,6 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
-from dovetail.partition.busy import busiest
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
@@ -21,10 +20,12 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import at_once_note, explain
+from dovetail.partition.finer import finer_splits, worth_finer
+from dovetail.partition.finished import ROUNDING, finished
 from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
-from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import missed, no_column, no_plan
@@ -37,9 +38,6 @@ from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
-
-ROUNDING = 1e-12
-"""Relative slack taken off bounds, which are sums in another order than the evaluator's."""
 
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
@@ -55,6 +53,8 @@ MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
 EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
+FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
+"""Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
 BEAM = 16
 """Beginnings kept where too many tensors are alive at once to solve over cuts."""
 
@@ -323,7 +323,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
     grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
-        assignment, best = refine(problem, assignment, best)
+        assignment, best = _off_grid(problem, assignment, best, time_limit_s)
     moved, before = assignment, best.objective
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
@@ -338,9 +338,23 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
-    found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
+    found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
+
+
+def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_s: float) -> tuple[Assignment, Evaluation]:
+    """The plan with its cuts moved anywhere: one after another, then, in small networks, all weighed against each other."""
+    assignment, best = refine(problem, assignment, best)
+    for _ in range(FINER if worth_finer(problem) else 0):
+        wider = problem.offering(finer_splits(problem, assignment))
+        answer, _ = exact(wider, [(assignment, best)], time.thread_time() + FINER_SHARE * limit_s, FINER_GAIN)
+        found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+        again, judged = min(found, key=lambda pair: pair[1].objective, default=(assignment, best))
+        if judged.objective >= best.objective * (1 - FINER_GAIN):
+            break
+        assignment, best = refine(problem, again, judged)
+    return assignment, best
 
 
 def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[str, RunnerUp]:
@@ -383,17 +397,3 @@ def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleErr
     missed = "; ".join(v for _, e in found for v in e.violations) or "no device order fits"
     return InfeasibleError(f"solver {solver}: no plan within the limits found ({missed}); raise the limit or the time limit, "
                            "or use solver exact")
-
-
-def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
-              baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
-    lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
-    proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
-    resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
-                 for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
-    return Plan(
-        model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
-        status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
-        nodes=tuple(replace(costs[n.name], why=sentences.get(n.name, "")) for n in graph.nodes), objective=best.objective,
-        lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
-        busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines, notes=notes)
