@@ -323,6 +323,10 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
+    if problem.max_interval_s is not None and problem.shared_budget:  # every engine is busy with a frame by itself
+        streams = np.array([problem.streams(d) for d in problem.devices])
+        slowest = np.maximum(np.where(streams, alone, 0.0).max(axis=1), np.where(groups.summed(streams), sums[0], 0.0))
+        legal &= slowest <= problem.max_interval_s * (1 + TOLERANCE)
     return _Raw(node, legal, (alone, fused, energy, *sums, used))
 
 
@@ -333,6 +337,13 @@ class _Groups:
     count: int
     pieces: tuple[tuple[int, Ints, Ints], ...]
     sums: tuple[tuple[int, int, Ints], ...]
+
+    def summed(self, on: Flags) -> Flags:
+        """Columns whose partial sums are added on one of some devices."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        for reducer, _, columns in self.sums:
+            found[columns] = on[reducer]
+        return found
 
 
 def _grouped(own: Candidates, share: Ints) -> _Groups:
