@@ -68,7 +68,7 @@ def test_what_is_offered_is_legal_and_among_the_columns(alexnet: Graph) -> None:
 def test_a_plan_for_alexnet_is_no_worse_than_that_of_geometric_programming(alexnet: Graph, goal: Goal) -> None:
     pytest.importorskip("cvxpy")
     board = load_platform("tx2-c10gx")
-    exact = plan(alexnet, board, goal, off_grid=True, explained=False)
+    exact = plan(alexnet, board, goal, off_grid=True)
     assert exact.objective <= plan(alexnet, board, goal, solver="gp", explained=False).objective
 
 

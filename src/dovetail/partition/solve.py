@@ -277,7 +277,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
-    `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over.
+    `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over, and, if `explained`, weigh
+    them against each other.
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself;
     if not `explained`, nodes carry no sentences, for those who ask for the plan and its proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
@@ -313,7 +314,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
     grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
-        assignment, best = _off_grid(problem, assignment, best, time_limit_s)
+        assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
     moved, before = assignment, best.objective
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
@@ -334,9 +335,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
 
 
 def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_s: float) -> tuple[Assignment, Evaluation]:
-    """The plan with its cuts moved anywhere: one after another, then, in small networks, all weighed against each other."""
+    """The plan with its cuts moved anywhere: one after another, then, in small networks and time, weighed against each other."""
     assignment, best = refine(problem, assignment, best)
-    for _ in range(FINER if worth_finer(problem) else 0):
+    for _ in range(FINER if limit_s > 0 and worth_finer(problem) else 0):
         wider = problem.offering(finer_splits(problem, assignment))
         answer, _ = exact(wider, [(assignment, best)], time.thread_time() + FINER_SHARE * limit_s, FINER_GAIN)
         found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
