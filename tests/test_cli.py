@@ -194,6 +194,16 @@ def test_plans_are_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in text
 
 
+def test_frames_per_second_are_a_limit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["plan", MODEL, "-o", str(tmp_path / "free.json")]) == 0
+    free = json.loads((tmp_path / "free.json").read_text())["interval_s"]
+    assert main(["plan", MODEL, "--min-fps", str(0.9 / free), "-o", str(tmp_path / "paced.json")]) == 0
+    assert json.loads((tmp_path / "paced.json").read_text())["interval_s"] <= free / 0.9 * (1 + 1e-9)
+    capsys.readouterr()
+    assert main(["plan", MODEL, "--min-fps", "1e9"]) == 1
+    assert "interval between frames: every plan within the other limits needs at least" in capsys.readouterr().err
+
+
 def test_an_impossible_limit_is_infeasible_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", MODEL, "--max-latency-ms", "0.000001", "--json", "-"]) == 1
     printed = capsys.readouterr()
@@ -252,6 +262,7 @@ BAD = [
     (["plan", MODEL, "-p", "zcu9000"], "zcu9000"),
     (["plan", MODEL, "--calibration", "absent.npz"], "absent.npz: no such file; give an .npz with key 'x', one sample per row"),
     (["plan", MODEL, "--max-latency-ms", "-1"], "--max-latency-ms -1: must be above 0"),
+    (["plan", MODEL, "--min-fps", "0"], "--min-fps 0: must be above 0"),
     (["plan", MODEL, "--thrift", "2"], "thrift 2: a fraction of the objective"),
     (["plan", MODEL, "--fold", "few"], "--fold few: a number of clocks per frame above 0, or auto, is needed"),
     (["plan", MODEL, "--shape", "image"], "--shape image: not INPUT=SIZES; write for example --shape image=1,3,224,224"),

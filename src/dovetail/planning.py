@@ -50,6 +50,8 @@ class Options:
     """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
     architecture: str | None = None
     """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
+    max_interval_s: float | None = None
+    """How far apart pipelined frames may be; see partition/busy.py."""
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,
@@ -69,7 +71,8 @@ def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assi
     """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
     return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
-                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained)
+                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained,
+                 max_interval_s=options.max_interval_s)
 
 
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,

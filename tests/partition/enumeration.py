@@ -85,6 +85,8 @@ class Enumeration:
             return
         if self.between[k] and problem.max_energy_j is not None and energy > problem.max_energy_j * (1 + TOLERANCE):
             return
+        if problem.max_interval_s is not None and max(busy.values(), default=0.0) > problem.max_interval_s * (1 + TOLERANCE):
+            return
         if k == len(self.nodes):
             self.legal += 1
             interval = latency if problem.mode is Mode.SEQUENTIAL else max(busy.values())
@@ -96,5 +98,6 @@ class Enumeration:
             after = {**places, self.nodes[k].output: self.after[k][c]}
             saved = sum(self._saving(block, after) for block in self.ending[k])
             total = tuple(map(sum, zip(used, needs, strict=True))) if problem.shared_budget else needs
+            paced = problem.goal is Goal.THROUGHPUT or problem.max_interval_s is not None
             self._descend(k + 1, after, latency + seconds - saved, energy + joules - saved * problem.idle_power_w, total,
-                          added((busy, asked)) if problem.goal is Goal.THROUGHPUT else asked)
+                          added((busy, asked)) if paced else asked)

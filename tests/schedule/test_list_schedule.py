@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -84,3 +85,13 @@ def test_a_plan_and_its_assignment_give_the_same_timeline() -> None:
     made = plan(graph, board, costs=costs)
     assert schedule(graph, board, made, costs) == schedule(graph, board, made.assignment, costs)
     assert schedule(graph, board, made, costs).makespan_s <= made.latency_s * (1 + 1e-12)
+
+
+def test_a_link_may_be_called_like_a_device() -> None:
+    graph, costs = fork(1), Synthetic(1)
+    board = platform(1, budget=1e9)
+    plain = replace(board, links=tuple(replace(link, full_duplex=False) for link in board.links))
+    alike = replace(plain, links=tuple(replace(link, name=link.ends[1]) for link in plain.links))
+    for seed in range(8):
+        assignment = random_assignment(Problem(graph, plain, costs), seed)
+        assert schedule(graph, alike, assignment, costs).makespan_s == schedule(graph, plain, assignment, costs).makespan_s

@@ -57,6 +57,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="one FPGA for the whole network, or (as papers assume) one per layer")
     sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
+    sub.add_argument("--min-fps", type=float, help="refuse plans that cannot take so many pipelined frames per second")
     sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
                      help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
     sub.add_argument("--fold", metavar="CLOCKS", help="let FPGA layers share multipliers, each taking up to so many clocks per "
@@ -119,7 +120,7 @@ def planning(options: argparse.Namespace) -> Options:
     """
     from dovetail.planning import Options
     for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
-                        ("--time-limit", options.time_limit)):
+                        ("--min-fps", options.min_fps), ("--time-limit", options.time_limit)):
         if limit is not None and not limit > 0:
             raise UsageError(f"{name} {limit:g}: must be above 0")
     fold = options.fold
@@ -132,4 +133,4 @@ def planning(options: argparse.Namespace) -> Options:
     return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
                    None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift,
-                   fold, options.architecture)
+                   fold, options.architecture, None if options.min_fps is None else 1 / options.min_fps)

@@ -66,7 +66,7 @@ class Digits:
         self._peaks: NDArray[np.floating] | None = None
         self.few = self.weights.size <= FEW
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
-        found = self._count(self.sample)
+        found = self._count(self.sample, lengths=True)
         self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
         sums = found.magnitudes[found.magnitudes > 0]
         self.growth = float(np.log2(1.0 + sums).mean()) if len(sums) else 0.0
@@ -124,9 +124,10 @@ class Digits:
         if (self._filters[start:stop] < 0).any():
             self._count(np.arange(start, stop)[self._filters[start:stop] < 0])
 
-    def _count(self, rows: Ints) -> Counted:
+    def _count(self, rows: Ints, lengths: bool = False) -> Counted:
         whole = len(rows) == len(self.weights)
-        found = _counted(self.weights if whole else self.weights[rows])
+        peaks = None if self._peaks is None or (self._peaks[rows] < 0).any() else self._peaks[rows]
+        found = _counted(self.weights if whole else self.weights[rows], peaks, lengths)
         self._filters[rows], self._sizes[rows] = found.per_filter, found.magnitudes
         return found
 
@@ -162,7 +163,10 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero."""
+    """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero.
+
+    Channels and lengths are 0 where nobody asked for lengths.
+    """
 
     per_filter: Ints
     per_channel: Ints
@@ -196,8 +200,8 @@ def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
         shift += 1
 
 
-def _counted(weights: NDArray[np.generic]) -> Counted:
-    """Digits of filters, block by block, each small enough to stay in the cache."""
+def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = None, lengths: bool = True) -> Counted:
+    """Digits of filters, block by block, each small enough to stay in the cache; largest magnitudes where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     per_weight = np.zeros(channels * taps, dtype=np.int64)
@@ -206,16 +210,17 @@ def _counted(weights: NDArray[np.generic]) -> Counted:
     floats = weights.dtype.kind == "f"
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
-        m = _sizes(block, _peaks(block) if floats else None)
+        m = _sizes(block, (_peaks(block) if peaks is None else peaks[i:i + step]) if floats else None)
         digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
-        per_weight += digits.sum(axis=0, dtype=np.uint32)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
-        filled = m | (m >> 1)
-        for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
-            filled |= filled >> shift
-        length += int(np.bitwise_count(filled).sum(dtype=np.int64))
-        used += int(np.count_nonzero(m))
+        if lengths:
+            per_weight += digits.sum(axis=0, dtype=np.uint32)
+            filled = m | (m >> 1)
+            for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
+                filled |= filled >> shift
+            length += int(np.bitwise_count(filled).sum(dtype=np.int64))
+            used += int(np.count_nonzero(m))
     return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
 
 

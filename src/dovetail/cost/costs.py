@@ -93,7 +93,10 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
 
 def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
     """Seconds and joules of transfers over a route with the given rates."""
-    return np.where(sizes > 0, latency_s + sizes * s_per_byte, 0.0), sizes * j_per_byte
+    seconds = sizes * s_per_byte
+    seconds += latency_s
+    seconds *= sizes > 0
+    return seconds, sizes * j_per_byte
 
 
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:

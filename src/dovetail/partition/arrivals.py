@@ -92,19 +92,23 @@ class _Links:
         return np.where(first, np.minimum(self.stream_s[span], most), 0.0) if overlaps else None
 
     def occupy(self, names: Sequence[str], span: Ints | slice, busy: Flags, seconds: Floats) -> Floats:
-        """Array form of `work.occupy` for transfers ready at once, where `busy` marks the cells that transfer at all."""
+        """Array form of `work.occupy` for transfers ready at once, where `busy` marks the cells that transfer at all.
+
+        When they end, zero in all other cells.
+        """
         known = [self.lanes[lane][span] for lane in names if lane in self.lanes]
         stop = seconds
         if known:
             start = known[0] if len(known) == 1 else np.maximum.reduce(known)
             stop = start + seconds
+        stop = stop * busy  # as no lane is free before it was, the later of two ends is the last: quicker than choosing by cell
         for lane in names:
             if lane not in self.lanes:
                 self.lanes[lane] = np.zeros(self.count)
             if isinstance(span, slice):
-                np.copyto(self.lanes[lane], stop, where=busy)
+                np.maximum(self.lanes[lane], stop, out=self.lanes[lane])
             else:
-                self.lanes[lane][span[busy]] = stop[busy]
+                self.lanes[lane][span] = np.maximum(self.lanes[lane][span], stop)
         return stop
 
 
@@ -171,9 +175,9 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
         if problem.mode is Mode.SEQUENTIAL:
             links.added[span] += seconds
         stop = links.occupy(problem.lanes(source, target), span, busy, seconds)
-        np.maximum(found[ARRIVED], stop, out=found[ARRIVED], where=busy)
+        np.maximum(found[ARRIVED], stop, out=found[ARRIVED])
         if problem.streams(target):
-            np.maximum(found[FIRST], stop - seconds + lead, out=found[FIRST], where=busy)
+            np.maximum(found[FIRST], (stop - seconds + lead) * busy, out=found[FIRST])
             if s == d:
                 found[RETURNS] = busy
         np.maximum(found[BUSY], busy, out=found[BUSY])

@@ -15,7 +15,7 @@ from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
-from dovetail.partition.evaluate import cost_node, delivery
+from dovetail.partition.evaluate import cost_node, delivery, evaluate
 from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of
@@ -45,6 +45,13 @@ def single(problem: Problem, kind: Kind) -> Assignment | None:
         if all(n.name in problem.fixed or fits(problem, n, whole_on(device.name)) for n in problem.graph.nodes):
             return {n.name: problem.fixed.get(n.name, whole_on(device.name)) for n in problem.graph.nodes}
     return None
+
+
+def best_single(problem: Problem) -> Assignment | None:
+    """The best of these for any kind of device; None where none keeps all limits."""
+    judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
+    legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
+    return min(legal)[2] if legal else None
 
 
 @dataclass(frozen=True, slots=True)

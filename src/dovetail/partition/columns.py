@@ -17,7 +17,7 @@ from dovetail.partition.candidates import Candidates
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, sort_of
-from dovetail.partition.quotes import Menu, ask_all, capable, menu_of
+from dovetail.partition.quotes import ask_all, capable, menu_of
 from dovetail.partition.regions import share_boxes
 from dovetail.partition.work import Layout, Place
 
@@ -28,12 +28,11 @@ class Pattern:
 
     `held` (of every place) and `reads` (one per input, of every column) are regions as arrays (place or column, device,
     dimension, start and stop), empty where a device has none; `flowing` marks places that a whole node on a streaming device
-    fills; `share` numbers the prices of each column's pieces (columns x devices).
+    fills.
     """
 
     devices: tuple[str, ...]
     columns: Candidates
-    share: Ints
     flowing: Flags
     place_of: Ints
     held: Ints
@@ -41,8 +40,6 @@ class Pattern:
     has: Flags
     rank_on: Ints
     """Which of the columns with a piece on a device each column is, columns x devices."""
-    kept: Ints
-    """Which of all candidate columns these are, where some were left out."""
     shape: tuple[int, ...]
     """Of the output."""
     cut: Flags
@@ -55,8 +52,8 @@ class Pattern:
         places, place_of = _runs(self.place_of[chosen])
         has = self.has[chosen]
         made = {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made}
-        return Pattern(self.devices, self.columns.take(chosen), self.share[chosen], self.flowing[places], place_of,
-                       self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1, chosen,
+        return Pattern(self.devices, self.columns.take(chosen), self.flowing[places], place_of,
+                       self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1,
                        self.shape, self.cut, self.reads_cut, made)
 
     @property
@@ -171,8 +168,8 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
         held[0, at] = region
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
-        problem.patterns[key] = Pattern(problem.devices, columns, none, np.zeros(1, dtype=np.bool_), empty, held, (),
-                                        none.astype(np.bool_), none, empty, tuple(b for _, b in region),
+        problem.patterns[key] = Pattern(problem.devices, columns, np.zeros(1, dtype=np.bool_), empty, held, (),
+                                        none.astype(np.bool_), none, tuple(b for _, b in region),
                                         np.zeros(len(region), dtype=np.bool_), ())
     return problem.patterns[key]
 
@@ -181,18 +178,30 @@ def options(problem: Problem, node: Node) -> Options:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
     if node.name not in problem.choices:
         ask_all(problem)
-        nodes: dict[int, list[tuple[Node, Pattern]]] = {}
+        families: dict[tuple[object, ...], list[Node]] = {}
         for n in problem.graph.nodes:
-            pattern = _pattern(problem, n)
-            nodes.setdefault(id(pattern), []).append((n, pattern))
-        for members in nodes.values():
-            groups = _grouped(members[0][1])
-            alike = [_raw(problem, n, pattern, groups) for n, pattern in members]
-            # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
-            pattern = alike[0].pattern.keep(np.flatnonzero(np.logical_or.reduce([own.legal for own in alike])))
-            for own in alike:
-                problem.choices[own.node.name] = _finish(problem, own, pattern)
+            able = tuple(capable(problem, n, d) for d in problem.devices)
+            key = (sort_of(problem, n), able, problem.fixed.get(n.name), problem.more.get(n.name))
+            families.setdefault(key, []).append(n)
+        for members in families.values():
+            _offer(problem, members)
     return problem.choices[node.name]
+
+
+def _offer(problem: Problem, members: list[Node]) -> None:
+    """Options of alike nodes that the same devices can run."""
+    menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
+    fixed = problem.fixed.get(members[0].name)
+    chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
+    own = menu.columns.take(chosen)
+    groups = _grouped(own, menu.share[chosen])
+    alike = [_raw(problem, n, groups) for n in members]
+    # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
+    some = np.flatnonzero(np.logical_or.reduce([raw.legal for raw in alike]))
+    some = some if len(some) else np.arange(min(1, len(chosen)))
+    pattern, order = _new_pattern(problem, members[0], own.take(some))
+    for raw in alike:
+        problem.choices[raw.node.name] = _finish(problem, raw, pattern, some[order])
 
 
 def compacted(choices: list[Options]) -> list[Options]:
@@ -228,33 +237,24 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
     return True
 
 
-def _pattern(problem: Problem, node: Node) -> Pattern:
-    able = tuple(capable(problem, node, d) for d in problem.devices)
-    key = (sort_of(problem, node), able, problem.fixed.get(node.name))
-    if key not in problem.patterns:
-        problem.patterns[key] = _new_pattern(problem, node, menu_of(problem, node), np.array(able))
-    return problem.patterns[key]
-
-
-def _new_pattern(problem: Problem, node: Node, menu: Menu, able: Flags) -> Pattern:
-    """The columns of a menu that capable devices can run, sorted by place; places are numbered as they first appear."""
-    fixed = problem.fixed.get(node.name)
-    chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
-    own = menu.columns.take(chosen)
-    has = own.has
+def _new_pattern(problem: Problem, node: Node, own: Candidates) -> tuple[Pattern, Ints]:
+    """Columns sorted by place, and their order; places are numbered as they first appear."""
+    fixed, has = problem.fixed.get(node.name), own.has
     reads, held = _boxes(problem, node, own, has)
     shape, *shapes = (s or (1,) for s in (problem.graph.shape(node.output), *problem.graph.input_shapes(node)))
-    whole_on_one = own.axis == 0
-    streams = np.array([problem.streams(d) for d in problem.devices])
-    flows = whole_on_one & (has & streams).any(axis=1) if problem.mode is Mode.CONCURRENT else np.zeros(len(has), dtype=np.bool_)
+    flows = np.zeros(len(has), dtype=np.bool_)
+    if problem.mode is Mode.CONCURRENT:
+        streams = np.array([problem.streams(d) for d in problem.devices])
+        flows = (own.axis == 0) & (has & streams).any(axis=1)
     place, starts = numbered(np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1))
     order = np.argsort(place, kind="stable")
-    found = Pattern(problem.devices, own.take(order), menu.share[chosen][order], flows[starts], place[order], held[starts],
-                    tuple(r[order] for r in reads), has[order], np.cumsum(has[order], axis=0) - 1, np.arange(len(order)),
+    has = has[order]
+    found = Pattern(problem.devices, own.take(order), flows[starts], place[order], held[starts],
+                    tuple(r[order] for r in reads), has, np.cumsum(has, axis=0) - 1,
                     shape, _cut(held, shape), tuple(_cut(r, s) for r, s in zip(reads, shapes, strict=True)))
     if fixed is not None:
         found.made[0] = fixed
-    return found
+    return found, order
 
 
 def numbered(rows: Ints) -> tuple[Ints, Ints]:
@@ -298,16 +298,15 @@ def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[l
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """Prices of all columns of a node's pattern, and which are legal by themselves."""
+    """Prices of all candidate columns of a node, and which are legal by themselves."""
 
     node: Node
-    pattern: Pattern
     legal: Flags
     arrays: tuple[Floats, ...]
 
 
-def _raw(problem: Problem, node: Node, pattern: Pattern, groups: _Groups) -> _Raw:
-    count, at = len(pattern.has), {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
+    count, at = groups.count, {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = np.zeros((3, count, len(problem.devices)))
     used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
     for d, columns, shares in groups.pieces:
@@ -324,24 +323,40 @@ def _raw(problem: Problem, node: Node, pattern: Pattern, groups: _Groups) -> _Ra
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
-    return _Raw(node, pattern, legal, (alone, fused, energy, *sums, used))
+    if problem.max_interval_s is not None and problem.shared_budget:  # every engine is busy with a frame by itself
+        streams = np.array([problem.streams(d) for d in problem.devices])
+        slowest = np.maximum(np.where(streams, alone, 0.0).max(axis=1), np.where(groups.summed(streams), sums[0], 0.0))
+        legal &= slowest <= problem.max_interval_s * (1 + TOLERANCE)
+    return _Raw(node, legal, (alone, fused, energy, *sums, used))
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Columns of a pattern: by device, with the numbers of their shares there; by reducer and number of partial sums."""
+    """Candidate columns: by device, with the numbers of their shares there; by reducer and number of partial sums."""
 
+    count: int
     pieces: tuple[tuple[int, Ints, Ints], ...]
     sums: tuple[tuple[int, int, Ints], ...]
 
+    def summed(self, on: Flags) -> Flags:
+        """Columns whose partial sums are added on one of some devices."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        for reducer, _, columns in self.sums:
+            found[columns] = on[reducer]
+        return found
 
-def _grouped(pattern: Pattern) -> _Groups:
-    on = [(d, pattern.has[:, d].nonzero()[0]) for d in range(pattern.has.shape[1])]
-    parts, reduced = pattern.has.sum(axis=1), np.flatnonzero(pattern.reducer >= 0)
-    kinds = np.unique(pattern.reducer[reduced] * (pattern.has.shape[1] + 1) + parts[reduced]).tolist()
-    sums = [divmod(kind, pattern.has.shape[1] + 1) for kind in kinds]
-    return _Groups(tuple((d, columns, pattern.share[columns, d]) for d, columns in on if len(columns)),
-                   tuple((r, n, ((pattern.reducer == r) & (parts == n)).nonzero()[0]) for r, n in sums))
+
+def _grouped(own: Candidates, share: Ints) -> _Groups:
+    has = own.has
+    on = [(d, has[:, d].nonzero()[0]) for d in range(has.shape[1])]
+    pieces = tuple((d, columns, share[columns, d]) for d, columns in on if len(columns))
+    reduced = (own.reducer >= 0).nonzero()[0]
+    if not len(reduced):
+        return _Groups(len(has), pieces, ())
+    base = has.shape[1] + 1
+    kind = own.reducer[reduced] * base + has[reduced].sum(axis=1)
+    sums = tuple((*divmod(k, base), reduced[kind == k]) for k in sorted(set(kind.tolist())))
+    return _Groups(len(has), pieces, sums)
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
@@ -361,11 +376,14 @@ def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Fl
     return seconds, joules
 
 
-def _finish(problem: Problem, own: _Raw, pattern: Pattern) -> Options:
-    """The legal columns as options, with what each place still owes: the way home, and the stream that fills it."""
-    node, chosen = own.node, np.flatnonzero(own.legal)
+def _finish(problem: Problem, own: _Raw, pattern: Pattern, candidates: Ints) -> Options:
+    """The legal columns as options, with what each place still owes: the way home, and the stream that fills it.
+
+    `candidates` says which of all candidate columns each of the pattern is.
+    """
+    node, columns = own.node, own.legal[candidates].nonzero()[0]
+    chosen = candidates[columns]
     alone, fused, energy, reduce_s, reduce_j, used = (a[chosen] for a in own.arrays)
-    columns = np.searchsorted(pattern.kept, chosen)
     present, place_of = _runs(pattern.place_of[columns])
     stream, homes = np.zeros(len(present)), np.zeros((len(present), 2))
     for column in pattern.flowing[present][place_of].nonzero()[0].tolist():

@@ -157,6 +157,9 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
                        _violations(problem, used, latency, energy),
                        tuple(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs),
                        problem.mode is not Mode.SEQUENTIAL, at_once)
+    if problem.max_interval_s is not None and found.interval_s > problem.max_interval_s * (1 + TOLERANCE):
+        found = replace(found, violations=(*found.violations, _over("interval between frames", found.interval_s * 1e3,
+                                                                    problem.max_interval_s * 1e3, " ms")))
     return found if problem.goal is not Goal.THROUGHPUT else replace(found, objective=found.interval_s)
 
 
@@ -258,5 +261,8 @@ def _violations(problem: Problem, used: Mapping[str, Mapping[str, float]], laten
     limits = [(f"{d} {r}", used[d][r], limit, "") for d, r, limit in problem.budgets]
     limits += [("latency", latency * 1e3, problem.max_latency_s * 1e3, " ms")] if problem.max_latency_s is not None else []
     limits += [("energy", energy * 1e3, problem.max_energy_j * 1e3, " mJ")] if problem.max_energy_j is not None else []
-    return tuple(f"{what}: {found:.6g}{unit} used, {limit:.6g}{unit} allowed, {found - limit:.6g}{unit} too much"
-                 for what, found, limit, unit in limits if found > limit * (1 + TOLERANCE))
+    return tuple(_over(*found) for found in limits if found[1] > found[2] * (1 + TOLERANCE))
+
+
+def _over(what: str, found: float, limit: float, unit: str) -> str:
+    return f"{what}: {found:.6g}{unit} used, {limit:.6g}{unit} allowed, {found - limit:.6g}{unit} too much"

@@ -136,7 +136,8 @@ def shortfall(problem: Problem, judged: Evaluation) -> float:
     """By how much a plan exceeds its limits, as fractions of them added up; zero for a legal one."""
     over = [judged.resources[d][r] / limit - 1 if limit > 0 else judged.resources[d][r] for d, r, limit in problem.budgets]
     over += [value / limit - 1 for value, limit in ((judged.latency_s, problem.max_latency_s),
-                                                    (judged.energy_j, problem.max_energy_j)) if limit is not None]
+                                                    (judged.energy_j, problem.max_energy_j),
+                                                    (judged.interval_s, problem.max_interval_s)) if limit is not None]
     return 0.0 if judged.feasible else sum(max(0.0, x) for x in over)
 
 

@@ -72,7 +72,9 @@ def jumps(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held
     With `fork_only`, a block pays for its fork alone: a lower bound for any place of what else it reads.
     """
     found = [_jumps(problem, block, choices, known, fork_only) for block in problem.blocks]
-    return tuple(own if fork_only else tuple(map(undominated, own)) for own in found if own)
+    # A column that is slower may keep something less busy.
+    every = fork_only or problem.max_interval_s is not None
+    return tuple(own if every else tuple(map(undominated, own)) for own in found if own)
 
 
 def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Mapping[str, Held],

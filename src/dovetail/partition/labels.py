@@ -146,48 +146,41 @@ class Search:
 
     def _carried(self, step: Step, labels: _Labels) -> _Labels:
         """Labels after a node that can run in one way: what completes each was counted with it, so none is dropped."""
-        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
-        at = {t: labels.state[:, i] for i, t in enumerate(live)}
-        count = len(labels.cost)
-        entry: tuple[Ints | int, ...] = (*(at[t] for t in step.own.inputs), 0)
-        none, leaves = np.zeros(count, dtype=np.int64), step.own.leaves
-        state = np.empty((count, len(after)), dtype=np.int64)
-        for i, t in enumerate(after):
-            state[:, i] = leaves[t][0] if t in leaves else at[t]
-        cost = labels.cost + self.costs[step.index][entry]
-        bound = cost + self.priced.to_go[step.stop][tuple(state.T)] - self.priced.prices.sum()
-        used = np.empty_like(labels.used)
-        for j, amounts in enumerate(self.amounts):
-            own = amounts[step.index]
-            used[:, j] = labels.used[:, j] + (own[0] if own.ndim == 1 else own[entry])
-            bound = bound + self.priced.prices[j] * used[:, j]
-        return _Labels(state, cost, used, bound, np.arange(count), none + step.start, none + step.first_column)
+        every = np.arange(len(labels.cost))
+        return self._grown(step, labels, every, np.zeros(len(every), dtype=np.int64))[0]
 
     def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
-        live, after = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after
-        at = {t: labels.state[rows, i] for i, t in enumerate(live)}
+        at = {t: labels.state[rows, i] for i, t in enumerate(self.net.stages[step.start].live)}
         row, column = self._promising(step, labels, rows, at, cutoff)
-        state = np.empty((len(row), len(after)), dtype=np.int64)
+        found, ahead = self._grown(step, labels, rows[row], column)
+        # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
+        most = cutoff + SLACK * abs(cutoff)
+        fits = found.cost + self.unpriced[step.stop][ahead] <= most
+        for j, least in enumerate(self.least):
+            fits &= (found.used[:, j] if least is None else found.used[:, j] + least[step.stop][ahead]) <= 1 + SLACK
+        fits &= found.bound <= most
+        return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
+
+    def _grown(self, step: Step, labels: _Labels, parent: Ints, column: Ints) -> tuple[_Labels, tuple[Ints, ...]]:
+        """Some labels, each with one column of a step added, and the states they are then in."""
+        live, after, leaves = self.net.stages[step.start].live, self.net.stages[step.stop - 1].after, step.own.leaves
+        places = labels.state[parent]
+        at = {t: places[:, i] for i, t in enumerate(live)}
+        state = np.empty((len(parent), len(after)), dtype=np.int64)
         for i, t in enumerate(after):
-            state[:, i] = step.own.leaves[t][column] if t in step.own.leaves else at[t][row]
-        entry, ahead, parent = (*(at[t][row] for t in step.own.inputs), column), tuple(state.T), rows[row]
+            state[:, i] = leaves[t][column] if t in leaves else at[t]
+        entry, ahead = (*(at[t] for t in step.own.inputs), column), tuple(state.T)
         cost = labels.cost[parent] + self.costs[step.index][entry]
         bound = cost + self.priced.to_go[step.stop][ahead] - self.priced.prices.sum()
-        # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
-        fits = cost + self.unpriced[step.stop][ahead] <= cutoff + SLACK * abs(cutoff)
-        used = np.empty((len(row), len(self.amounts)))
+        used = labels.used[parent]
         for j, amounts in enumerate(self.amounts):
-            own = amounts[step.index][column if amounts[step.index].ndim == 1 else entry]
-            before, least, carry = labels.used[parent, j], self.least[j], self.net.limits[j].carry
+            own, carry = amounts[step.index], self.net.limits[j].carry
             if carry is not None:
-                before = before * carry[step.index][column if carry[step.index].ndim == 1 else entry]
-            now = used[:, j] = before + own
-            fits &= (now if least is None else now + least[step.stop][ahead]) <= 1 + SLACK
-            bound = bound + self.priced.prices[j] * now
-        fits &= bound <= cutoff + SLACK * abs(cutoff)
-        origin = np.full(len(row), step.start, dtype=np.int64)
-        found = _Labels(state, cost, used, bound, parent, origin, step.first_column + column)
-        return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
+                used[:, j] *= carry[step.index][column if carry[step.index].ndim == 1 else entry]
+            used[:, j] += own[column if own.ndim == 1 else entry]
+            bound = bound + self.priced.prices[j] * used[:, j]
+        origin = np.full(len(parent), step.start, dtype=np.int64)
+        return _Labels(state, cost, used, bound, parent, origin, step.first_column + column), ahead
 
     def _promising(self, step: Step, labels: _Labels, rows: Ints, at: Mapping[str, Ints], cutoff: float) -> tuple[Ints, Ints]:
         """Labels and columns whose bound may be below the cut-off, found with one sum; all where sums do not carry over."""

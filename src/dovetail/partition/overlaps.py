@@ -122,18 +122,19 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
 
 def _all_shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Floats:
     """`_shared` from every device (first axis) to every other (second)."""
-    common: Floats | None = None
-    for i in cut:
-        low, high = held[:, :, i, 0].T[:, None, :, None], held[:, :, i, 1].T[:, None, :, None]
-        first, last = reads[:, :, i, 0].T[None, :, None, :], reads[:, :, i, 1].T[None, :, None, :]
-        both = np.minimum(high, last)
-        both -= np.maximum(low, first)
-        np.maximum(both, 0, out=both)
-        common = both * factor if common is None else np.multiply(common, both, out=common)
-    if common is None:
+    if not cut:
         there = (held[:, :, 0, 1] > 0).T[:, None, :, None] & (reads[:, :, 0, 1] > 0).T[None, :, None, :]
         return np.where(there, factor, 0.0)
-    return common
+    # As floats, which processors compare several at once; the regions of tensors are far below what they hold exactly.
+    made, wanted = held.T.astype(np.float64), reads.T.astype(np.float64)
+    common: Floats | None = None
+    for i in cut:
+        both = np.minimum(made[1, i][:, None, :, None], wanted[1, i][:, None, :])
+        both -= np.maximum(made[0, i][:, None, :, None], wanted[0, i][:, None, :])
+        np.maximum(both, 0.0, out=both)
+        common = both if common is None else np.multiply(common, both, out=common)
+    assert common is not None, "at least one dimension is cut"
+    return np.multiply(common, factor, out=common) if factor != 1 else common
 
 
 def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
@@ -223,7 +224,13 @@ def _shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Float
 
 def _same(held: Ints, reads: Ints, cut: Sequence[int]) -> Flags:
     """Where a held region (rows) is exactly the region read (columns); an empty one is none."""
-    equal = (held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0)
-    for i in cut:
-        equal &= (held[:, i, 0, None] == reads[:, i, 0]) & (held[:, i, 1, None] == reads[:, i, 1])
+    if not cut:
+        return np.asarray((held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0))
+    made, wanted = held.T, reads.T
+    equal: Flags = made[1, cut[0]][:, None] == wanted[1, cut[0]]  # empty regions end at 0 everywhere
+    equal &= made[1, cut[0]][:, None] > 0
+    equal &= made[0, cut[0]][:, None] == wanted[0, cut[0]]
+    for i in cut[1:]:
+        equal &= made[1, i][:, None] == wanted[1, i]
+        equal &= made[0, i][:, None] == wanted[0, i]
     return equal

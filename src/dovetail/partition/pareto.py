@@ -13,9 +13,10 @@ from dovetail.partition.baselines import BASELINES
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.finished import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.solve import ROUNDING, Known, exact
+from dovetail.partition.solve import Known, exact
 from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
 

@@ -50,10 +50,10 @@ class Share:
 
     def taken(self, resources: Floats) -> Floats:
         """The fraction of all there is that columns take; `resources` are columns x budgets."""
-        parts = resources[:, self.budgets] / self.limit
         if len(self.budgets) == 1 and self.curve is None:
-            only: Floats = parts[:, 0] / self.count
-            return only
+            only: Floats = resources[:, self.budgets[0]] / self.limit
+            return only if self.count == 1 else only / self.count
+        parts = resources[:, self.budgets] / self.limit
         found: Floats = (parts if self.curve is None else self.curve(parts)).sum(axis=1) / self.count
         return found
 

@@ -70,7 +70,7 @@ Build = Callable[[Problem, Tree, list[Options]], Network]
 
 def pooled_problem(problem: Problem) -> Problem | None:
     """The problem over the pool of its platform's FPGAs, if it has one and they cost the same."""
-    if problem.goal is Goal.THROUGHPUT or problem.fixed or problem.pool is not None:
+    if problem.goal is Goal.THROUGHPUT or problem.fixed or problem.pool is not None or problem.max_interval_s is not None:
         return None
     if not problem.pools:
         found = pool_of(problem.platform)

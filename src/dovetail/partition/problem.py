@@ -49,9 +49,13 @@ class Problem:
     shared_budget: bool = True
     max_latency_s: float | None = None
     max_energy_j: float | None = None
+    max_interval_s: float | None = None
+    """What any processor, direction of a link or engine may be busy with per frame (see `busy`); concurrent mode only."""
     fixed: Assignment = field(default_factory=dict)
     pool: Pool | None = None
     """The FPGAs that those of the platform stand for, with the budgets of all of them together."""
+    more: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
+    """Splits of nodes to choose from besides the candidates (see `candidates`)."""
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
@@ -68,13 +72,14 @@ class Problem:
     distinct: dict[tuple[int, int, int], tuple[Ints, Ints]] = field(default_factory=dict, repr=False, compare=False)
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
+    least: dict[int, tuple[Options, Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
     timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
     twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Devices that another one, asked instead, has the same prices as."""
-    seen: dict[int, tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
+    seen: dict[tuple[object, ...], tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
@@ -105,6 +110,13 @@ class Problem:
         for name in self.fixed:
             if name not in known:
                 raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
+
+    def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
+        """The same question with further splits to choose from; nothing is remembered that depends on which there are."""
+        return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
+                       self.max_energy_j, self.max_interval_s, self.fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
+                       routes=self.routes, sorts=self.sorts, extents=self.extents, regions=self.regions, moved=self.moved,
+                       works=self.works, judged=self.judged, checked=self.checked, forks=self.forks)
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -33,7 +33,7 @@ class Menu:
 
 def menu_of(problem: Problem, node: Node) -> Menu:
     """The menu of a node, made once for all alike ones."""
-    key = (sort_of(problem, node), problem.fixed.get(node.name))
+    key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
     if key not in problem.menus:
         problem.menus[key] = _new_menu(problem, candidates(problem, node))
     return problem.menus[key]

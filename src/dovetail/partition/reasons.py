@@ -10,8 +10,11 @@ from dovetail.errors import InfeasibleError
 from dovetail.ir import Node
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, completions
+from dovetail.partition.paced import PER_FRAME
 from dovetail.partition.problem import Problem
 from dovetail.partition.quotes import whole_needs
+
+INTERVAL = "interval between frames"
 
 
 def quantity(value: float) -> str:
@@ -41,8 +44,8 @@ def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError |
 
 
 def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:
-    """The error for one limit; latency and energy are told in the units of the options, ms and mJ."""
-    unit = {"latency": " ms", "energy": " mJ"}.get(name, "")
+    """The error for one limit; times and energy are told in ms and mJ, as in the options."""
+    unit = " mJ" if name == "energy" else " ms" if name in ("latency", INTERVAL) or name.endswith(PER_FRAME) else ""
     scale = 1e3 if unit else 1.0
     return InfeasibleError(f"{name}: {who} needs at least {least * scale:.6g}{unit}, {limit * scale:.6g}{unit} allowed, "
                            f"{(least - limit) * scale:.6g}{unit} too much; raise the limit")

@@ -97,7 +97,8 @@ def _moved(problem: Problem, chosen: Assignment, judged: Evaluation, run: tuple[
 
 def refined_note(grid: Assignment, moved: Assignment, final: Assignment, before: float, after: float) -> tuple[str, ...]:
     """How many nodes of the `final` plan have cuts moved off the grid, and what moving cuts gained; nothing where none has."""
-    gain, count = (before - after) / before, sum(moved[n] != grid[n] and final[n] == moved[n] for n in grid)
+    gain = (before - after) / before
+    count = sum(moved[n] != grid[n] and final[n] == moved[n] and moved[n].axis is not None for n in grid)
     if gain < SHOWN or not count:
         return ()
     nodes = "1 node is" if count == 1 else f"{count} nodes are"

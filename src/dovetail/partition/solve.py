@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES, balanced, beam, greedy, single
-from dovetail.partition.busy import busiest
+from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, greedy
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
@@ -21,13 +18,16 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.explain import at_once_note, explain
+from dovetail.partition.finer import finer_splits, worth_finer
+from dovetail.partition.finished import ROUNDING, finished
 from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
-from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Goal, Mode, Plan, Status
+from dovetail.partition.paced import paced, plans_in_time
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
-from dovetail.partition.reasons import missed, no_column, no_plan
+from dovetail.partition.reasons import INTERVAL, missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.separate import strike_dear
@@ -35,16 +35,16 @@ from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_in
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
+from dovetail.partition.uncollected import uncollected
 from dovetail.partition.work import check_split
-from dovetail.platform.device import Kind, Platform
-
-ROUNDING = 1e-12
-"""Relative slack taken off bounds, which are sums in another order than the evaluator's."""
+from dovetail.platform.device import Platform
 
 FIRST_LABELS = 2_000
 """Labels kept per node in the first search, which only prepares the full one."""
 CLOSE_LABELS = 500
 """The same where a tolerance is allowed."""
+FEW_MORE = 2
+"""Times as many columns as the first search looks at: where no more are left, the full search begins at once."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take."""
 FIRST_LINES = 10
@@ -53,6 +53,8 @@ MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
 EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
+FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
+"""Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
 BEAM = 16
 """Beginnings kept where too many tensors are alive at once to solve over cuts."""
 
@@ -67,6 +69,9 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     """
     if problem.goal is Goal.THROUGHPUT:
         return _interval(problem, known, deadline, tolerance)
+    if problem.max_interval_s is not None and not known and (in_time := plans_in_time(problem, deadline, exact)):
+        answer, notes = exact(problem, in_time, deadline, tolerance)
+        return replace(answer, assignments=(*(a for a, _ in in_time), *answer.assignments)), notes
     pooled = pooled_problem(problem)
     if pooled is None:
         return _by_device(problem, known, deadline, tolerance)
@@ -100,7 +105,7 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
     now = time.thread_time()
     core = ranking.core(choices, CORE)
     some = best is not None and problem.goal is not Goal.EDP and sum(
-        map(len, ranking.strike(choices, problem.score(*best)))) <= sum(map(len, core))
+        map(len, ranking.strike(choices, problem.score(*best)))) <= FEW_MORE * sum(map(len, core))
     first = None if some else _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
@@ -168,9 +173,10 @@ def _choices(problem: Problem) -> list[Options]:
 
 def _judged(problem: Problem, found: Assignment) -> Evaluation:
     """`evaluate` of what a search found, which nobody changes; remembered, as it is asked for again when the plan is chosen."""
-    known = problem.seen.get(id(found))
+    key = (id(found), problem.goal, problem.max_interval_s)  # searches for other goals remember in the same place
+    known = problem.seen.get(key)
     if known is None or known[0] is not found:
-        known = problem.seen[id(found)] = (found, evaluate(problem, found))
+        known = problem.seen[key] = (found, evaluate(problem, found))
     return known[1]
 
 
@@ -200,7 +206,7 @@ def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
     others = iter(tabulate_all(problem, [own for own, known_whole in zip(choices, whole, strict=True) if not known_whole], known))
     tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if known_whole else next(others)
               for full, own, known_whole in zip(tree.tables, choices, whole, strict=True))
-    return network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known))
+    return paced(network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known)), known)
 
 
 def _ranked(problem: Problem, known: Known, deadline: float, tree: Tree) -> Ranking:
@@ -246,17 +252,11 @@ def _or_baseline(solver: Callable[[Problem, Known, float], tuple[Answer, tuple[s
     return run
 
 
-def _best_single(problem: Problem) -> Assignment | None:
-    judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
-    legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
-    return min(legal)[2] if legal else None
-
-
 SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ...]]]] = {
     "exact": exact,
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
-    "single": _heuristic(_best_single),
+    "single": _heuristic(best_single),
     "gp": _or_baseline(_geometric("gp", "gp")),
     "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
     "gp-paper-one-by-one": _geometric("gp_paper_plan", "gp_paper_one_by_one"),
@@ -264,30 +264,21 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
 }
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without searches for cyclic garbage, of which planning makes none worth the twentieth of its time they take."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_uncollected()
+@uncollected()
 def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode = Mode.CONCURRENT, solver: str = "exact",
          budget: str = "shared", max_latency_s: float | None = None, max_energy_j: float | None = None,
          time_limit_s: float = 4.0, fixed: Assignment | None = None, costs: CostModel | None = None,
-         thrift: float = 0.0, rivals: bool = False, off_grid: bool = False, explained: bool = True) -> Plan:
+         thrift: float = 0.0, rivals: bool = False, off_grid: bool = False, explained: bool = True,
+         max_interval_s: float | None = None) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `budget` is `shared` or `per_layer`; `fixed` pins nodes to given splits.
+    `max_interval_s` is how far apart pipelined frames may be; in sequential mode, where they are not, it limits latency.
     Raises InfeasibleError naming the limit and by how much it is missed, UsageError for unknown options. `makespan_s` is
     left to the schedule. `thrift` is the fraction of the objective that `exact` may give up to save limited resources, though
     never so much that a baseline would be better.
-    `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over.
+    `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over, and, if `explained`, weigh
+    them against each other.
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself;
     if not `explained`, nodes carry no sentences, for those who ask for the plan and its proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
@@ -300,8 +291,10 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     if budget not in ("shared", "per_layer"):
         raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
     began = time.thread_time()
+    if mode is Mode.SEQUENTIAL and max_interval_s is not None:
+        max_latency_s, max_interval_s = min(max_interval_s, inf if max_latency_s is None else max_latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
-                      max_latency_s, max_energy_j, dict(fixed or {}))
+                      max_latency_s, max_energy_j, max_interval_s, dict(fixed or {}))
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
@@ -321,7 +314,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
     grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
-        assignment, best = refine(problem, assignment, best)
+        assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
     moved, before = assignment, best.objective
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
@@ -336,9 +329,23 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
     notes = (*notes, *at_once_note(problem, assignment, best))
-    found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
+    found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
+
+
+def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_s: float) -> tuple[Assignment, Evaluation]:
+    """The plan with its cuts moved anywhere: one after another, then, in small networks and time, weighed against each other."""
+    assignment, best = refine(problem, assignment, best)
+    for _ in range(FINER if limit_s > 0 and worth_finer(problem) else 0):
+        wider = problem.offering(finer_splits(problem, assignment))
+        answer, _ = exact(wider, [(assignment, best)], time.thread_time() + FINER_SHARE * limit_s, FINER_GAIN)
+        found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+        again, judged = min(found, key=lambda pair: pair[1].objective, default=(assignment, best))
+        if judged.objective >= best.objective * (1 - FINER_GAIN):
+            break
+        assignment, best = refine(problem, again, judged)
+    return assignment, best
 
 
 def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[str, RunnerUp]:
@@ -359,11 +366,12 @@ def _deadline(began_s: float, limit_s: float, nodes: int, solver: str, explained
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
     """Which limit on latency or energy is missed, and by how much: the best without it, within all others."""
-    for limit, freed in ((problem.max_latency_s, replace(problem, goal=Goal.LATENCY, max_latency_s=None)),
-                         (problem.max_energy_j, replace(problem, goal=Goal.ENERGY, max_energy_j=None))):
+    apart = replace(problem, goal=Goal.THROUGHPUT, max_interval_s=None, choices={}, trees=[])  # slow engines may be used in it
+    for name, limit, freed in (("latency", problem.max_latency_s, replace(problem, goal=Goal.LATENCY, max_latency_s=None)),
+                               ("energy", problem.max_energy_j, replace(problem, goal=Goal.ENERGY, max_energy_j=None)),
+                               (INTERVAL, problem.max_interval_s, apart)):
         if limit is None:
             continue
-        name = freed.goal.value
         try:
             answer, _ = exact(freed, [], time.thread_time() + time_limit_s)
         except InfeasibleError:
@@ -381,17 +389,3 @@ def _nothing_found(problem: Problem, solver: str, found: Known) -> InfeasibleErr
     missed = "; ".join(v for _, e in found for v in e.violations) or "no device order fits"
     return InfeasibleError(f"solver {solver}: no plan within the limits found ({missed}); raise the limit or the time limit, "
                            "or use solver exact")
-
-
-def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
-              baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
-    lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
-    proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
-    resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
-                 for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
-    return Plan(
-        model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
-        status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
-        nodes=tuple(replace(costs[n.name], why=sentences.get(n.name, "")) for n in graph.nodes), objective=best.objective,
-        lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
-        busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines, notes=notes)

@@ -149,6 +149,8 @@ def prune(problem: Problem, table: Table) -> Table:
     Safe: the other has the same place, so every consumer sees the same; it costs no more in any criterion that
     matters wherever the inputs lie; and it uses no more of any resource. Exchanging them worsens no plan.
     """
+    if problem.max_interval_s is not None:  # a slower column may keep something less busy
+        return table
     last = np.append(table.first[1:], len(table.options))
     crowded = np.flatnonzero(last - table.first > 1).tolist()
     if not crowded:

@@ -42,10 +42,11 @@ class _Held:
 
 @dataclass
 class _Scheduler:
-    """Clocks of devices and lanes, and what each device holds."""
+    """When devices and lanes are free again, each by its own names, and what each device holds."""
 
     problem: Problem
     free: dict[str, float] = field(default_factory=dict)
+    lanes: dict[str, float] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     held: dict[tuple[str, str], _Held] = field(default_factory=dict)
     copies: list[Buffer] = field(default_factory=list)
@@ -73,10 +74,10 @@ class _Scheduler:
 
     def _move(self, name: str, node: str, move: Move, ready_s: float) -> float:
         """Place a transfer on its lanes, one task per lane, as early as what it moves is made; returns when it is done."""
-        start = max([ready_s - move.before_s, *(self.free.get(lane, 0.0) for lane in move.lanes)])
+        start = max([ready_s - move.before_s, *(self.lanes.get(lane, 0.0) for lane in move.lanes)])
         stop = start + move.before_s + move.seconds
         for lane in move.lanes:
-            self.free[lane] = stop
+            self.lanes[lane] = stop
             self.tasks.append(Task(name, lane, "transfer", node, start, stop, move.size_bytes))
         return stop
 
