@@ -38,7 +38,8 @@ def network(seed: int, weight_bits: int, input_bits: int, product_bits: int = 9,
     nodes: list[Node] = []
     constants: list[Constant] = []
 
-    def add(name: str, body: Conv | Gemm, shape: tuple[int, ...], source: str, wbits: int, abits: int, fixed: Scheme | None) -> None:
+    def add(name: str, body: Conv | Gemm, shape: tuple[int, ...], source: str, wbits: int, abits: int,
+            fixed: Scheme | None) -> None:
         layer = learned(rng, body, shape, wbits, abits)
         if abits:
             layer = Learned(*(basis if f == "input_basis" else getattr(layer, f) for f in layer.__dataclass_fields__))
