@@ -223,7 +223,7 @@ def largest_outputs(network: Any, images: Array) -> dict[int, float]:
     watched = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, Layer | Block)]
     device = next(network.parameters()).device
     network.eval()
-    network(torch.as_tensor(images, device=device).float() / 256)
+    network(torch.as_tensor(images.copy(), device=device).float() / 256)
     for hook in watched:
         hook.remove()
     return found

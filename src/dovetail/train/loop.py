@@ -22,7 +22,10 @@ from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
 from dovetail.train.data import Images
 from dovetail.train.networks import Precision, build
+from dovetail.train.quantizers import learn_every
 
+WARM_STEPS = 8
+"""Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
 Tensor = Any
 Heard = Callable[[str], None]
 
@@ -54,12 +57,14 @@ class Recipe:
     """A model.pt of the same network in floats, whose answers are learned beside the labels."""
     precision: str = "tf32"
     """Arithmetic of products on a GPU: float32, tf32, bf16."""
+    learn_every: int = 4
+    """Steps from one update of all bases to the next; their moving averages count the steps between."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("schedule", ("cosine", "step")), ("precision", ("float32", "tf32", "bf16"))):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"recipe: {name} {getattr(self, name)!r}; {', '.join(allowed)} exist")
-        if min(self.epochs, self.batch) < 1 or self.rate <= 0:
+        if min(self.epochs, self.batch, self.learn_every) < 1 or self.rate <= 0:
             raise UsageError(f"recipe: {self.epochs} epochs of batches of {self.batch} at rate {self.rate:g}; "
                              "all must be positive")
 
@@ -84,10 +89,13 @@ class Descent:
 
     @torch.no_grad()
     def step(self) -> None:
-        for weight, speed, decay in zip(self.weights, self.speed, self.decays, strict=True):
-            gradient = weight.grad if not decay else weight.grad + decay * weight
-            speed.mul_(self.momentum).add_(gradient)
-            weight.sub_(self.rate * (gradient + self.momentum * speed))
+        """All tensors at once, a few launches in all."""
+        gradients = torch._foreach_add([w.grad for w in self.weights], torch._foreach_mul(self.weights, self.decays))
+        torch._foreach_mul_(self.speed, self.momentum)
+        torch._foreach_add_(self.speed, gradients)
+        torch._foreach_add_(gradients, self.speed, alpha=self.momentum)
+        torch._foreach_mul_(gradients, self.rate)
+        torch._foreach_sub_(self.weights, gradients)
 
 
 class Augmented:
@@ -130,9 +138,9 @@ class Stepper:
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
         self.labels = torch.zeros(shape[0], dtype=torch.long, device=device)
         self.loss = torch.zeros((), device=device)
-        self.recorded: Any = None
+        self.recorded: dict[bool, Any] = {}
         self.record = record and device.type == "cuda"
-        self.warm = 0
+        self.steps = 0
 
     def _step(self) -> None:
         for weight in self.descent.weights:
@@ -151,28 +159,32 @@ class Stepper:
         self.descent.step()
         self.loss.copy_(loss.detach())
 
-    def __call__(self, images: Tensor, labels: Tensor, rate: float) -> None:
+    def __call__(self, images: Tensor, labels: Tensor, rate: float, learning: bool) -> None:
+        """One step; `learning` says whether bases are updated in it."""
         self.images.copy_(images)
         self.labels.copy_(labels)
         self.descent.rate.fill_(rate)
-        if self.recorded is not None:
-            self.recorded.replay()
-        elif self.record and self.warm >= 3:
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step()
-            self.recorded = graph
-            graph.replay()
-        elif self.record:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self._step()
-            torch.cuda.current_stream().wait_stream(side)
-            self.warm += 1
-        else:
+        learn_every(self.network, self.recipe.learn_every if learning else 0)
+        if not self.record:
             self._step()
+        elif self.steps < WARM_STEPS:
+            self._aside()
+        else:
+            if learning not in self.recorded:
+                torch.cuda.synchronize()
+                self.recorded[learning] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.recorded[learning]):
+                    self._step()
+            self.recorded[learning].replay()
+        self.steps += 1
+
+    def _aside(self) -> None:
+        """A step on a stream of its own, as recording wants it: libraries choose their kernels and allocate now."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._step()
+        torch.cuda.current_stream().wait_stream(side)
 
 
 @torch.no_grad()
@@ -235,7 +247,8 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
         network.train()
         steps = len(images.train_labels) // batch
         for step, (x, y) in enumerate(data.epoch(epoch)):
-            stepper(x, y, recipe.rate_at((epoch + step / steps) / recipe.epochs))
+            number = epoch * steps + step
+            stepper(x, y, recipe.rate_at(number / steps / recipe.epochs), number % recipe.learn_every == 0)
         loss = float(stepper.loss)
         if loss != loss:
             raise UsageError(f"{folder}: the loss became no number in epoch {epoch + 1}; use a smaller --rate")

@@ -9,6 +9,7 @@ Sources: Zhang, Yang, Ye, Hua, "LQ-Nets: Learned Quantization for Highly Accurat
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import sqrt
 from typing import Any
 
@@ -29,10 +30,9 @@ SMALLEST = 1e-4
 Tensor = Any
 
 
-def bit_table(bits: int, device: Any) -> Tensor:
+def bit_table(bits: int) -> Tensor:
     """(2**bits, bits): the bits of every pattern, as floats."""
-    patterns = torch.arange(1 << bits, device=device)
-    return (patterns[:, None] >> torch.arange(bits, device=device) & 1).float()
+    return (torch.arange(1 << bits)[:, None] >> torch.arange(bits) & 1).float()
 
 
 def solve_small(a: Tensor, b: Tensor) -> Tensor:
@@ -57,30 +57,72 @@ def fitted(planes: Tensor, values: Tensor, basis: Tensor) -> Tensor:
     return solve_small(gram, right + RIDGE * basis)
 
 
-class LearnedActivation(nn.Module):
+class Learned(nn.Module):
+    """A basis that starts from the first values it sees: levels that nothing falls on would never move.
+
+    `seen` has an entry per bit, so that weights taken from a run of other bits do not count as a start.
+    """
+
+    def __init__(self, basis: Tensor, bits: int) -> None:
+        super().__init__()
+        self.bits, self.started = bits, False
+        self.learns_every = 1
+        """Steps from one update of the basis to the next; 0 holds it."""
+        self.register_buffer("basis", basis)
+        self.register_buffer("seen", torch.zeros(bits))
+        self.register_buffer("table", bit_table(bits), persistent=False)
+
+    @property
+    def learns(self) -> bool:
+        return bool(self.training and self.learns_every)
+
+    def moved(self, best: Tensor) -> Tensor:
+        """The moving average of the bases that fitted best; one update stands for all steps since the last."""
+        kept = MOVING**self.learns_every
+        return kept * self.basis + (1 - kept) * best
+
+    @torch.no_grad()
+    def start(self, deviations: Tensor) -> None:
+        """Powers of two over the values' deviation, the first time; a resumed basis goes on as it was."""
+        self.started = True
+        if not bool(self.seen[0]):
+            unit = QUARTILE * deviations.clamp(min=1e-8) * self.spread()
+            self.basis.copy_(unit * 2.0 ** torch.arange(self.bits, device=self.basis.device))
+            self.seen.fill_(1.0)
+
+    @abstractmethod
+    def spread(self) -> float:
+        """What the least value of the basis starts as, of a quartile of the values."""
+
+
+class LearnedActivation(Learned):
     """ReLU and a learned quantizer of `bits` bits: the nearest sum of a subset of the basis."""
 
     def __init__(self, bits: int) -> None:
-        super().__init__()
-        self.bits = bits
-        start = QUARTILE * 2 / ((1 << bits) - 1) * 2.0 ** torch.arange(bits)
-        self.register_buffer("basis", start)
+        super().__init__(QUARTILE * 2 / ((1 << bits) - 1) * 2.0 ** torch.arange(bits), bits)
+
+    def spread(self) -> float:
+        return 2.0 / ((1 << self.bits) - 1)
 
     def levels(self) -> tuple[Tensor, Tensor]:
         """Levels in ascending order, and the bits of each."""
-        table = bit_table(self.bits, self.basis.device)
-        values = (table * self.basis).sum(dim=1)
+        values = self.table @ self.basis
+        if self.bits <= 2:  # an ascending basis of two has its levels in binary order
+            return values, self.table
         ordered, order = torch.sort(values, stable=True)
-        return ordered, table[order]
+        return ordered, self.table[order]
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.started:
+            positive = x.detach().float().clamp(min=0.0)
+            self.start((positive.square().sum() / (positive > 0).sum().clamp(min=1)).sqrt())
         levels, table = self.levels()
         bounds = (levels[1:] + levels[:-1]) / 2
         order = (0, 2, 3, 1) if x.ndim == 4 else (0, 1)  # channels last: as the values lie in memory, so nothing is copied
         whole = x.detach().float().permute(order).contiguous()
         codes = torch.bucketize(whole, bounds, out_int32=True, right=True)
         values = levels[codes].permute((0, 3, 1, 2) if x.ndim == 4 else (0, 1))
-        if self.training:
+        if self.learns:
             self._learn(whole, codes, table)
         inside = x.float().clamp(min=0.0).minimum(levels[-1])
         return (inside + (values - inside).detach()).to(x.dtype)
@@ -91,40 +133,47 @@ class LearnedActivation(nn.Module):
         stride = x.numel() // SAMPLE | 1  # odd, so that all of a power of two's channels are seen
         seen, found = x.reshape(-1)[::stride].clamp(min=0.0), codes.reshape(-1)[::stride]
         best = fitted(table[found].T, seen, self.basis)
-        fresh = torch.sort(MOVING * self.basis + (1 - MOVING) * best)[0]
-        self.basis.copy_(fresh.clamp(min=SMALLEST))
+        self.basis.copy_(torch.sort(self.moved(best))[0].clamp(min=SMALLEST))
 
 
-class LearnedWeight(nn.Module):
+class LearnedWeight(Learned):
     """A learned quantizer of `bits` bits per filter: the nearest sum of ± the filter's basis."""
 
     def __init__(self, bits: int, filters: int, fan: int) -> None:
-        super().__init__()
-        self.bits = bits
         start = QUARTILE * sqrt(2.0 / fan) / (1 << (bits - 1)) * 2.0 ** torch.arange(bits)
-        self.register_buffer("basis", start.repeat(filters, 1))
+        super().__init__(start.repeat(filters, 1), bits)
+
+    def spread(self) -> float:
+        return 2.0 ** (1 - self.bits)
 
     def coded(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Codes of weights (filters, n) over the basis (bit i is the sign of v_i), and the values they mean."""
-        table = bit_table(self.bits, w.device)
-        values = self.basis @ (2 * table - 1).T
+        values = self.basis @ (2 * self.table - 1).T
+        if self.bits <= 2:
+            codes = self._ranks(w, values)
+            return codes, values.gather(1, codes)
         ordered, order = torch.sort(values, dim=1, stable=True)
+        ranks = self._ranks(w, ordered)
+        return order.gather(1, ranks), ordered.gather(1, ranks)
+
+    @staticmethod
+    def _ranks(w: Tensor, ordered: Tensor) -> Tensor:
         bounds = (ordered[:, 1:] + ordered[:, :-1]) / 2
-        rank = (w[:, None, :] >= bounds[:, :, None]).sum(dim=1)
-        return order.gather(1, rank), ordered.gather(1, rank)
+        return (w[:, None, :] >= bounds[:, :, None]).sum(dim=1)
 
     def forward(self, w: Tensor) -> Tensor:
         flat = w.detach().reshape(w.shape[0], -1)
+        if self.training and not self.started:
+            self.start(flat.square().mean(dim=1, keepdim=True).sqrt())
         codes, values = self.coded(flat)
-        if self.training:
+        if self.learns:
             self._learn(flat, codes)
         return w + (values.reshape(w.shape) - w).detach()
 
     @torch.no_grad()
     def _learn(self, w: Tensor, codes: Tensor) -> None:
-        planes = (2 * bit_table(self.bits, w.device) - 1)[codes].transpose(1, 2)
-        best = fitted(planes, w, self.basis)
-        self.basis.copy_(torch.sort((MOVING * self.basis + (1 - MOVING) * best).abs(), dim=1)[0])
+        best = fitted((2 * self.table - 1)[codes].transpose(1, 2), w, self.basis)
+        self.basis.copy_(torch.sort(self.moved(best).abs(), dim=1)[0])
 
 
 class UniformActivation(nn.Module):
@@ -134,10 +183,6 @@ class UniformActivation(nn.Module):
         super().__init__()
         self.bits = bits
         self.register_buffer("basis", 2.0 ** torch.arange(bits) / ((1 << bits) - 1))
-
-    def levels(self) -> tuple[Tensor, Tensor]:
-        table = bit_table(self.bits, self.basis.device)
-        return (table * self.basis).sum(dim=1), table
 
     def forward(self, x: Tensor) -> Tensor:
         steps = (1 << self.bits) - 1
@@ -206,3 +251,10 @@ class ByteActivation(nn.Module):
         scale = torch.exp2(self.exponent())
         inside = x.float().clamp(min=0.0).minimum(255 * scale)
         return (inside + (torch.round(inside.detach() / scale) * scale - inside).detach()).to(x.dtype)
+
+
+def learn_every(network: Any, steps: int) -> None:
+    """Let every learned basis of a network be updated once in so many steps, or (0) be held."""
+    for module in network.modules():
+        if isinstance(module, Learned):
+            module.learns_every = steps
