@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats
 from dovetail.ir import Graph, Node, Reshape
@@ -47,13 +48,13 @@ class Network:
 
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
-                 folds: Mapping[str, Fold] | None = None) -> Network:
+                 folds: Mapping[str, Fold] | None = None, datapath: Datapath = Datapath.POPCOUNT) -> Network:
     folds, formats = folds or {}, stream_formats(graph)
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, formats):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
     labels, tensor_labels = dict(labels or identifiers(n.name for n in graph.nodes)), identifiers(graph.tensors)
-    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name], folds.get(n.name))
+    made = {n.name: engines(graph, n, formats, f"{name}_{labels[n.name]}", labels[n.name], folds.get(n.name), datapath)
             for n in graph.nodes if not isinstance(n.op, Reshape)}
     network = Network(graph, formats, made, {}, labels, tensor_labels)
     takers: dict[str, list[Taker]] = {t: [] for t in graph.tensors}

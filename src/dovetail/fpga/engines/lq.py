@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph, IntMatrix
+from dovetail.cost.adder_graph import AdderGraph, IntMatrix, build
 from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
 from dovetail.fpga.engines.layers import Compute, Layer, Rescale, rescale_output
@@ -56,7 +56,8 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
             columns, matrix = _weighted_planes(planes, weights, reads, products)
         stage = max(c.stage for c in columns)
         level = [Staged(pipeline.at(c, stage), stage) for c in columns]
-        graph = minimize(matrix, [(c.value.lo, c.value.hi) for c in level])
+        shares = datapath is Datapath.POPCOUNT or not (op.weight_bits and op.input_bits)  # products of one tap are added once each
+        graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
         nodes = print_graph(pipeline, graph, level, layer.label)
         return _finished(pipeline, layer.label, graph, nodes, steps, rescale), graph.count + planes.counters
 
@@ -141,15 +142,18 @@ class _Planes:
         assert isinstance(value, Signal)
         if not self.op.patterns:
             return Staged(module.wire(f"{value.name}_bit_{j}", bits(value, j, 1)), staged.stage) if j < value.width else None
-        entries = tuple((code, self.op.patterns[code] >> j & 1) for code in range(value.hi + 1))
-        table = self.table(f"{self.label}_plane_{j}_of_{value.width}", value.width, entries)
-        return Staged(module.wire(f"{value.name}_bit_{j}", Entry(0, 1, table.name, value), (0, 1)), staged.stage)
+        is_set = [self.op.patterns[code] >> j & 1 for code in range(value.hi + 1)]
+        found = self.entry(f"{self.label}_plane_{j}_of_{value.hi}", value, is_set)
+        return None if found == ZERO else Staged(module.wire(f"{value.name}_bit_{j}", found, (0, 1)), staged.stage)
 
-    def table(self, name: str, width: int, entries: tuple[tuple[int, int], ...]) -> Table:
+    def entry(self, name: str, index: Signal, values: Sequence[int]) -> Expr:
+        """values[index], from a table that all who ask by this name share."""
+        if len(values) <= 2:  # one bit is no index
+            return select(index, const(values[-1]), const(values[0]))
         if name not in self.tables:
-            self.tables[name] = Table(name, width, entries)
+            self.tables[name] = Table(name, index.width, tuple(enumerate(values)))
             self.pipeline.module.tables.append(self.tables[name])
-        return self.tables[name]
+        return Entry(self.tables[name].lo, self.tables[name].hi, name, index)
 
     def count(self, name: str, chosen: Sequence[Staged]) -> Staged:
         """How many of some bits are set: counters of six column by column, then one addition."""
@@ -173,9 +177,9 @@ class _Planes:
     def _counter(self, name: str, group: Sequence[Staged], stage: int) -> list[Staged]:
         """Up to six bits of one stage as a number of three, registered."""
         module, size = self.pipeline.module, len(group)
-        table = self.table(f"{self.label}_ones_of_{size}", size, tuple((p, p.bit_count()) for p in range(1 << size)))
         index = module.wire(f"{name}_in", pack([(self.pipeline.at(b, stage), 1) for b in group]))
-        value = self.pipeline.register(name, Entry(0, size, table.name, index), stage)
+        ones = self.entry(f"{self.label}_ones_of_{size}", index, [p.bit_count() for p in range(1 << size)])
+        value = self.pipeline.register(name, ones, stage)
         self.counters += 1
         assert isinstance(value.value, Signal)
         return [Staged(module.wire(f"{name}_bit_{k}", bits(value.value, k, 1)), value.stage) for k in range(size.bit_length())]
@@ -279,12 +283,11 @@ def _tables(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatr
         value = staged.value
         assert isinstance(value, Signal)
         level = np.asarray([_level_weights(op, products, f, j)[code] for j in range(op.input_bits)])
-        found = tuple((c, int(bit_of[c] @ level)) for c in range(value.hi + 1))
-        table = planes.table(f"{planes.label}_products_{f}_{code}_{value.width}", value.width, found)
-        if table.lo == table.hi:
+        found = planes.entry(f"{planes.label}_products_{f}_{code}_{value.hi}", value,
+                             [int(bit_of[c] @ level) for c in range(value.hi + 1)])
+        if found.lo == found.hi:
             return None
-        return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", Entry(table.lo, table.hi, table.name, value),
-                                        staged.stage)
+        return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", found, staged.stage)
 
     return _each(planes, weights, reads, entry)
 
