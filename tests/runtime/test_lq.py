@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail import pipeline
-from dovetail.cost import why_not
+from dovetail.cost import costs_of, why_not
 from dovetail.ir import Axis
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
@@ -20,13 +20,14 @@ from tests.numerics.lq_networks import coded, images, network
 from tests.schedule.test_program import run_program
 
 
-@pytest.mark.parametrize("bits", [1, 2])
-def test_a_network_of_codes_is_built_and_bit_exact_with_its_pool_in_hardware(tmp_path: Path, bits: int) -> None:
-    graph = network(1, 2, bits)
+@pytest.mark.parametrize(("bits", "hardware"), [(1, ("pool",)), (2, ("second", "pool", "third"))])
+def test_a_network_of_codes_is_built_and_bit_exact_with_parts_in_hardware(tmp_path: Path, bits: int,
+                                                                          hardware: tuple[str, ...]) -> None:
+    graph, pinned = network(1, 2, bits), {name: whole_on("fpga") for name in hardware}
     path = tmp_path / "lq.onnx"
     path.write_bytes(to_onnx(graph))
-    build = pipeline.compile(path, "tx2-c10gx", tmp_path / "build", assignment={"pool": whole_on("fpga")}, frames=4)
-    assert build.plan.assignment["pool"] == whole_on("fpga")
+    build = pipeline.compile(path, "tx2-c10gx", tmp_path / "build", assignment=pinned, frames=4)
+    assert all(build.plan.assignment[name] == whole_on("fpga") for name in hardware)
     found = verify(build, 6)
     assert found.first_mismatch is None
     frames = images(3, 2)["x"]
@@ -34,20 +35,32 @@ def test_a_network_of_codes_is_built_and_bit_exact_with_its_pool_in_hardware(tmp
     np.testing.assert_array_equal(build.run(frames.astype(np.float32) / 256), expected)
 
 
-def test_layers_of_codes_run_on_the_cpu_and_others_say_why_not() -> None:
+def test_layers_of_codes_run_on_cpu_and_fpga_and_the_gpu_says_why_not() -> None:
     graph, board = network(1, 2, 2), load_platform("tx2-c10gx")
     for node in coded(graph):
         said = {d.name: why_not(graph, node, d) for d in board.devices}
-        assert said["cpu"] is None
+        assert said["cpu"] is said["fpga"] is None
         assert "works on codes, for which it has no kernel" in str(said["gpu"])
-        assert "has no engine" in str(said["fpga"])
+
+
+def test_the_area_of_codes_is_said_to_be_extrapolated() -> None:
+    graph, board = network(1, 2, 2), load_platform("tx2-c10gx")
+    node, one = graph.node("second"), np.ones(1, dtype=np.int64)
+    costs = costs_of(graph, node, None, one - 1, one, board.device("fpga"))
+    assert costs is not None
+    assert costs.extrapolated.all()
+    assert "not fitted" in costs.source
+    halves = costs_of(graph, node, Axis.OUTPUT_CHANNELS, one - 1, 4 * one, board.device("fpga"))
+    assert halves is not None
+    assert all(halves.resources[r][0] <= costs.resources[r][0] for r in costs.resources)
 
 
 def test_sums_beyond_float32_run_in_exact_integers(tmp_path: Path) -> None:
     graph = network(1, 4, 4, product_bits=24)
     path = tmp_path / "lq.onnx"
     path.write_bytes(to_onnx(graph))
-    build = pipeline.compile(path, "tx2-c10gx", tmp_path / "build", frames=4)
+    pinned = {n.name: whole_on("cpu") for n in graph.nodes}
+    build = pipeline.compile(path, "tx2-c10gx", tmp_path / "build", assignment=pinned, frames=4)
     found = verify(build, 4)
     assert found.first_mismatch is None
     assert "numpy" in {p.backend for p in (build.part(s) for s in build.program.segments)}

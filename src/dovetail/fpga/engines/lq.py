@@ -56,7 +56,8 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
             columns, matrix = _weighted_planes(planes, weights, reads, products)
         stage = max(c.stage for c in columns)
         level = [Staged(pipeline.at(c, stage), stage) for c in columns]
-        shares = datapath is Datapath.POPCOUNT or not (op.weight_bits and op.input_bits)  # products of one tap are added once each
+        # products that are looked up or selected belong to one filter each: there is nothing to share among them
+        shares = datapath is Datapath.POPCOUNT or not (op.weight_bits and op.input_bits)
         graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
         nodes = print_graph(pipeline, graph, level, layer.label)
         return _finished(pipeline, layer.label, graph, nodes, steps, rescale), graph.count + planes.counters
