@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from dovetail import console
-from dovetail.cli import builds, campaigns, devices, models, plans, reproduce
+from dovetail.cli import builds, campaigns, devices, models, plans, reproduce, training
 from dovetail.cli.options import Command, Commands
 from dovetail.errors import DovetailError
 
@@ -48,6 +48,6 @@ def parser() -> argparse.ArgumentParser:
         prog="dovetail", description="Join CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.",
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
-    for group in (models, plans, builds, devices, campaigns, reproduce):
+    for group in (models, plans, builds, devices, campaigns, reproduce, training):
         group.add_commands(commands)
     return top

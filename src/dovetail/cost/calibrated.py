@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.cost.work import Work
-from dovetail.ir import AvgPool, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
+from dovetail.ir import AvgPool, Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
 from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device
 
@@ -20,11 +20,12 @@ VECTOR = 4
 
 def class_of(graph: Graph, node: Node) -> str:
     """The class of layer a node is."""
-    match node.op:
+    op = node.op.body if isinstance(node.op, Coded) else node.op
+    match op:
         case Conv(_, window, groups, _, _):
             channels = graph.input_shapes(node)[0][1]
             if groups > 1:
-                return "depthwise" if groups == channels else _grouped(channels // groups, node.op.filters // groups)
+                return "depthwise" if groups == channels else _grouped(channels // groups, op.filters // groups)
             if channels <= STEM_CHANNELS:
                 return "stem"
             return "pointwise" if window.kernel == (1, 1) else "dense"

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dovetail.cost.coded import SOURCE
 from dovetail.cost.engines import (
     ACCUMULATOR_BITS,
     FIELDS,
@@ -26,11 +27,13 @@ from dovetail.cost.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATENCY_
 from dovetail.cost.work import joined, map_shape
 from dovetail.ir import (
     Axis,
+    Coded,
     Conv,
     Gemm,
     Graph,
     Node,
     Reshape,
+    Thresholds,
 )
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.fitted import DhmModel, dhm_model
@@ -83,6 +86,8 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
             known[alike] = engine_costs(engine, device)
         for i, a, b in zip(built, edges[:-1], edges[1:], strict=True):
             found[d][i] = _by_rows(graph, questions[i], known[alike].part(a, b), device)
+            if isinstance(questions[i][0].op, Coded | Thresholds):
+                found[d][i] = replace(found[d][i], extrapolated=np.ones(b - a, dtype=np.bool_), source=SOURCE)
     return found
 
 

@@ -11,6 +11,7 @@ from dovetail.ir import (
     Add,
     AvgPool,
     Clip,
+    Coded,
     Concat,
     Conv,
     Function,
@@ -24,6 +25,7 @@ from dovetail.ir import (
     Reduce,
     Reshape,
     Select,
+    Thresholds,
     Upsample,
 )
 from dovetail.platform.device import Device
@@ -60,7 +62,7 @@ def _operator_reason(graph: Graph, node: Node) -> str | None:
             _, height, width = stream_shape(graph, node.inputs[0])
             flat = node.op.per_channel and len(graph.shape(node.output)) == 2 and height * width > 1
             return "has a table per feature of a flattened map; look up before flattening" if flat else None
-        case Conv() | Gemm() | GlobalAvgPool() | Clip() | Upsample():
+        case Conv() | Gemm() | Coded() | Thresholds() | GlobalAvgPool() | Clip() | Upsample():
             return None
         case _:
             return f"is a {node.op.kind}, which has no engine"

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.adders import Digits, Once, digits_of, multiplier_adders, used_taps
+from dovetail.cost.coded import coded_parts
 from dovetail.cost.estimate import Flags, Floats, Ints, Question, Segments, shares_in
 from dovetail.cost.repeated import repeated_parts
 from dovetail.cost.rounding import (
@@ -32,6 +33,7 @@ from dovetail.cost.work import map_shape
 from dovetail.ir import (
     Add,
     Axis,
+    Coded,
     Conv,
     Gemm,
     GlobalAvgPool,
@@ -44,6 +46,7 @@ from dovetail.ir import (
     Pool,
     Reduce,
     Select,
+    Thresholds,
     Upsample,
 )
 from dovetail.numerics.requantize import requantizer
@@ -164,6 +167,8 @@ def _plain(graph: Graph, question: Question, scans: Scans) -> Parts:
     """The engine of an operator without weights."""
     node, _ = question
     engine = scans.streamed(question)
+    if isinstance(node.op, Coded | Thresholds):
+        return coded_parts(graph, node, engine)
     if isinstance(node.op, Pointwise):
         return _table(graph, node, engine)
     if isinstance(node.op, Upsample):

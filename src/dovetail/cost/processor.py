@@ -18,7 +18,7 @@ from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, sh
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import interpolate
 from dovetail.cost.work import CHANNELWISE, Work, joined
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque, Reshape
+from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, Thresholds
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
@@ -35,6 +35,8 @@ WIDEST = 1.0
 
 def processor_why_not(node: Node, device: Device) -> str | None:
     """Why the processor cannot run the node; None if it can."""
+    if isinstance(node.op, Coded | Thresholds):
+        return None if device.kind is Kind.CPU else f"{device.name}: {node.op.kind} works on codes, for which it has no kernel"
     if isinstance(node.op, (Conv, Gemm, Reshape, *CHANNELWISE)):
         return None
     if isinstance(node.op, Opaque):
@@ -74,7 +76,7 @@ def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequ
 def _formula(node: Node) -> str:
     if isinstance(node.op, Reshape):
         return "free"
-    if isinstance(node.op, Conv | Gemm):
+    if isinstance(node.op, Conv | Gemm | Coded):
         return "dense" if isinstance(node.op, Conv) and node.op.groups == 1 else "product"
     return "moved"
 

@@ -15,7 +15,7 @@ from dovetail.cost.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
 from dovetail.cost.rounding import input_bits, output_bits
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.cost.work import channels_of, map_shape
-from dovetail.ir import Axis, Concat, Conv, Gemm, Graph, Node, Pool, Select, Window
+from dovetail.ir import Axis, Coded, Concat, Conv, Gemm, Graph, Node, Pool, Select, Window
 
 ROUNDING_STAGES = 2
 """Clock edges from the accumulator to the output FIFO: bias with half a unit, then ties and saturation."""
@@ -26,7 +26,7 @@ Parts = dict[str, Any]
 def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
     """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
     shape, producer = graph.shape(tensor), graph.producer(tensor)
-    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Concat | Select):
+    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Coded | Concat | Select):
         shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
     return map_shape(shape)
 
@@ -37,9 +37,10 @@ def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
     A fully connected layer behind a flattened map is a convolution whose window is the whole map.
     """
     channels, height, width = stream_shape(graph, node.inputs[0])
-    if isinstance(node.op, Gemm):
+    op = node.op.body if isinstance(node.op, Coded) else node.op
+    if isinstance(op, Gemm):
         return Window((height, width)), channels, height, width
-    return node.op.window if isinstance(node.op, Conv | Pool) else Window((1, 1)), channels, height, width
+    return op.window if isinstance(op, Conv | Pool) else Window((1, 1)), channels, height, width
 
 
 @dataclass(frozen=True, slots=True)

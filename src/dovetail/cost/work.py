@@ -19,6 +19,7 @@ from dovetail.ir import (
     Axis,
     Broadcast,
     Clip,
+    Coded,
     Concat,
     Conv,
     Function,
@@ -33,6 +34,7 @@ from dovetail.ir import (
     Pool,
     Reduce,
     Select,
+    Thresholds,
     Transpose,
     Upsample,
     Window,
@@ -140,7 +142,7 @@ def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
 
 def _whole(graph: Graph, node: Node) -> Work:
     """The work of a whole node; that of stretched operands is added share by share."""
-    return _whole_product(graph, node) if isinstance(node.op, Conv | Gemm) else _whole_channelwise(graph, node)
+    return _whole_product(graph, node) if isinstance(node.op, Conv | Gemm | Coded) else _whole_channelwise(graph, node)
 
 
 def _changed(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
@@ -186,7 +188,8 @@ def _stretched(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops:
 
 
 def _whole_product(graph: Graph, node: Node) -> Work:
-    op, (shape, *_) = node.op, graph.input_shapes(node)
+    (shape, *_) = graph.input_shapes(node)
+    op, passes = (node.op.body, node.op.input_planes) if isinstance(node.op, Coded) else (node.op, 1)  # plane by plane
     assert isinstance(op, Conv | Gemm)
     channels, height, width = map_shape(shape)
     filters, rows, columns = map_shape(graph.shape(node.output))
@@ -196,7 +199,7 @@ def _whole_product(graph: Graph, node: Node) -> Work:
         plain = groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
     weights = filters * (channels // groups) * kernel
     return Work(_one(height), width, _one(rows), columns, _one(channels // groups), _one(channels), _one(filters), kernel, 1,
-                _one(rows * columns * weights), _one(weights), plain)
+                _one(rows * columns * weights * passes), _one(weights), plain)
 
 
 def _whole_channelwise(graph: Graph, node: Node) -> Work:
@@ -216,7 +219,7 @@ def _table_size(graph: Graph, node: Node) -> int:
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
     """Input rows, halo included, that output rows [start, stop) read."""
-    op = node.op
+    op = node.op.body if isinstance(node.op, Coded) else node.op
     if not isinstance(op, Conv | Pool):
         return (stops - starts).astype(np.float64)
     window: Window = op.window
@@ -230,5 +233,6 @@ def _one(value: float) -> Floats:
     return np.array((float(value),))
 
 
-CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Mul, Clip, Function, Lookup, Concat, Reduce, Select, Transpose, Upsample)
+CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Mul, Clip, Function, Lookup, Thresholds, Concat, Reduce, Select, Transpose,
+               Upsample)
 """Operators without multiplications: their time is that of moving their elements."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
+from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
 from dovetail.fpga.expressions import ONE, Expr, Signal, signal
 from dovetail.fpga.hardware import Instance, Module
@@ -152,11 +153,11 @@ def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = N
 
 
 def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
-           words: Mapping[str, int] | None, leaving: int | None = None) -> Top:
+           words: Mapping[str, int] | None, leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds, words, leaving)
+    network = make_network(graph, name, labels, folds, words, leaving, datapath)
     top = Top(network, time_network(network), name)
     top.build()
     return top
@@ -164,18 +165,18 @@ def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Map
 
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
                  folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None,
-                 leaving: int | None = None) -> Design:
+                 leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
     `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
     `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
     of nodes that would take any number, where they must be those of a larger design. Outputs leave as whole pixels, or in beats
-    of `leaving` channels.
+    of `leaving` channels. `datapath` sums products of codes.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds, words, leaving)
+    top = _built(graph, name, labels, folds, words, leaving, datapath)
     network, timing = top.network, top.timing
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",

@@ -25,6 +25,7 @@ from dovetail.fpga.engines.layers import (
     weighted,
     window_engine,
 )
+from dovetail.fpga.engines.lq import Datapath, coded, coded_window, stepped
 from dovetail.fpga.engines.pointwise import looked_up, multiplied
 from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
@@ -33,6 +34,7 @@ from dovetail.ir import (
     Add,
     AvgPool,
     Clip,
+    Coded,
     Concat,
     Conv,
     Gemm,
@@ -46,6 +48,7 @@ from dovetail.ir import (
     Reshape,
     Scheme,
     Select,
+    Thresholds,
     Upsample,
     Window,
 )
@@ -102,7 +105,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
         if shape[0] != 1 or len(shape) not in (2, 4):
             continue
         size = maps.get(tensor, (shape[1], 1, 1)) if node is None and len(shape) == 2 else (*shape[1:], 1, 1)[:3]
-        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Concat | Select):
+        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Coded | Concat | Select):
             source = formats.get(node.inputs[0])
             if source is None:
                 continue
@@ -148,7 +151,7 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
             return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
     inputs = [formats[t] for t in node.inputs]
     match node.op:
-        case Conv() | Gemm() | GlobalAvgPool() | Clip() | Reshape() | Upsample():
+        case Conv() | Gemm() | Coded() | Thresholds() | GlobalAvgPool() | Clip() | Reshape() | Upsample():
             return None
         case MaxPool():
             return _max_pool_reason(node.op, node.name, inputs[0])
@@ -204,7 +207,7 @@ def _divisor(graph: Graph, node: Node) -> int | None:
 
 
 def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
-            fold: Fold | None = None) -> tuple[Engine, ...]:
+            fold: Fold | None = None, datapath: Datapath = Datapath.POPCOUNT) -> tuple[Engine, ...]:
     """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names.
 
     A convolution or fully connected layer with a `fold` keeps its weights in memory and shares its multipliers. Beats are
@@ -239,6 +242,13 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
         case Lookup():
             table = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
+        case Coded(_, _, _, output_bits):
+            front, behind, window = _explicit_padding(layer, coded_window(node.op, inputs[0]), 0)
+            arrays, rescale = [c.array for c in graph.params(node)], None if output_bits else _rescale(graph, node)
+            return (*front, window_engine(behind, window, 0, coded(behind, node.op, arrays, rescale, datapath)))
+        case Thresholds():
+            steps = graph.constants[node.params[0]].array.astype(np.int64)
+            return (join_engine(layer, stepped(layer, np.broadcast_to(steps, (output.channels, steps.shape[-1])))),)
         case Mul():
             zeros = (zero, scheme_of(graph, node.inputs[1]).zero)
             return (join_engine(layer, multiplied(layer, zeros, _rescale(graph, node))),)

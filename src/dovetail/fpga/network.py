@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
+from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
@@ -62,8 +63,8 @@ class _Builder:
     """Stations under construction; a stream cut anew is named after its tensor and the channels of its beats."""
 
     def __init__(self, graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold],
-                 words: Mapping[str, int]) -> None:
-        self.graph, self.name, self.folds, self.words = graph, name, folds, words
+                 words: Mapping[str, int], datapath: Datapath) -> None:
+        self.graph, self.name, self.folds, self.words, self.datapath = graph, name, folds, words, datapath
         self.labels = dict(labels or identifiers(n.name for n in graph.nodes))
         self.pixels = stream_formats(graph)
         self.streams = {t: self.pixels[t] for t in graph.inputs}
@@ -100,7 +101,7 @@ class _Builder:
         taken = tuple(form.in_words(fields[0] or form.channels) for form in whole)
         self.streams[node.output] = output.in_words(fields[1] or output.channels)
         label = self.labels[node.name]
-        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold)
+        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold, self.datapath)
         self.stations.append(Station(node.name, label, streams, node.output, made))
 
     def any_fields(self, node: Node, roots: list[str]) -> int:
@@ -114,12 +115,13 @@ class _Builder:
 
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
-                 words: Mapping[str, int] | None = None, leaving: int | None = None) -> Network:
+                 words: Mapping[str, int] | None = None, leaving: int | None = None,
+                 datapath: Datapath = Datapath.POPCOUNT) -> Network:
     """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams.
 
     Outputs leave as whole pixels, or in beats of `leaving` channels.
     """
-    built = _Builder(graph, name, labels, folds or {}, words or {})
+    built = _Builder(graph, name, labels, folds or {}, words or {}, datapath)
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, built.pixels):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")

@@ -11,6 +11,8 @@ from onnx import inliner
 from dovetail.errors import ModelError
 
 STANDARD = ("", "ai.onnx")
+OWN_DOMAINS = ("dovetail.lq",)
+"""Functions of these domains are read as operators; see `onnx_lq`."""
 NEWEST = int(onnx.defs.onnx_opset_version())
 """The newest opset the onnx package knows the meaning of."""
 
@@ -75,8 +77,9 @@ def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
 
 
 def _inlined(model: Any, where: str) -> Any:
-    """Functions the file defines itself, replaced by their bodies."""
-    if not model.functions:
+    """Functions the file defines itself, replaced by their bodies; those that are operators of ours stay calls."""
+    foreign = [(f.domain, f.name) for f in model.functions if f.domain not in OWN_DOMAINS]
+    if not foreign:
         return model
     calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in model.functions}
     reached: dict[tuple[str, str], set[tuple[str, str]]] = {name: set(called) for name, called in calls.items()}
@@ -87,7 +90,7 @@ def _inlined(model: Any, where: str) -> Any:
                 raise ModelError(f"{where}: function {name[1]} of domain {name[0]} calls itself; a network must end, "
                                  "unroll the recursion before export")
     try:
-        return inliner.inline_local_functions(model)
+        return inliner.inline_selected_functions(model, foreign)
     except Exception as error:  # the package raises its own family, rooted in Exception only
         raise ModelError(f"{where}: the functions of the file cannot be inlined ({str(error).splitlines()[0]}); "
                          "export the model without functions") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import onnx_file
+from dovetail.ir import onnx_file, onnx_lq
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx_branches import decided, taken
@@ -138,6 +138,9 @@ def _read_item(reader: Reader, item: Any) -> None:
 
 def _read_node(reader: Reader, node: Any) -> None:
     """A typed operator where one fits, a folded constant where nothing moves, else the node as it is."""
+    if node.domain == onnx_lq.DOMAIN:
+        onnx_lq.read(reader, node)
+        return
     meant = expanded(node, reader.where)
     if meant is not None:
         for part in meant:

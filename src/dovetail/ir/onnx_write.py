@@ -17,11 +17,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import onnx_file, onnx_inline
+from dovetail.ir import onnx_file, onnx_inline, onnx_lq
 from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Concat, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm, Reduce
+from dovetail.ir.lq import Coded, holds_codes, writes_codes
 from dovetail.ir.movement import Select, Transpose, Upsample
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import RELU, Op
@@ -93,9 +94,10 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     wide = any(s is not None and s.bits == 16 for s in stored)
     opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
-    model = helper.make_model(proto, opset_imports=imports, ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
+    model = helper.make_model(proto, opset_imports=imports, functions=onnx_lq.functions(graph, opset),
+                              ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
                               producer_name=onnx_file.PRODUCER)
-    if not writer.domains:
+    if writer.domains <= {onnx_lq.DOMAIN}:
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -167,7 +169,7 @@ def _node(writer: _Writer, node: Node) -> None:
     if scheme.bits == 32:
         _partial(writer, node)
         return
-    if isinstance(node.op, Lookup):
+    if isinstance(node.op, Lookup) or writes_codes(node.op):
         _looked_up(writer, node, scheme)
         return
     public = node.output in writer.graph.outputs
@@ -186,7 +188,7 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
     """The operator and its clamp; narrow schemes (below 8 bits) saturate in an explicit Clip."""
     clamp = node.op.bounds
     lo, hi = (clamp.lo, clamp.hi) if clamp is not None else (-inf, inf)
-    if scheme is not None and scheme.bits < 8:
+    if scheme is not None and scheme.bits < 8 and not holds_codes(writer.graph, node.output):
         lo, hi = (max(lo, (scheme.lo - scheme.zero) * scheme.scale), min(hi, (scheme.hi - scheme.zero) * scheme.scale))
     if (lo, hi) == (-inf, inf):
         WRITERS[type(node.op)](writer, node, output)
@@ -363,21 +365,26 @@ def _stored(writer: _Writer, name: str) -> str:
     """The stored integers of a tensor."""
     maker = writer.graph.producer(name)
     bare = writer.boundary is Boundary.INTEGER or (
-        maker is not None and isinstance(maker.op, Lookup) and name not in writer.graph.outputs)
+        maker is not None and (isinstance(maker.op, Lookup) or writes_codes(maker.op)) and name not in writer.graph.outputs)
     return name if bare else f"{name}{writer.sep}q"
 
 
 def _looked_up(writer: _Writer, node: Node, scheme: Scheme) -> None:
-    """A table needs no Quantize: its entries are what is stored."""
+    """Tables and thresholds need no Quantize: their entries and codes are what is stored."""
     stored = _stored(writer, node.output)
-    onnx_inline.lookup(writer, node, _stored(writer, node.inputs[0]), stored)
+    write = onnx_inline.lookup if isinstance(node.op, Lookup) else onnx_lq.write
+    write(writer, node, _stored(writer, node.inputs[0]), stored)
     public = writer.boundary is Boundary.FLOAT and node.output in writer.graph.outputs
     if public or writer.graph.consumers(node.output):
         writer.dequantize(stored, node.output if public else f"{node.output}{writer.sep}dq", node.output, scheme)
 
 
+def _coded(writer: _Writer, node: Node, output: str) -> None:
+    onnx_lq.write(writer, node, _stored(writer, node.inputs[0]), output)
+
+
 WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
-    Add: _add, AvgPool: _avg_pool, Clip: _identity, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
+    Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
     GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
     Select: _select, Transpose: _transpose, Upsample: _upsample,
 }

@@ -11,6 +11,7 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Add, Clip, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
+from dovetail.ir.lq import narrow_codes
 from dovetail.ir.movement import Transpose
 from dovetail.ir.operator import Clamp, Op
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
@@ -20,8 +21,8 @@ from dovetail.ir.window import Window
 
 def simplify(graph: Graph) -> Graph:
     """The order matters: affine folding exposes Conv → Clip, activation folding then leaves one node each."""
-    for step in (fold_affine, fold_activations, spread_schemes, narrow_inputs, turn_weights, settle_parameters, keep_floats,
-                 drop_still):
+    for step in (fold_affine, fold_activations, spread_schemes, narrow_codes, narrow_inputs, turn_weights, settle_parameters,
+                 keep_floats, drop_still):
         graph = step(graph)
     return graph
 

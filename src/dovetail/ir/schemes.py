@@ -11,6 +11,7 @@ from dovetail.ir.convolution import Conv
 from dovetail.ir.elementwise import Clip, Concat
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
+from dovetail.ir.lq import Coded
 from dovetail.ir.movement import Movement
 from dovetail.ir.onnx_file import OPSET
 from dovetail.ir.onnx_write import to_onnx
@@ -138,7 +139,7 @@ def _integer(graph: Graph, node: Node) -> bool:
     """Whether a node computes integers, or only moves floats."""
     if isinstance(node.op, Movement) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
         return True
-    tables = isinstance(node.op, Pointwise)
+    tables = isinstance(node.op, Pointwise | Coded)
     return _between_integers(graph, node) and (tables or all(c.scheme is not None for c in graph.params(node)))
 
 

@@ -36,8 +36,8 @@ class Scheme:
     zero: int = 0
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bits <= 32:
-            raise ModelError(f"scheme: {self.bits} bits; 2 to 32 are possible")
+        if not 1 + self.signed <= self.bits <= 32:
+            raise ModelError(f"scheme: {self.bits} bits; {1 + self.signed} to 32 are possible")
         if self.axis is None and len(self.exponents) != 1:
             raise ModelError(f"scheme: {len(self.exponents)} exponents without an axis; give one, or an axis")
         if len(self.mantissas) not in (0, len(self.exponents)):

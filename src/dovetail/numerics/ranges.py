@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.ir import (
     AvgPool,
     Clip,
+    Coded,
     Concat,
     Conv,
     Function,
@@ -26,6 +27,7 @@ from dovetail.ir import (
     Mul,
     Node,
     Opaque,
+    Thresholds,
 )
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
@@ -73,6 +75,11 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
 
 def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int:
     """A bound on |every partial sum| of a node's accumulator, in its integer units: sum |x||w| + |b|."""
+    if isinstance(node.op, Coded):
+        codes, products, steps = (c.array for c in graph.params(node)[:3])
+        known = ranges[node.inputs[0]]
+        bound = node.op.bound(codes, products, max(abs(known.lo), abs(known.hi)))
+        return bound if node.op.output_bits else bound + int(np.abs(steps.astype(np.int64)).max(initial=0))
     how = requantizer(graph, node)
     reach = [max(abs(ranges[t].lo - zero), abs(ranges[t].hi - zero)) for t, zero in zip(node.inputs, how.zeros, strict=True)]
     if isinstance(node.op, Conv | Gemm):
@@ -106,7 +113,9 @@ def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
         return True
     if not all(s.fixed_point for s in (*schemes, scheme)):
         return False
-    weighted = isinstance(node.op, Conv | Gemm | Mul)
+    if isinstance(node.op, Thresholds):
+        return schemes[0].bits <= 16
+    weighted = isinstance(node.op, Conv | Coded | Gemm | Mul)
     units = accumulator_scheme(graph, node).exponents if weighted else [e for s in schemes for e in s.exponents]
     if min(units) < FLOAT32_EXPONENTS[0] or max(units) > FLOAT32_EXPONENTS[1]:
         return False

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Function, Graph, Lookup, MaxPool, Node, Opaque, Real, Tensor
+from dovetail.ir import Array, Function, Graph, Lookup, MaxPool, Node, Opaque, Real, Tensor, Thresholds
+from dovetail.ir.lq import count_steps, writes_codes
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
@@ -109,6 +110,8 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
         return node.op.accumulate([np.asarray(x) for x in inputs], ())
     if isinstance(node.op, Lookup):
         return node.op.look_up(inputs[0], graph.params(node)[0].array).astype(scheme.dtype)
+    if writes_codes(node.op):
+        return run_coding(graph, node, inputs[0]).astype(scheme.dtype)
     how = requantizer(graph, node)
     total = accumulate(graph, node, inputs, how)
     if scheme.bits == 32:
@@ -116,6 +119,14 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     result = rounded(total, node.op.divisor(tuple(x.shape for x in inputs)), how, node)
     lo, hi = integer_bounds(node.op.bounds, scheme)
     return np.clip(result, lo, hi).astype(scheme.dtype)
+
+
+def run_coding(graph: Graph, node: Node, x: Array) -> Array:
+    """The codes of a node's integers: of its exact sums, or of what it reads."""
+    params = [c.array for c in graph.params(node)]
+    if isinstance(node.op, Thresholds):
+        return count_steps(x, params[0])
+    return count_steps(node.op.accumulate([x.astype(np.float64)], [p.astype(np.float64) for p in params]), params[2])
 
 
 def _real(tensor: Tensor, x: Array) -> Array:

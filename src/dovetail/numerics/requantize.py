@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir import Conv, Gemm, Graph, Mul, Node, Real, Scheme
+from dovetail.ir import Coded, Conv, Gemm, Graph, Mul, Node, Real, Scheme
 from dovetail.ir.tensor import scheme_of_scales
 from dovetail.numerics.fixed import divide_half_even, rescale
 
@@ -49,6 +49,10 @@ def accumulator_scales(graph: Graph, node: Node) -> tuple[float, ...]:
     first = stored_scheme(graph, node.inputs[0])
     if isinstance(node.op, Mul):
         return (first.scale * stored_scheme(graph, node.inputs[1]).scale,)
+    if isinstance(node.op, Coded):
+        products = graph.constants[node.params[1]].scheme
+        assert products is not None
+        return products.scales
     if not isinstance(node.op, Conv | Gemm):
         return first.scales
     weights = graph.constants[node.params[0]].scheme

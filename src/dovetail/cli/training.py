@@ -1,0 +1,71 @@
+"""The command that trains networks of few bits and exports them as integers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from dovetail.cli.options import Commands, add_json
+from dovetail.cli.output import emit
+from dovetail.errors import ToolError
+
+
+def add_commands(commands: Commands) -> None:
+    """`train`."""
+    sub = commands.add("train", _train, "train a network of 1 to 4 bits on local images and export it as exact integers",
+                       "dovetail train small --bits w2a2 --data /usr/share/datasets/fashion-mnist --epochs 5 -o runs/small-w2a2")
+    sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet or small")
+    sub.add_argument("--bits", default="w2a2", help="float, or w1 to w4 with a1 to a4 or a8 (default: %(default)s)")
+    sub.add_argument("--method", choices=("lq", "uniform"), default="lq",
+                     help="learned bases (LQ-Nets), or equal steps (DoReFa-Net) (default: %(default)s)")
+    sub.add_argument("--ends", type=int, choices=(8, 0), default=8,
+                     help="bits of first and last layer's weights: 8, or 0 for those of all others (default: %(default)s)")
+    sub.add_argument("--data", type=Path, required=True, metavar="PATH",
+                     help="a .npz, a folder of CIFAR-10's Python batches, or a folder of IDX files such as Fashion-MNIST's")
+    sub.add_argument("-o", "--output", type=Path, required=True, metavar="DIR",
+                     help="folder of the run; one that was interrupted is resumed")
+    for name, kind, default, text in (
+            ("epochs", int, 200, "passes over the training images"), ("batch", int, 128, "images per step"),
+            ("rate", float, 0.1, "learning rate at the start"), ("decay", float, 1e-4, "weight decay"),
+            ("warmup", int, 0, "epochs over which the rate rises"), ("pad", int, 4, "pixels that images are shifted by at most"),
+            ("seed", int, 0, "of weights, order and augmentation"),
+            ("every", int, 10, "epochs between evaluations and checkpoints"),
+            ("integer-images", int, 1000, "test images that the exported integers are evaluated on")):
+        sub.add_argument(f"--{name}", type=kind, default=default, help=f"{text} (default: %(default)s)")
+    sub.add_argument("--width", type=int, help="filters of the first layer (default: the network's own)")
+    sub.add_argument("--schedule", choices=("cosine", "step"), default="cosine", help="how the rate falls (default: %(default)s)")
+    sub.add_argument("--no-flip", action="store_true", help="do not mirror training images")
+    sub.add_argument("--start", default="", metavar="MODEL.pt",
+                     help="a finished run's weights, in floats or more bits, to begin with")
+    sub.add_argument("--teacher", default="", metavar="MODEL.pt",
+                     help="a finished float run whose answers are learned beside labels")
+    sub.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="tf32",
+                     help="arithmetic of products on a GPU (default: %(default)s)")
+    sub.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    add_json(sub)
+
+
+def _train(options: argparse.Namespace) -> int:
+    if find_spec("torch") is None:
+        raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
+    from dovetail.train.loop import Recipe
+    from dovetail.train.run import run
+    recipe = Recipe(options.network, options.bits, options.method, options.ends, options.epochs, options.batch, options.rate,
+                    decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
+                    flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
+                    teacher=options.teacher, precision=options.precision)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images)
+    emit(options.json, result, lambda: _summary(options.output, result))
+    return 0
+
+
+def _summary(folder: Path, result: dict[str, object]) -> str:
+    exact = result.get("integer_accuracy")
+    beside = f"; as integers {exact:.2%} of the first {result['integer_images']}" if isinstance(exact, float) else ""
+    return f"{folder}/model.onnx: test accuracy {result['test_accuracy']:.2%}{beside}"

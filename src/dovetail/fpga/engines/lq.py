@@ -1,0 +1,326 @@
+"""Sums of coded products with constant weights, and the thresholds behind them.
+
+Three datapaths compute the same integers: `popcount` counts bits per weight code and multiplies the counts, `table` looks every
+product up, `mux` adds what the bits of every code select. What has plain integers on one side is an adder graph over planes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from dovetail.cost.adder_graph import AdderGraph, IntMatrix, build
+from dovetail.cost.subexpressions import minimize
+from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
+from dovetail.fpga.engines.layers import Compute, Layer, Rescale, rescale_output
+from dovetail.fpga.engines.stream import Format, Pipeline, Staged
+from dovetail.fpga.engines.window import Taps
+from dovetail.fpga.expressions import ZERO, Const, Entry, Expr, Signal, add, bits, compare, const, pack, select
+from dovetail.fpga.hardware import Table
+from dovetail.ir import Array, Coded, Conv, Window
+
+
+class Datapath(StrEnum):
+    """How products of codes are summed."""
+
+    POPCOUNT = "popcount"
+    TABLE = "table"
+    MUX = "mux"
+
+
+LUT_INPUTS = 6
+"""Bits one counter takes: each bit of its result is a function of six, one look-up table of most families."""
+FULL_ADDER = 3
+
+
+def coded_window(op: Coded, form: Format) -> Window:
+    """What a layer sees of its stream at once."""
+    return op.body.window if isinstance(op.body, Conv) else Window((form.height, form.width))
+
+
+def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale | None,
+          datapath: Datapath = Datapath.POPCOUNT) -> Compute:
+    """The outputs of a layer of codes: constants as `Coded` has them; thresholds where `rescale` is None."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
+        weights, reads = _spread(op, codes, len(taps))
+        planes = _Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
+        if op.weight_bits and op.input_bits:
+            sums = {Datapath.POPCOUNT: _popcounts, Datapath.TABLE: _tables, Datapath.MUX: _muxes}[datapath]
+            columns, matrix = sums(planes, weights, reads, products)
+        else:
+            columns, matrix = _weighted_planes(planes, weights, reads, products)
+        stage = max(c.stage for c in columns)
+        level = [Staged(pipeline.at(c, stage), stage) for c in columns]
+        # products that are looked up or selected belong to one filter each: there is nothing to share among them
+        shares = datapath is Datapath.POPCOUNT or not (op.weight_bits and op.input_bits)
+        graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
+        nodes = print_graph(pipeline, graph, level, layer.label)
+        return _finished(pipeline, layer.label, graph, nodes, steps, rescale), graph.count + planes.counters
+
+    return compute
+
+
+def _finished(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequence[Staged], steps: IntMatrix,
+              rescale: Rescale | None) -> list[Staged]:
+    """Sums to codes by thresholds, or with bias to rounded numbers."""
+    values = []
+    for index, term in enumerate(graph.outputs):
+        name = f"{label}_acc_{index}"
+        if rescale is None:
+            value, left = biased(pipeline, name, term, nodes, 0)
+            values.append(reached(pipeline, name, value, left, steps[index]))
+            continue
+        half = 0 if term is None else half_of(rescale.ratio(index))
+        value, left = biased(pipeline, name, term, nodes, int(steps[index]), half)
+        values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
+    return values
+
+
+def reached(pipeline: Pipeline, name: str, staged: Staged, left: int, steps: IntMatrix) -> Staged:
+    """How many of the ascending thresholds value << left reaches: one comparison each, then the largest that holds."""
+    value = staged.value
+    limits = [-(-int(t) >> left) for t in steps]  # the least value whose multiple of 2**left reaches t
+    if isinstance(value, Const):
+        return Staged(const(sum(value.lo >= t for t in limits)), 0)
+    found: list[Expr] = []
+    for k, limit in enumerate(limits):
+        holds = compare(">=", value, const(limit))
+        found.append(holds if isinstance(holds, Const) else pipeline.module.register(f"{name}_reaches_{k}", holds))
+    code: Expr = ZERO
+    for k, holds in enumerate(found):
+        code = select(holds, const(k + 1), code)
+    if isinstance(code, Const):
+        return Staged(code, 0)
+    return pipeline.register(f"{name}_code", code, staged.stage + 1)
+
+
+def stepped(layer: Layer, steps: IntMatrix) -> Compute:
+    """Codes of a stream's numbers; thresholds (channels, steps)."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        return [reached(pipeline, f"{layer.label}_{c}", taps[key], 0, steps[c]) for c, key in enumerate(sorted(taps))], 0
+
+    return compute
+
+
+def _spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
+    """Codes as (filters, taps), and which taps each filter reads: those of its own group."""
+    groups = op.body.groups if isinstance(op.body, Conv) else 1
+    flat = codes.reshape(len(codes), -1)
+    wide, reads = np.zeros((len(flat), taps), dtype=np.int64), np.zeros((len(flat), taps), dtype=np.bool_)
+    for f, row in enumerate(flat):
+        start = f // (len(flat) // groups) * len(row)
+        wide[f, start:start + len(row)], reads[f, start:start + len(row)] = row, True
+    return wide, reads
+
+
+@dataclass(slots=True)
+class _Planes:
+    """The bits of a window's codes, named once each, and the counters made of them."""
+
+    pipeline: Pipeline
+    label: str
+    op: Coded
+    taps: list[Staged]
+    counters: int = 0
+    known: dict[tuple[int, int], Staged | None] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def bit(self, tap: int, j: int) -> Staged | None:
+        """Bit `j` of the pattern that a tap's code stands for; None where it is never set."""
+        if (tap, j) not in self.known:
+            self.known[tap, j] = self._bit(tap, j)
+        return self.known[tap, j]
+
+    def _bit(self, tap: int, j: int) -> Staged | None:
+        staged, module = self.taps[tap], self.pipeline.module
+        value = staged.value
+        assert isinstance(value, Signal)
+        if not self.op.patterns:
+            return Staged(module.wire(f"{value.name}_bit_{j}", bits(value, j, 1)), staged.stage) if j < value.width else None
+        is_set = [self.op.patterns[code] >> j & 1 for code in range(value.hi + 1)]
+        found = self.entry(f"{self.label}_plane_{j}_of_{value.hi}", value, is_set)
+        return None if found == ZERO else Staged(module.wire(f"{value.name}_bit_{j}", found, (0, 1)), staged.stage)
+
+    def entry(self, name: str, index: Signal, values: Sequence[int]) -> Expr:
+        """values[index], from a table that all who ask by this name share."""
+        if len(values) <= 2:  # one bit is no index
+            return select(index, const(values[-1]), const(values[0]))
+        if name not in self.tables:
+            self.tables[name] = Table(name, index.width, tuple(enumerate(values)))
+            self.pipeline.module.tables.append(self.tables[name])
+        return Entry(self.tables[name].lo, self.tables[name].hi, name, index)
+
+    def count(self, name: str, chosen: Sequence[Staged]) -> Staged:
+        """How many of some bits are set: counters of six column by column, then one addition."""
+        columns: dict[int, list[Staged]] = {0: list(chosen)}
+        number = 0
+        while any(len(column) > 2 for column in columns.values()):
+            size = LUT_INPUTS if any(len(c) >= LUT_INPUTS for c in columns.values()) else FULL_ADDER
+            following: dict[int, list[Staged]] = {}
+            for weight, column in sorted(columns.items()):
+                stage = max(b.stage for b in column)
+                taken = len(column) - len(column) % size
+                for at in range(0, taken, size):
+                    made = self._counter(f"{name}_{number}", column[at:at + size], stage)
+                    number += 1
+                    for k, bit in enumerate(made):
+                        following.setdefault(weight + k, []).append(bit)
+                following.setdefault(weight, []).extend(column[taken:])
+            columns = {w: c for w, c in following.items() if c}
+        return self._added(name, columns, len(chosen))
+
+    def _counter(self, name: str, group: Sequence[Staged], stage: int) -> list[Staged]:
+        """Up to six bits of one stage as a number of three, registered."""
+        module, size = self.pipeline.module, len(group)
+        index = module.wire(f"{name}_in", pack([(self.pipeline.at(b, stage), 1) for b in group]))
+        ones = self.entry(f"{self.label}_ones_of_{size}", index, [p.bit_count() for p in range(1 << size)])
+        value = self.pipeline.register(name, ones, stage)
+        self.counters += 1
+        assert isinstance(value.value, Signal)
+        return [Staged(module.wire(f"{name}_bit_{k}", bits(value.value, k, 1)), value.stage) for k in range(size.bit_length())]
+
+    def _added(self, name: str, columns: dict[int, list[Staged]], most: int) -> Staged:
+        """Columns of at most two bits as one number."""
+        stage, module = max(b.stage for c in columns.values() for b in c), self.pipeline.module
+        rows = []
+        for row in range(2):
+            fields: list[tuple[Expr, int]] = []
+            for weight in range(max(columns) + 1):
+                column = columns.get(weight, [])
+                fields.append((self.pipeline.at(column[row], stage) if row < len(column) else ZERO, 1))
+            rows.append(pack(fields) if any(len(c) > row for c in columns.values()) else None)
+        if rows[1] is None:
+            assert rows[0] is not None
+            return Staged(module.wire(f"{name}_count", rows[0], (0, most)), stage)
+        assert rows[0] is not None
+        self.counters += 1
+        return self.pipeline.register(f"{name}_count", add(rows[0], rows[1]), stage, (0, most))
+
+
+Columns = tuple[list[Staged], IntMatrix]
+"""Values and the integer matrix that makes every filter's sum of them."""
+
+
+def _level_weights(op: Coded, products: IntMatrix, f: int, j: int) -> IntMatrix:
+    """What a set bit of plane `j` adds to filter `f`, for every weight code."""
+    signs = np.stack([op.signs(np.arange(1 << op.weight_bits), i) for i in range(op.weight_bits)], axis=1)
+    found: IntMatrix = signs @ products[f, :, j]
+    return found
+
+
+def _popcounts(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+    """Per plane and filter the set bits of every weight code but its most frequent one, and those of all taps together.
+
+    The codes divide the taps, so that every bit is counted once; the code left out is what all others leave of the whole.
+    For ±1 planes this is 2·popcount(w ∧ a) - popcount(a) with the constants multiplied out.
+    """
+    op, columns, rows = planes.op, list[Staged](), list[dict[int, int]]()
+    rows = [{} for _ in weights]
+    totals: dict[tuple[int, bytes], int] = {}
+
+    def counted(name: str, taps: Array, j: int) -> int | None:
+        chosen = [b for t in taps if (b := planes.bit(int(t), j)) is not None]
+        if not chosen:
+            return None
+        columns.append(planes.count(name, chosen))
+        return len(columns) - 1
+
+    for j in range(op.input_bits):
+        for f, row in enumerate(weights):
+            key = (j, reads[f].tobytes())
+            if key not in totals:
+                whole = counted(f"{planes.label}_all_{j}_{len(totals)}", np.flatnonzero(reads[f]), j)
+                if whole is None:
+                    continue
+                totals[key] = whole
+            values = _level_weights(op, products, f, j)
+            present = np.bincount(row[reads[f]], minlength=len(values))
+            left_out = int(present.argmax())
+            rows[f][totals[key]] = rows[f].get(totals[key], 0) + int(values[left_out])
+            for code in np.flatnonzero(present):
+                difference = int(values[code] - values[left_out])
+                if not difference:
+                    continue
+                place = counted(f"{planes.label}_ones_{f}_{j}_{code}", np.flatnonzero(reads[f] & (row == code)), j)
+                if place is not None:
+                    rows[f][place] = difference
+    return columns, _matrix(rows, len(columns))
+
+
+def _matrix(rows: Sequence[dict[int, int]], columns: int) -> IntMatrix:
+    found = np.zeros((len(rows), columns), dtype=np.int64)
+    for f, row in enumerate(rows):
+        for place, value in row.items():
+            found[f, place] = value
+    return found
+
+
+def _each(planes: _Planes, weights: IntMatrix, reads: Array, make: Callable[[int, int], Staged | None]) -> Columns:
+    """One value per filter and tap, all added up."""
+    columns, rows = list[Staged](), list[dict[int, int]]()
+    for f in range(len(weights)):
+        rows.append({})
+        for tap in np.flatnonzero(reads[f]):
+            value = make(f, int(tap))
+            if value is not None:
+                columns.append(value)
+                rows[f][len(columns) - 1] = 1
+    return columns, _matrix(rows, len(columns))
+
+
+def _tables(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+    """The paper's first form with constant weights: the product of every weight with every tap from a table of its code."""
+    op = planes.op
+    bit_of = np.stack([op.plane(np.arange(1 << op.input_bits), j) for j in range(op.input_bits)], axis=1)
+
+    def entry(f: int, tap: int) -> Staged | None:
+        staged, code = planes.taps[tap], int(weights[f, tap])
+        value = staged.value
+        assert isinstance(value, Signal)
+        level = np.asarray([_level_weights(op, products, f, j)[code] for j in range(op.input_bits)])
+        found = planes.entry(f"{planes.label}_products_{f}_{code}_{value.hi}", value,
+                             [int(bit_of[c] @ level) for c in range(value.hi + 1)])
+        if found.lo == found.hi:
+            return None
+        return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", found, staged.stage)
+
+    return _each(planes, weights, reads, entry)
+
+
+def _muxes(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+    """The paper's conditionals: every set bit selects its product, and the selected are added."""
+    op = planes.op
+
+    def chosen(f: int, tap: int) -> Staged | None:
+        level = [int(_level_weights(op, products, f, j)[weights[f, tap]]) for j in range(op.input_bits)]
+        terms = [(select(b.value, const(v), ZERO), b.stage) for j, v in enumerate(level)
+                 if v and (b := planes.bit(tap, j)) is not None]
+        if not terms:
+            return None
+        total, stage = terms[0]
+        for term, _ in terms[1:]:
+            total = add(total, term)
+        return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", total, stage)
+
+    return _each(planes, weights, reads, chosen)
+
+
+def _weighted_planes(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+    """Plain integers on one side or both: weights as integers, over taps or over the bits of codes."""
+    op, columns, blocks = planes.op, list[Staged](), list[IntMatrix]()
+    for j in range(op.input_planes):
+        block = np.zeros_like(weights)
+        for f, row in enumerate(weights):
+            signs = np.stack([op.signs(row, i) for i in range(op.weight_planes)], axis=1)
+            block[f] = np.where(reads[f], signs @ products[f, :, j], 0)
+        given = [planes.taps[t] if not op.input_bits else planes.bit(t, j) for t in range(weights.shape[1])]
+        kept = [t for t, value in enumerate(given) if value is not None]
+        columns += [value for value in given if value is not None]
+        blocks.append(block[:, kept])
+    return columns, np.concatenate(blocks, axis=1)

@@ -1,0 +1,240 @@
+"""A trained network as a graph: integers for quantized ones, floats for the others; BatchNorm is folded either way.
+
+Quantized layers become `Coded` nodes whose products are rounded once. Residual sums travel as 16-bit fixed point, thresholds
+turn them into codes where a layer reads them; a shortcut that changes shape is a convolution with ones, which rounds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dovetail.ir import (
+    RELU,
+    Add,
+    Array,
+    Clip,
+    Constant,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Op,
+    Real,
+    Reshape,
+    Scheme,
+    Tensor,
+    Window,
+)
+from dovetail.numerics.lq import PRODUCT_BITS, Learned, boundaries_of, coded_node, ranked, threshold_node
+from dovetail.train.networks import Block, Chain, Layer, Residual
+from dovetail.train.quantizers import ByteActivation, ByteWeight
+
+IMAGE = Scheme(8, False, (-8,))
+"""Bytes over 256, as the networks are trained on."""
+HEADROOM = 2.0
+"""Times the largest value seen that a fixed-point tensor holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a layer's input means: codes over a basis, or plain integers (`bits` 0) over one scale up to `reach`."""
+
+    tensor: str
+    bits: int
+    basis: Real
+    reach: int = 1
+
+
+@dataclass(slots=True)
+class _Exporter:
+    largest: Mapping[int, float]
+    """The largest magnitude that each module was seen to write."""
+    product_bits: int
+    floating: bool
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    constants: list[Constant] = field(default_factory=list)
+
+    def add(self, node: Node, constants: tuple[Constant, ...], scheme: Scheme | None) -> str:
+        shapes = tuple(self.tensors[t].shape for t in node.inputs)
+        self.nodes.append(node)
+        self.constants += constants
+        self.tensors[node.output] = Tensor(node.output, node.op.infer(shapes), scheme)
+        return node.output
+
+    def plain(self, name: str, op: Op, inputs: tuple[str, ...], scheme: Scheme | None) -> str:
+        """A node without constants."""
+        return self.add(Node(name, op, inputs, (), f"{name}_out"), (), scheme)
+
+    def fixed(self, largest: float, signed: bool) -> Scheme:
+        """Sixteen bits that hold values up to `largest` with room to spare."""
+        return Scheme(16, signed, (ceil(log2(max(largest, 1e-6) * HEADROOM)) - (15 if signed else 16),))
+
+    def layer(self, name: str, layer: Any, source: Reading, scheme: Scheme | None, clamp: bool = False) -> Reading:
+        """A layer and its pool; `scheme` is that of its output where it has no quantizer of its own."""
+        body = _body(layer)
+        if not layer.kernel and len(self.tensors[source.tensor].shape) == 4:
+            shape = self.tensors[source.tensor].shape
+            flat = self.plain(f"{name}_flatten", Reshape((shape[0], int(np.prod(shape[1:])))), (source.tensor,),
+                              self.tensors[source.tensor].scheme)
+            source = Reading(flat, source.bits, source.basis, source.reach)
+        result = self._floats(name, layer, body, source, clamp) if self.floating \
+            else self._coded(name, layer, body, source, scheme)
+        if layer.pool is None:
+            return result
+        size, stride = layer.pool
+        pooled = self.plain(f"{name}_pool", MaxPool(Window((size, size), (stride, stride))), (result.tensor,),
+                            self.tensors[result.tensor].scheme)
+        return Reading(pooled, result.bits, result.basis, result.reach)
+
+    def _floats(self, name: str, layer: Any, body: Conv | Gemm, source: Reading, clamp: bool) -> Reading:
+        gain, offset = _affine(layer)
+        weight = _array(layer.weight) * gain.reshape(-1, *[1] * (layer.weight.ndim - 1))
+        own = (Constant(f"{name}_weight", weight.astype(np.float32)), Constant(f"{name}_bias", offset.astype(np.float32)))
+        limit = RELU if clamp or layer.activation is not None else None
+        op = type(body)(**{**{f: getattr(body, f) for f in body.__dataclass_fields__}, "clamp": limit})
+        node = Node(name, op, (source.tensor,), tuple(c.name for c in own), f"{name}_out")
+        return Reading(self.add(node, own, None), 0, np.ones(1))
+
+    def _coded(self, name: str, layer: Any, body: Conv | Gemm, source: Reading, scheme: Scheme | None) -> Reading:
+        weights, bits, basis = _weights(layer)
+        learned = Learned(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
+        activation = layer.activation
+        if activation is None or isinstance(activation, ByteActivation):
+            if activation is not None:
+                scheme = Scheme(8, False, (int(activation.exponent()),))
+            assert scheme is not None
+            node, own = coded_node(name, learned, source.tensor, f"{name}_out", None, source.reach, self.product_bits)
+            return Reading(self.add(node, own, scheme), 0, np.asarray([scheme.scale]), scheme.hi)
+        input_basis, boundaries = _quantizer(activation)
+        node, own = coded_node(name, learned, source.tensor, f"{name}_out", boundaries, source.reach, self.product_bits)
+        return Reading(self.add(node, own, Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
+
+    def chain(self, network: Any, image: Reading) -> str:
+        source = image
+        for i, layer in enumerate(network.layers):
+            source = self.layer(f"layer{i + 1}", layer, source, self.logits(layer) if layer.activation is None else None)
+        return source.tensor
+
+    def logits(self, layer: Any) -> Scheme | None:
+        return None if self.floating else self.fixed(self.largest[id(layer)], True)
+
+    def residual(self, network: Any, image: Reading) -> str:
+        """One scheme for all residual sums, so that additions only add."""
+        sums = [self.largest[id(m)] for m in network.modules() if isinstance(m, Block) or m is network.first
+                or any(m is b.second for b in network.blocks)]
+        wide = None if self.floating else self.fixed(max(sums), False)
+        signed = None if self.floating else self.fixed(max(sums), True)
+        stream = self.layer("first", network.first, image, wide, clamp=True)
+        for i, block in enumerate(network.blocks):
+            stream = self._block(f"block{i + 1}", block, stream, wide, signed)
+        mean = self.plain("average", GlobalAvgPool(), (stream.tensor,), wide)
+        return self.layer("last", network.last, Reading(mean, 0, stream.basis, stream.reach), self.logits(network.last)).tensor
+
+    def _block(self, name: str, block: Any, stream: Reading, wide: Scheme | None, signed: Scheme | None) -> Reading:
+        inner = self.layer(f"{name}_first", block.first, self._entry(name, block, stream, wide), None)
+        branch = self.layer(f"{name}_second", block.second, inner, signed)
+        shortcut = self._shortcut(name, block, stream.tensor, wide)
+        total = self.plain(f"{name}_add", Add(RELU), (branch.tensor, shortcut), wide)
+        return Reading(total, 0, stream.basis, stream.reach)
+
+    def _entry(self, name: str, block: Any, stream: Reading, wide: Scheme | None) -> Reading:
+        if wide is None:
+            return stream
+        if isinstance(block.entry, ByteActivation):
+            scheme = Scheme(8, False, (int(block.entry.exponent()),))
+            stored = self.plain(f"{name}_entry", Clip(), (stream.tensor,), scheme)
+            return Reading(stored, 0, np.asarray([scheme.scale]), scheme.hi)
+        basis, boundaries = _quantizer(block.entry)
+        node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries)
+        return Reading(self.add(node, (steps,), Scheme(block.entry.bits, False, (0,))), block.entry.bits, basis)
+
+    def _shortcut(self, name: str, block: Any, tensor: str, wide: Scheme | None) -> str:
+        stride, grow = block.shortcut.stride, block.shortcut.grow
+        if stride == 1 and not grow:
+            return tensor
+        channels = self.tensors[tensor].shape[1]
+        ones = np.eye(channels + grow, channels).reshape(channels + grow, channels, 1, 1)
+        weight, bias = (Constant(f"{name}_shortcut_weight", ones.astype(np.float32)),
+                        Constant(f"{name}_shortcut_bias", np.zeros(channels + grow, dtype=np.float32)))
+        if wide is not None:
+            weight = Constant(weight.name, ones.astype(np.int8), Scheme(8, True, (0,) * (channels + grow), 0))
+            bias = Constant(bias.name, bias.array.astype(np.int32), Scheme(32, True, wide.exponents * (channels + grow), 0))
+        op = Conv(channels + grow, Window((1, 1), (stride, stride)))
+        return self.add(Node(f"{name}_shortcut", op, (tensor,), (weight.name, bias.name), f"{name}_shortcut_out"),
+                        (weight, bias), wide)
+
+
+def _array(tensor: Any) -> Real:
+    found: Real = tensor.detach().cpu().double().numpy()
+    return found
+
+
+def _body(layer: Any) -> Conv | Gemm:
+    filters = int(layer.weight.shape[0])
+    if not layer.kernel:
+        return Gemm(filters)
+    return Conv(filters, Window((layer.kernel, layer.kernel), (layer.stride, layer.stride), (layer.pad,) * 4))
+
+
+def _affine(layer: Any) -> tuple[Real, Real]:
+    """Gain and offset of BatchNorm as it evaluates, or one and the bias."""
+    if layer.norm is None:
+        return np.ones(len(layer.weight)), _array(layer.bias)
+    norm = layer.norm
+    gain = _array(norm.weight) / np.sqrt(_array(norm.running_var) + norm.eps)
+    return gain, _array(norm.bias) - _array(norm.running_mean) * gain
+
+
+def _weights(layer: Any) -> tuple[Array, int, Real]:
+    """Codes with their basis, or plain bytes with their scale."""
+    weight, quantizer = layer.weight.detach(), layer.quantizer
+    flat = weight.reshape(weight.shape[0], -1)
+    if isinstance(quantizer, ByteWeight):
+        integers, scale = quantizer.scaled(flat)
+        return _array(integers).astype(np.int8).reshape(weight.shape), 0, _array(scale)[:, None]
+    codes, _ = quantizer.coded(flat)
+    return codes.cpu().numpy().astype(np.uint8).reshape(weight.shape), quantizer.bits, _array(quantizer.basis)
+
+
+def _quantizer(activation: Any) -> tuple[Real, list[float]]:
+    """Basis and boundaries of an activation quantizer, computed in double precision from its float32 basis."""
+    basis = _array(activation.basis)
+    return basis, boundaries_of(ranked(basis)[0]).tolist()
+
+
+@torch.no_grad()
+def largest_outputs(network: Any, images: Array) -> dict[int, float]:
+    """The largest magnitude every layer and block writes for some images."""
+    found: dict[int, float] = {}
+
+    def note(module: Any, _: Any, output: Any) -> None:
+        found[id(module)] = float(output.abs().max())
+
+    watched = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, Layer | Block)]
+    device = next(network.parameters()).device
+    network.eval()
+    network(torch.as_tensor(images.copy(), device=device).float() / 256)
+    for hook in watched:
+        hook.remove()
+    return found
+
+
+def to_graph(network: Any, images: Array, name: str = "network", product_bits: int = PRODUCT_BITS) -> Graph:
+    """The graph of a trained network; `images` (bytes) show how large its fixed-point tensors become."""
+    assert isinstance(network, Chain | Residual), "chains and residual networks are exported"
+    floating = all(isinstance(m.quantizer, nn.Identity) for m in network.modules() if isinstance(m, Layer))
+    exporter = _Exporter(largest_outputs(network, images), product_bits, floating)
+    exporter.tensors["image"] = Tensor("image", (1, *network.shape), None if floating else IMAGE)
+    image = Reading("image", 0, np.asarray([IMAGE.scale]), IMAGE.hi)
+    last = exporter.chain(network, image) if isinstance(network, Chain) else exporter.residual(network, image)
+    return Graph(name, ("image",), (last,), tuple(exporter.nodes), exporter.tensors, {c.name: c for c in exporter.constants})

@@ -1,0 +1,286 @@
+"""One training run: a recipe, data on the device as bytes, steps recorded as a CUDA graph where there is one, resumable.
+
+A run is a folder: `checkpoint.pt` while it lasts, `model.pt`, `model.onnx` and `result.json` when it is done. Everything is
+written under a temporary name and renamed; a run that was interrupted goes on from its last checkpoint and gives the same
+recipe's result.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from math import cos, pi
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dovetail.errors import UsageError
+from dovetail.files import replace_bytes
+from dovetail.train.data import Images
+from dovetail.train.networks import Precision, build
+from dovetail.train.quantizers import learn_every
+
+WARM_STEPS = 8
+"""Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
+Tensor = Any
+Heard = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides a run beside its data; two runs with equal recipes are the same experiment."""
+
+    network: str
+    bits: str = "float"
+    method: str = "lq"
+    ends: int = 8
+    epochs: int = 200
+    batch: int = 128
+    rate: float = 0.1
+    momentum: float = 0.9
+    decay: float = 1e-4
+    schedule: str = "cosine"
+    warmup: int = 0
+    """Epochs over which the rate rises."""
+    pad: int = 4
+    """Pixels a training image is shifted by at most; 0 leaves images where they are."""
+    flip: bool = True
+    seed: int = 0
+    width: int | None = None
+    start: str = ""
+    """A model.pt to take weights from where names and shapes agree: a float network, or one of more bits."""
+    teacher: str = ""
+    """A model.pt of the same network in floats, whose answers are learned beside the labels."""
+    precision: str = "tf32"
+    """Arithmetic of products on a GPU: float32, tf32, bf16."""
+    learn_every: int = 4
+    """Steps from one update of all bases to the next; their moving averages count the steps between."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("schedule", ("cosine", "step")), ("precision", ("float32", "tf32", "bf16"))):
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"recipe: {name} {getattr(self, name)!r}; {', '.join(allowed)} exist")
+        if min(self.epochs, self.batch, self.learn_every) < 1 or self.rate <= 0:
+            raise UsageError(f"recipe: {self.epochs} epochs of batches of {self.batch} at rate {self.rate:g}; "
+                             "all must be positive")
+
+    def rate_at(self, progress: float) -> float:
+        """The rate after a fraction of all epochs."""
+        rise = self.warmup / self.epochs
+        if progress < rise:
+            return self.rate * (progress + 1 / self.epochs) / (rise + 1 / self.epochs)
+        if self.schedule == "step":
+            return self.rate * 0.1 ** ((progress >= 0.5) + (progress >= 0.75))
+        return self.rate * 0.5 * (1 + cos(pi * (progress - rise) / (1 - rise)))
+
+
+class Descent:
+    """Stochastic gradient descent with Nesterov's momentum; the rate is a tensor, so that a recorded step can follow it."""
+
+    def __init__(self, network: Any, recipe: Recipe, device: Any) -> None:
+        self.weights = [p for p in network.parameters() if p.requires_grad]
+        self.decays = [recipe.decay if p.ndim > 1 else 0.0 for p in self.weights]
+        self.speed = [torch.zeros_like(p) for p in self.weights]
+        self.momentum, self.rate = recipe.momentum, torch.full((), recipe.rate, device=device)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """All tensors at once, a few launches in all."""
+        gradients = torch._foreach_add([w.grad for w in self.weights], torch._foreach_mul(self.weights, self.decays))
+        torch._foreach_mul_(self.speed, self.momentum)
+        torch._foreach_add_(self.speed, gradients)
+        torch._foreach_add_(gradients, self.speed, alpha=self.momentum)
+        torch._foreach_mul_(gradients, self.rate)
+        torch._foreach_sub_(self.weights, gradients)
+
+
+class Augmented:
+    """Training images on the device; every epoch they are shuffled, shifted and mirrored at once, as bytes."""
+
+    def __init__(self, images: Images, recipe: Recipe, device: Any) -> None:
+        self.recipe, self.device = recipe, device
+        p = recipe.pad
+        self.padded = functional.pad(torch.as_tensor(images.train_images.copy(), device=device), (p, p, p, p))
+        self.labels = torch.as_tensor(images.train_labels.copy(), device=device).long()
+        self.size = images.shape[1:]
+
+    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of one epoch, which depend on the seed and the epoch alone; a last incomplete batch is left out."""
+        chance = torch.Generator().manual_seed(self.recipe.seed * 100003 + number)
+        count, batch = len(self.labels), min(self.recipe.batch, len(self.labels))
+        order = torch.randperm(count, generator=chance)
+        shift = torch.randint(0, 2 * self.recipe.pad + 1, (2, count), generator=chance)
+        mirror = (torch.rand(count, generator=chance) < 0.5) & self.recipe.flip
+        order, shift, mirror = (t.to(self.device) for t in (order, shift, mirror))
+        for start in range(0, count - batch + 1, batch):
+            rows = slice(start, start + batch)
+            yield self._cut(order[rows], shift[:, rows], mirror[rows]), self.labels[order[rows]]
+
+    def _cut(self, index: Tensor, shift: Tensor, mirror: Tensor) -> Tensor:
+        height, width = self.size
+        y = shift[0][:, None] + torch.arange(height, device=self.device)
+        across = torch.arange(width, device=self.device)
+        x = shift[1][:, None] + torch.where(mirror[:, None], across.flip(0), across)
+        channels = torch.arange(self.padded.shape[1], device=self.device)
+        return self.padded[index[:, None, None, None], channels[None, :, None, None], y[:, None, :, None], x[:, None, None, :]]
+
+
+class Stepper:
+    """One training step; on a GPU it is recorded once and replayed, which saves a thousand launches."""
+
+    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool) -> None:
+        self.network, self.teacher, self.recipe, self.device = network, teacher, recipe, device
+        self.descent = Descent(network, recipe, device)
+        self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.labels = torch.zeros(shape[0], dtype=torch.long, device=device)
+        self.loss = torch.zeros((), device=device)
+        self.recorded: dict[bool, Any] = {}
+        self.record = record and device.type == "cuda"
+        self.steps = 0
+
+    def _step(self) -> None:
+        for weight in self.descent.weights:
+            weight.grad = None
+        x = (self.images.float() / 256).contiguous(memory_format=torch.channels_last)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.recipe.precision == "bf16"):
+            answer = self.network(x)
+            if self.teacher is not None:
+                with torch.no_grad():
+                    known = self.teacher(x).float()
+        loss = functional.cross_entropy(answer.float(), self.labels)
+        if self.teacher is not None:
+            loss = 0.5 * loss + 0.5 * functional.kl_div(functional.log_softmax(answer.float(), 1),
+                                                       functional.log_softmax(known, 1), reduction="batchmean", log_target=True)
+        loss.backward()
+        self.descent.step()
+        self.loss.copy_(loss.detach())
+
+    def __call__(self, images: Tensor, labels: Tensor, rate: float, learning: bool) -> None:
+        """One step; `learning` says whether bases are updated in it."""
+        self.images.copy_(images)
+        self.labels.copy_(labels)
+        self.descent.rate.fill_(rate)
+        learn_every(self.network, self.recipe.learn_every if learning else 0)
+        if not self.record:
+            self._step()
+        elif self.steps < WARM_STEPS:
+            self._aside()
+        else:
+            if learning not in self.recorded:
+                torch.cuda.synchronize()
+                self.recorded[learning] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.recorded[learning]):
+                    self._step()
+            self.recorded[learning].replay()
+        self.steps += 1
+
+    def _aside(self) -> None:
+        """A step on a stream of its own, as recording wants it: libraries choose their kernels and allocate now."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._step()
+        torch.cuda.current_stream().wait_stream(side)
+
+
+@torch.no_grad()
+def accuracy(network: Any, images: Any, labels: Any, device: Any, batch: int = 1000) -> float:
+    """The share of images whose largest answer is their label, in float32 throughout."""
+    network.eval()
+    right = torch.zeros((), dtype=torch.long, device=device)
+    for start in range(0, len(labels), batch):
+        x = torch.as_tensor(images[start:start + batch].copy(), device=device).float() / 256
+        known = torch.as_tensor(labels[start:start + batch].copy(), device=device).long()
+        right += (network(x).argmax(dim=1) == known).sum()
+    return float(right) / len(labels)
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    replace_bytes(path, buffer.getvalue())
+
+
+def load(path: str | Path, device: Any) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the model.pt of a finished run") from None
+    except (RuntimeError, EOFError, ValueError, OSError) as error:
+        raise UsageError(f"{path}: not a checkpoint of a run ({str(error).splitlines()[0]}); remove it or give another") from None
+    if not isinstance(content, dict) or "network" not in content:
+        raise UsageError(f"{path}: holds no network; give the model.pt of a finished run")
+    return content
+
+
+def take_weights(network: Any, path: str, device: Any) -> int:
+    """Copy what another run learned, where name and shape agree; returns how many tensors did."""
+    found, own = load(path, device)["network"], network.state_dict()
+    shared = {k: v for k, v in found.items() if k in own and own[k].shape == v.shape}
+    if not any(k.endswith("weight") and v.ndim > 1 for k, v in shared.items()):
+        raise UsageError(f"{path}: no weights of this network in it; start from a run of the same network and width")
+    network.load_state_dict({**own, **shared})
+    return len(shared)
+
+
+def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
+          every: int = 10, record: bool = True) -> tuple[Any, list[dict[str, float]]]:
+    """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
+    torch.manual_seed(recipe.seed)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    network = build(recipe.network, precision, images.shape, images.classes, recipe.width)
+    if recipe.start:
+        say(f"{take_weights(network, recipe.start, 'cpu')} tensors from {recipe.start}")
+    network = network.to(device, memory_format=torch.channels_last)
+    teacher = _teacher(recipe, images, device)
+    batch = min(recipe.batch, len(images.train_labels))
+    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record)
+    first, seen = _resume(recipe, folder / "checkpoint.pt", network, stepper.descent, device, say)
+    data = Augmented(images, recipe, device)
+    for epoch in range(first, recipe.epochs):
+        started = time.monotonic()
+        network.train()
+        steps = len(images.train_labels) // batch
+        for step, (x, y) in enumerate(data.epoch(epoch)):
+            number = epoch * steps + step
+            stepper(x, y, recipe.rate_at(number / steps / recipe.epochs), number % recipe.learn_every == 0)
+        loss = float(stepper.loss)
+        if loss != loss:
+            raise UsageError(f"{folder}: the loss became no number in epoch {epoch + 1}; use a smaller --rate")
+        if (epoch + 1) % every == 0 or epoch + 1 == recipe.epochs:
+            found = accuracy(network, images.test_images, images.test_labels, device)
+            seen.append({"epoch": epoch + 1, "loss": loss, "test_accuracy": found, "epoch_s": time.monotonic() - started})
+            say(f"epoch {epoch + 1} of {recipe.epochs}: loss {loss:.4f}, test accuracy {found:.2%}, {seen[-1]['epoch_s']:.1f} s")
+            save(folder / "checkpoint.pt", {"network": network.state_dict(), "speed": stepper.descent.speed, "epoch": epoch + 1,
+                                            "recipe": asdict(recipe), "seen": seen})
+    network.eval()
+    return network, seen
+
+
+def _teacher(recipe: Recipe, images: Images, device: Any) -> Any:
+    if not recipe.teacher:
+        return None
+    teacher = build(recipe.network, Precision(), images.shape, images.classes, recipe.width)
+    take_weights(teacher, recipe.teacher, "cpu")
+    return teacher.to(device, memory_format=torch.channels_last).eval()
+
+
+def _resume(recipe: Recipe, path: Path, network: Any, descent: Descent, device: Any,
+            say: Heard) -> tuple[int, list[dict[str, float]]]:
+    if not path.is_file():
+        return 0, []
+    content = load(path, device)
+    if content.get("recipe") != asdict(recipe):
+        changed = sorted(k for k, v in asdict(recipe).items() if content.get("recipe", {}).get(k) != v)
+        raise UsageError(f"{path}: the checkpoint of another recipe ({', '.join(changed)} differ); "
+                         "choose another folder or remove it")
+    network.load_state_dict(content["network"])
+    for own, kept in zip(descent.speed, content["speed"], strict=True):
+        own.copy_(kept)
+    say(f"resumed after epoch {content['epoch']}")
+    return int(content["epoch"]), list(content["seen"])

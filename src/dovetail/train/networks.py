@@ -1,0 +1,233 @@
+"""Networks to train: chains of layers (VGG-small, AlexNet with BatchNorm, a small one) and residual ones (ResNet-20).
+
+Every layer is a convolution or matrix product, BatchNorm, an activation that quantizes, and perhaps a maximum pool; the
+exporter reads the same modules. Images come in as bytes over 256, without a mean: zero padding is then the byte zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dovetail.errors import UsageError
+from dovetail.train.quantizers import (
+    ByteActivation,
+    ByteWeight,
+    LearnedActivation,
+    LearnedWeight,
+    UniformActivation,
+    UniformWeight,
+)
+
+Tensor = Any
+FLOAT = 32
+LARGEST = {"w": 4, "a": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Bits of weights and activations (32 for floats, 8 for plain bytes), by which quantizer, and what the ends get.
+
+    `ends` 8 keeps first and last layer in bytes, as LQ-Nets leave them in floats; 0 gives them the bits of all others.
+    """
+
+    weights: int = FLOAT
+    activations: int = FLOAT
+    method: str = "lq"
+    ends: int = 8
+
+    def __str__(self) -> str:
+        return "float" if self.weights == FLOAT else f"w{self.weights}a{self.activations}"
+
+    @property
+    def floating(self) -> bool:
+        return self.weights == FLOAT
+
+
+def precision_of(text: str, method: str = "lq", ends: int = 8) -> Precision:
+    """`float`, or w1…w4 with a1…a4 or a8: `w2a2`, `w1a8`."""
+    if text == "float":
+        return Precision(method=method, ends=ends)
+    found = re.fullmatch(r"w([1-4])a([1-4]|8)", text)
+    if found is None:
+        raise UsageError(f"bits {text!r}: unknown; write float, or w1 to w4 with a1 to a4 or a8, such as w2a2")
+    if method not in ("lq", "uniform"):
+        raise UsageError(f"method {method!r}: unknown; lq (learned) and uniform (DoReFa-Net) exist")
+    return Precision(int(found[1]), int(found[2]), method, ends)
+
+
+def activation_of(precision: Precision) -> Any:
+    if precision.activations == FLOAT:
+        return nn.ReLU()
+    if precision.activations == 8:
+        return ByteActivation()
+    return (LearnedActivation if precision.method == "lq" else UniformActivation)(precision.activations)
+
+
+class Layer(nn.Module):
+    """A convolution (or, without a kernel, a matrix product), BatchNorm or bias, then activation and pool where there are any."""
+
+    def __init__(self, precision: Precision, channels: int, filters: int, kernel: int = 0, stride: int = 1, pad: int = 0,
+                 activated: bool = True, pool: tuple[int, int] | None = None, end: bool = False, norm: bool = True) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.pad, self.pool = kernel, stride, pad, pool
+        shape = (filters, channels, kernel, kernel) if kernel else (filters, channels)
+        self.weight = nn.Parameter(torch.empty(shape))
+        nn.init.kaiming_normal_(self.weight, mode="fan_out" if kernel else "fan_in", nonlinearity="relu")
+        fan = filters * max(1, kernel) ** 2
+        self.quantizer: Any = nn.Identity()
+        if not precision.floating:
+            if end and precision.ends:
+                self.quantizer = ByteWeight()
+            elif precision.method == "lq":
+                self.quantizer = LearnedWeight(precision.weights, filters, fan)
+            else:
+                self.quantizer = UniformWeight(precision.weights, filters)
+        self.norm = (nn.BatchNorm2d if kernel else nn.BatchNorm1d)(filters) if norm else None
+        self.bias = None if norm else nn.Parameter(torch.zeros(filters))
+        self.activation = activation_of(precision) if activated else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.quantizer(self.weight)
+        if self.kernel:
+            y = functional.conv2d(x, weight, self.bias, self.stride, self.pad)
+        else:
+            y = functional.linear(x.flatten(1), weight, self.bias)
+        if self.norm is not None:
+            y = self.norm(y)
+        if self.activation is not None:
+            y = self.activation(y)
+        return functional.max_pool2d(y, *self.pool) if self.pool is not None else y
+
+
+class Chain(nn.Module):
+    """Layer after layer; maps are flattened before the first matrix product."""
+
+    def __init__(self, layers: list[Layer], shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.layers, self.shape = nn.ModuleList(layers), shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Shortcut(nn.Module):
+    """Every other pixel, and zeros for the channels that are new (option A of He et al.): nothing to learn or to round."""
+
+    def __init__(self, stride: int, grow: int) -> None:
+        super().__init__()
+        self.stride, self.grow = stride, grow
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride == 1 and not self.grow:
+            return x
+        return functional.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, 0, self.grow))
+
+
+class Block(nn.Module):
+    """Two layers beside a shortcut of full precision; only what the layers read is quantized."""
+
+    def __init__(self, precision: Precision, channels: int, filters: int, stride: int) -> None:
+        super().__init__()
+        self.entry = nn.Identity() if precision.floating else activation_of(precision)
+        self.first = Layer(precision, channels, filters, 3, stride, 1)
+        self.second = Layer(precision, filters, filters, 3, 1, 1, activated=False)
+        self.shortcut = Shortcut(stride, filters - channels)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return functional.relu(self.second(self.first(self.entry(u))) + self.shortcut(u))
+
+
+class Residual(nn.Module):
+    """ResNet for small images: three stages of blocks, global average, classifier."""
+
+    def __init__(self, precision: Precision, depth: int, width: int, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.first = Layer(precision, shape[0], width, 3, 1, 1, activated=False, end=True)
+        blocks, channels = [], width
+        for stage in range(3):
+            for index in range(depth):
+                filters = width << stage
+                blocks.append(Block(precision, channels, filters, 2 if stage and not index else 1))
+                channels = filters
+        self.blocks = nn.ModuleList(blocks)
+        self.last = Layer(precision, channels, classes, activated=False, end=True, norm=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = functional.relu(self.first(x))
+        for block in self.blocks:
+            u = block(u)
+        return self.last(u.mean(dim=(2, 3)))
+
+
+def vgg_small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 128) -> Chain:
+    """Six convolutions in three widths, a pool after each pair, and a classifier, as LQ-Nets have it."""
+    layers, channels = [], shape[0]
+    for index in range(6):
+        filters = width << (index // 2)
+        layers.append(Layer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
+        channels = filters
+    size = (shape[1] // 8) * (shape[2] // 8)
+    return Chain([*layers, Layer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+
+
+def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 96) -> Chain:
+    """AlexNet in one tower with BatchNorm in the place of local response normalisation, for 227x227 images."""
+    pool, w = (3, 2), width
+
+    def reduced(size: int) -> int:
+        first = (size - 11) // 4 + 1
+        for _ in range(3):
+            first = (first - 3) // 2 + 1
+        return first
+
+    features = w * 8 // 3 * reduced(shape[1]) * reduced(shape[2])
+    return Chain([
+        Layer(precision, shape[0], w, 11, 4, 0, pool=pool, end=True),
+        Layer(precision, w, w * 8 // 3, 5, 1, 2, pool=pool),
+        Layer(precision, w * 8 // 3, w * 4, 3, 1, 1),
+        Layer(precision, w * 4, w * 4, 3, 1, 1),
+        Layer(precision, w * 4, w * 8 // 3, 3, 1, 1, pool=pool),
+        Layer(precision, features, w * 128 // 3),
+        Layer(precision, w * 128 // 3, w * 128 // 3),
+        Layer(precision, w * 128 // 3, classes, activated=False, end=True, norm=False)], shape)
+
+
+def small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Chain:
+    """Four convolutions and a classifier, for grey images of 28x28 on any processor."""
+    layers, channels = [], shape[0]
+    for index in range(4):
+        filters = width << (index // 2)
+        layers.append(Layer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
+        channels = filters
+    size = (shape[1] // 4) * (shape[2] // 4)
+    return Chain([*layers, Layer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+
+
+def resnet20(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:
+    return Residual(precision, 3, width, shape, classes)
+
+
+def resnet8(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:
+    """One block per stage: the residual form, small enough for any processor."""
+    return Residual(precision, 1, width, shape, classes)
+
+
+NETWORKS: dict[str, Callable[..., Any]] = {"resnet20": resnet20, "resnet8": resnet8, "vgg-small": vgg_small, "alexnet": alexnet,
+                                           "small": small}
+
+
+def build(name: str, precision: Precision, shape: tuple[int, int, int], classes: int, width: int | None = None) -> Any:
+    """An untrained network by name; `width` changes the filters of its first layer."""
+    if name not in NETWORKS:
+        raise UsageError(f"network {name!r}: unknown; {', '.join(NETWORKS)} exist")
+    return NETWORKS[name](precision, shape, classes, **({} if width is None else {"width": width}))

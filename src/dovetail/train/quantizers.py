@@ -1,0 +1,260 @@
+"""Quantizers for training: learned bases (LQ-Nets), uniform levels (DoReFa-Net), and plain bytes for first and last layers.
+
+All of them are sums over bits (± a basis per filter for weights, 0/1 over one basis per layer for activations), so that every
+one of them is exported in the same way. Gradients pass straight through; those of activations only within the levels' range.
+
+Sources: Zhang, Yang, Ye, Hua, "LQ-Nets: Learned Quantization for Highly Accurate and Compact Deep Neural Networks", ECCV 2018
+(quantization error minimisation, algorithms 1 and 2); Zhou et al., "DoReFa-Net", 2016 (uniform quantizers).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import nn
+
+QUARTILE = 0.6745
+"""Three quarters of a normal distribution lie below so many deviations; LQ-Nets start their bases from it."""
+MOVING = 0.9
+"""How much of a basis survives one step."""
+RIDGE = 1e-4
+"""Added to the normal equations, relative to their diagonal: levels that nothing falls on keep their place."""
+SAMPLE = 1 << 17
+"""Activations that one update of a basis looks at; more change nothing that can be measured."""
+SMALLEST = 1e-4
+"""Least distance between the values of an activation basis and from zero."""
+
+Tensor = Any
+
+
+def bit_table(bits: int) -> Tensor:
+    """(2**bits, bits): the bits of every pattern, as floats."""
+    return (torch.arange(1 << bits)[:, None] >> torch.arange(bits) & 1).float()
+
+
+def solve_small(a: Tensor, b: Tensor) -> Tensor:
+    """x of a x = b for tiny symmetric positive matrices, batched, in plain tensor operations (a CUDA graph can record them)."""
+    size = a.shape[-1]
+    work = torch.cat([a, b[..., None]], dim=-1)
+    for i in range(size):
+        pivot = work[..., i:i + 1, :] / work[..., i:i + 1, i:i + 1]
+        keep = torch.arange(size, device=a.device)[:, None] == i
+        work = torch.where(keep, pivot, work - work[..., :, i:i + 1] * pivot)
+    return work[..., -1]
+
+
+def fitted(planes: Tensor, values: Tensor, basis: Tensor) -> Tensor:
+    """The basis that fits values best: planes (..., bits, n), values (..., n); the second half of a QEM step.
+
+    The ridge pulls towards the present basis, so that bits which nothing uses stay where they are.
+    """
+    count = planes.shape[-1]
+    gram = planes @ planes.transpose(-1, -2) / count + RIDGE * torch.eye(planes.shape[-2], device=planes.device)
+    right = (planes @ values[..., None])[..., 0] / count
+    return solve_small(gram, right + RIDGE * basis)
+
+
+class Learned(nn.Module):
+    """A basis that starts from the first values it sees: levels that nothing falls on would never move.
+
+    `seen` has an entry per bit, so that weights taken from a run of other bits do not count as a start.
+    """
+
+    def __init__(self, basis: Tensor, bits: int) -> None:
+        super().__init__()
+        self.bits, self.started = bits, False
+        self.learns_every = 1
+        """Steps from one update of the basis to the next; 0 holds it."""
+        self.register_buffer("basis", basis)
+        self.register_buffer("seen", torch.zeros(bits))
+        self.register_buffer("table", bit_table(bits), persistent=False)
+
+    @property
+    def learns(self) -> bool:
+        return bool(self.training and self.learns_every)
+
+    def moved(self, best: Tensor) -> Tensor:
+        """The moving average of the bases that fitted best; one update stands for all steps since the last."""
+        kept = MOVING**self.learns_every
+        return kept * self.basis + (1 - kept) * best
+
+    @torch.no_grad()
+    def start(self, deviations: Tensor) -> None:
+        """Powers of two over the values' deviation, the first time; a resumed basis goes on as it was."""
+        self.started = True
+        if not bool(self.seen[0]):
+            unit = QUARTILE * deviations.clamp(min=1e-8) * self.spread()
+            self.basis.copy_(unit * 2.0 ** torch.arange(self.bits, device=self.basis.device))
+            self.seen.fill_(1.0)
+
+    @abstractmethod
+    def spread(self) -> float:
+        """What the least value of the basis starts as, of a quartile of the values."""
+
+
+class LearnedActivation(Learned):
+    """ReLU and a learned quantizer of `bits` bits: the nearest sum of a subset of the basis."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(QUARTILE * 2 / ((1 << bits) - 1) * 2.0 ** torch.arange(bits), bits)
+
+    def spread(self) -> float:
+        return 2.0 / ((1 << self.bits) - 1)
+
+    def levels(self) -> tuple[Tensor, Tensor]:
+        """Levels in ascending order, and the bits of each."""
+        values = self.table @ self.basis
+        if self.bits <= 2:  # an ascending basis of two has its levels in binary order
+            return values, self.table
+        ordered, order = torch.sort(values, stable=True)
+        return ordered, self.table[order]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.started:
+            positive = x.detach().float().clamp(min=0.0)
+            self.start((positive.square().sum() / (positive > 0).sum().clamp(min=1)).sqrt())
+        levels, table = self.levels()
+        bounds = (levels[1:] + levels[:-1]) / 2
+        order = (0, 2, 3, 1) if x.ndim == 4 else (0, 1)  # channels last: as the values lie in memory, so nothing is copied
+        whole = x.detach().float().permute(order).contiguous()
+        codes = torch.bucketize(whole, bounds, out_int32=True, right=True)
+        values = levels[codes].permute((0, 3, 1, 2) if x.ndim == 4 else (0, 1))
+        if self.learns:
+            self._learn(whole, codes, table)
+        inside = x.float().clamp(min=0.0).minimum(levels[-1])
+        return (inside + (values - inside).detach()).to(x.dtype)
+
+    @torch.no_grad()
+    def _learn(self, x: Tensor, codes: Tensor, table: Tensor) -> None:
+        """One QEM step towards the positive activations at hand, as a moving average."""
+        stride = x.numel() // SAMPLE | 1  # odd, so that all of a power of two's channels are seen
+        seen, found = x.reshape(-1)[::stride].clamp(min=0.0), codes.reshape(-1)[::stride]
+        best = fitted(table[found].T, seen, self.basis)
+        self.basis.copy_(torch.sort(self.moved(best))[0].clamp(min=SMALLEST))
+
+
+class LearnedWeight(Learned):
+    """A learned quantizer of `bits` bits per filter: the nearest sum of ± the filter's basis."""
+
+    def __init__(self, bits: int, filters: int, fan: int) -> None:
+        start = QUARTILE * sqrt(2.0 / fan) / (1 << (bits - 1)) * 2.0 ** torch.arange(bits)
+        super().__init__(start.repeat(filters, 1), bits)
+
+    def spread(self) -> float:
+        return 2.0 ** (1 - self.bits)
+
+    def coded(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes of weights (filters, n) over the basis (bit i is the sign of v_i), and the values they mean."""
+        values = self.basis @ (2 * self.table - 1).T
+        if self.bits <= 2:
+            codes = self._ranks(w, values)
+            return codes, values.gather(1, codes)
+        ordered, order = torch.sort(values, dim=1, stable=True)
+        ranks = self._ranks(w, ordered)
+        return order.gather(1, ranks), ordered.gather(1, ranks)
+
+    @staticmethod
+    def _ranks(w: Tensor, ordered: Tensor) -> Tensor:
+        bounds = (ordered[:, 1:] + ordered[:, :-1]) / 2
+        return (w[:, None, :] >= bounds[:, :, None]).sum(dim=1)
+
+    def forward(self, w: Tensor) -> Tensor:
+        flat = w.detach().reshape(w.shape[0], -1)
+        if self.training and not self.started:
+            self.start(flat.square().mean(dim=1, keepdim=True).sqrt())
+        codes, values = self.coded(flat)
+        if self.learns:
+            self._learn(flat, codes)
+        return w + (values.reshape(w.shape) - w).detach()
+
+    @torch.no_grad()
+    def _learn(self, w: Tensor, codes: Tensor) -> None:
+        best = fitted((2 * self.table - 1)[codes].transpose(1, 2), w, self.basis)
+        self.basis.copy_(torch.sort(self.moved(best).abs(), dim=1)[0])
+
+
+class UniformActivation(nn.Module):
+    """ReLU to [0, 1] and equal steps (DoReFa-Net): a basis of powers of two that nothing changes."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+        self.register_buffer("basis", 2.0 ** torch.arange(bits) / ((1 << bits) - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = (1 << self.bits) - 1
+        inside = x.float().clamp(0.0, 1.0)
+        stepped = torch.floor(inside.detach() * steps + 0.5) / steps
+        return (inside + (stepped - inside).detach()).to(x.dtype)
+
+
+class UniformWeight(nn.Module):
+    """tanh to [-1, 1] over the whole layer, then equal steps (DoReFa-Net); gradients pass the steps, not the tanh."""
+
+    def __init__(self, bits: int, filters: int) -> None:
+        super().__init__()
+        self.bits = bits
+        self.register_buffer("basis", (2.0 ** torch.arange(bits) / ((1 << bits) - 1)).repeat(filters, 1))
+
+    def coded(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        steps = (1 << self.bits) - 1
+        squeezed = torch.tanh(w)
+        unit = squeezed / (2 * squeezed.abs().max()) + 0.5
+        codes = torch.floor(unit * steps + 0.5).clamp(0, steps)
+        return codes.long(), 2 * codes / steps - 1
+
+    def forward(self, w: Tensor) -> Tensor:
+        squeezed = torch.tanh(w)
+        smooth = squeezed / squeezed.detach().abs().max()
+        _, values = self.coded(w.detach().reshape(w.shape[0], -1))
+        return smooth + (values.reshape(w.shape) - smooth).detach()
+
+
+class ByteWeight(nn.Module):
+    """Eight bits with a power of two per filter, the largest weight within them: for first and last layers."""
+
+    bits = 0
+
+    def scaled(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Integers of weights (filters, n), and the scale of each filter."""
+        largest = w.abs().amax(dim=1).clamp(min=1e-12)
+        exponent = torch.ceil(torch.log2(largest / 127.0))
+        scale = torch.exp2(exponent)
+        return torch.round(w / scale[:, None]).clamp(-127, 127), scale
+
+    def forward(self, w: Tensor) -> Tensor:
+        integers, scale = self.scaled(w.detach().reshape(w.shape[0], -1))
+        return w + ((integers * scale[:, None]).reshape(w.shape) - w).detach()
+
+
+class ByteActivation(nn.Module):
+    """ReLU and eight bits with one power of two that follows the largest activation seen: for layers of plain bytes."""
+
+    bits = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.ones(()))
+
+    def exponent(self) -> Tensor:
+        """The power of two one step means."""
+        return torch.ceil(torch.log2(self.largest / 255.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                top = x.detach().float().amax().clamp(min=1e-6)
+                self.largest.copy_(MOVING * self.largest + (1 - MOVING) * top)
+        scale = torch.exp2(self.exponent())
+        inside = x.float().clamp(min=0.0).minimum(255 * scale)
+        return (inside + (torch.round(inside.detach() / scale) * scale - inside).detach()).to(x.dtype)
+
+
+def learn_every(network: Any, steps: int) -> None:
+    """Let every learned basis of a network be updated once in so many steps, or (0) be held."""
+    for module in network.modules():
+        if isinstance(module, Learned):
+            module.learns_every = steps

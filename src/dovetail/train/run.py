@@ -1,0 +1,87 @@
+"""From a recipe to a folder of results: trained, exported, and compared in exact integers with what torch computes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from platform import machine, python_version
+from typing import Any
+
+import numpy as np
+import torch
+
+from dovetail.files import replace_bytes, replace_text
+from dovetail.ir import Graph
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics.reference import run_integer
+from dovetail.train.data import Images, load_images
+from dovetail.train.export import to_graph
+from dovetail.train.loop import Heard, Recipe, accuracy, save, train
+from dovetail.train.networks import precision_of
+
+SCHEMA = 1
+CALIBRATION = 256
+"""Training images that show how large fixed-point tensors become."""
+
+
+def integer_accuracy(graph: Graph, images: Images, limit: int | None, batch: int = 100) -> tuple[float, int]:
+    """Accuracy of the exported integers in the reference, on the first `limit` test images, and how many those are."""
+    count = len(images.test_labels) if limit is None else min(limit, len(images.test_labels))
+    right = 0
+    for start in range(0, count, batch):
+        x = images.test_images[start:min(count, start + batch)]
+        answer = run_integer(graph, {graph.inputs[0]: x})[graph.outputs[0]]
+        right += int(np.sum(answer.argmax(axis=1) == images.test_labels[start:start + len(x)]))
+    return right / count, count
+
+
+def machine_facts(device: Any) -> dict[str, str]:
+    """What ran it."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" \
+        else f"CPU ({machine()}), {torch.get_num_threads()} threads"
+    return {"device": name, "torch": torch.__version__, "python": python_version(), "numpy": np.__version__}
+
+
+def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto", every: int = 10,
+        integer_images: int | None = 1000, command: Sequence[str] | None = None) -> dict[str, Any]:
+    """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again."""
+    folder = Path(folder)
+    done = folder / "result.json"
+    if done.is_file() and json.loads(done.read_text(encoding="utf-8")).get("recipe") == asdict(recipe):
+        say(f"{done}: there already")
+        found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        return found
+    precision = precision_of(recipe.bits, recipe.method, recipe.ends)
+    images = load_images(data)
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    started = time.monotonic()
+    network, seen = train(recipe, precision, images, folder, chosen, say, every)
+    seconds = time.monotonic() - started
+    save(folder / "model.pt", {"network": network.state_dict(), "recipe": asdict(recipe)})
+    network = network.cpu()
+    graph = to_graph(network, images.train_images[:CALIBRATION], f"{recipe.network}_{precision}")
+    replace_bytes(folder / "model.onnx", to_onnx(graph))
+    result = {
+        "schema": SCHEMA, "recipe": asdict(recipe), "data": images.name, "command": list(command or sys.argv),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), **machine_facts(chosen), "seconds": seconds,
+        "train_images": len(images.train_labels), "test_images": len(images.test_labels), "epochs": seen,
+        "test_accuracy": seen[-1]["test_accuracy"], **_integers(precision.floating, folder, network, images, integer_images, say)}
+    replace_text(done, json.dumps(result, indent=1) + "\n")
+    (folder / "checkpoint.pt").unlink(missing_ok=True)
+    return result
+
+
+def _integers(floating: bool, folder: Path, network: Any, images: Images, limit: int | None, say: Heard) -> dict[str, Any]:
+    """What the file that was written computes, beside what torch says about the same images."""
+    if floating:
+        return {}
+    exact, count = integer_accuracy(read_onnx(folder / "model.onnx").graph, images, limit)
+    peer = accuracy(network, images.test_images[:count], images.test_labels[:count], torch.device("cpu"))
+    say(f"integers {exact:.2%}, torch {peer:.2%}, on {count} test images")
+    return {"integer_accuracy": exact, "torch_accuracy_on_them": peer, "integer_images": count}

@@ -1,0 +1,53 @@
+"""The benches of learned quantization: what they compare is the same layer, and runs start after those they build on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lq
+import lq_training
+import numpy as np
+import pytest
+
+from dovetail.errors import UsageError
+from dovetail.numerics.lq import weight_values
+from dovetail.numerics.reference import run_integer
+
+
+def test_codes_and_bytes_are_the_same_layer() -> None:
+    op, shape = lq.LAYERS["5x5, 8 to 4"]
+    weights, *_ = lq.drawn(op, shape)
+    codes, basis = lq.learned_codes(weights)
+    error = float(np.mean((weight_values(codes, basis) - weights) ** 2) / np.mean(weights**2))
+    assert error < 0.125  # the best four levels of a normal distribution leave 0.1175
+    stored = lq.byte_graph(op, shape)
+    integers = stored.constants["w"].array
+    for own, drawn in zip(integers, weights, strict=True):
+        assert np.corrcoef(own.reshape(-1), drawn.reshape(-1))[0, 1] > 0.999
+
+
+def test_both_forms_of_the_layer_use_their_whole_range() -> None:
+    op, shape = lq.LAYERS["5x5, 8 to 4"]
+    rng = np.random.default_rng(1)
+    codes = run_integer(lq.coded_graph(op, shape), {"x": rng.integers(0, 4, (1, *shape)).astype(np.uint8)})["y"]
+    assert set(np.unique(codes)) == {0, 1, 2, 3}
+    stored = run_integer(lq.byte_graph(op, shape), {"x": rng.integers(0, 256, (1, *shape)).astype(np.uint8)})["y"]
+    assert stored.max() > 64
+
+
+def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
+    jobs = lq_training.jobs_of(["resnet20-w2a2-warm"], tmp_path, None, None)
+    assert [j.folder.name for j in jobs] == ["resnet20-w3a3-0", "resnet20-float-0", *(f"resnet20-w2a2-warm-{s}" for s in range(3))]
+    assert jobs[-1].needs == (tmp_path / "resnet20-w3a3-0" / "model.pt", tmp_path / "resnet20-float-0" / "model.pt")
+    assert jobs[-1].recipe.start == str(jobs[-1].needs[0])
+    assert [j.recipe.seed for j in jobs[2:]] == [0, 1, 2]
+    short = lq_training.jobs_of(["resnet20-float"], tmp_path, 2, 1)
+    assert [(j.recipe.epochs, j.recipe.seed) for j in short] == [(2, 0)]
+    with pytest.raises(UsageError, match="experiment 'lenet': unknown"):
+        lq_training.jobs_of(["lenet"], tmp_path, None, None)
+
+
+def test_every_experiment_names_what_it_is_compared_with() -> None:
+    for name, experiment in lq_training.EXPERIMENTS.items():
+        assert not experiment.baseline or experiment.baseline in lq_training.EXPERIMENTS
+        assert experiment.recipe.bits == "float" or experiment.baseline, name

@@ -1,0 +1,53 @@
+"""Costs of layers of codes: the work of shares, and hardware estimates that follow what is built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dovetail.cost import costs_of_many
+from dovetail.cost.engines import engine_of
+from dovetail.cost.work import whole_units, work_of
+from dovetail.fpga.assemble import build_design
+from dovetail.ir import Coded
+from dovetail.ir.tensor import region_size
+from dovetail.platform.load import load_platform
+from tests.numerics.lq_networks import coded, network
+
+GRAPH = network(1, 2, 2)
+
+
+def test_work_of_a_share_of_codes_is_that_of_the_operator_it_becomes() -> None:
+    """Planes of the input are passes of a processor over the layer."""
+    for node in coded(GRAPH):
+        assert isinstance(node.op, Coded)
+        shapes = GRAPH.input_shapes(node)
+        for axis in node.op.axes(shapes):
+            starts, stops = (v.astype(np.int64) for v in np.triu_indices(node.op.extent(axis, shapes) + 1, 1))
+            work = work_of(GRAPH, node, axis, starts, stops)
+            for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+                share = node.op.share(axis, int(start), int(stop), shapes)
+                reads = tuple(tuple(b - a for a, b in r) for r in share.inputs)
+                assert np.broadcast_to(work.reads, starts.shape)[i] == sum(region_size(r) for r in share.inputs)
+                assert np.broadcast_to(work.writes, starts.shape)[i] == region_size(share.output)
+                assert np.broadcast_to(work.macs, starts.shape)[i] == pytest.approx(share.op.macs(reads) * node.op.input_planes)
+
+
+@pytest.mark.parametrize("name", ["first", "second", "third"])
+def test_time_of_an_engine_is_its_own_but_for_a_few_clocks_of_depth(name: str) -> None:
+    node = GRAPH.node(name)
+    engine = engine_of(GRAPH, node, None, *whole_units())
+    alone = {t: GRAPH.tensors[t] for t in (*node.inputs, node.output)}
+    graph = type(GRAPH)("one", node.inputs, (node.output,), (node,), alone, {c.name: c for c in GRAPH.params(node)})
+    design = build_design(graph, "one")
+    assert engine.steps[0] == design.interval_cycles
+    assert float(engine.steps[0] + engine.stages[0]) == pytest.approx(design.latency_cycles, abs=12)
+
+
+def test_many_answers_are_those_asked_one_by_one() -> None:
+    board = load_platform("tx2-c10gx")
+    questions = [(n, ((None, *whole_units()),)) for n in GRAPH.nodes]
+    answers = costs_of_many(GRAPH, questions, [board.device("cpu"), board.device("fpga")])
+    assert all(a is not None and np.isfinite(a.alone_s).all() for row in answers for a in row)
+    area = {n.name: a.resources["alm"][0] for n, a in zip(GRAPH.nodes, answers[1], strict=True) if a is not None and a.resources}
+    assert area["second"] > area["third"] > 0  # half the taps of each filter

@@ -1,0 +1,78 @@
+"""Layers of codes in hardware: every datapath, bit for bit, with stalls, padding, groups and thresholds of all kinds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.design import Design
+from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.simulate import simulate_many
+from dovetail.ir import Array, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
+from dovetail.numerics.lq import boundaries_of, coded_node, ranked
+from dovetail.numerics.reference import run_integer
+from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
+
+Job = tuple[Graph, dict[str, Array], Design]
+
+
+def layer(seed: int, body: Conv | Gemm, weights: tuple[int, ...], shape: tuple[int, ...], bits: tuple[int, int, int],
+          datapath: Datapath = Datapath.POPCOUNT, name: str = "layer") -> Job:
+    """A drawn layer of (weight, input, output) bits, three frames for it, and its hardware."""
+    rng = np.random.default_rng(seed)
+    weight_bits, input_bits, output_bits = bits
+    boundaries = boundaries_of(ranked(np.sort(rng.uniform(0.1, 1, output_bits)))[0]).tolist() if output_bits else None
+    node, constants = coded_node("n", learned(rng, body, weights, weight_bits, input_bits), "x", "y", boundaries)
+    source = Scheme(input_bits, False, (0,)) if input_bits else IMAGE
+    target = Scheme(output_bits, False, (0,)) if output_bits else Scheme(8, True, (-4,))
+    tensors = {"x": Tensor("x", shape, source), "y": Tensor("y", body.infer((shape,)), target)}
+    graph = Graph("one", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})
+    frames = rng.integers(0, source.hi + 1, (3, *shape[1:])).astype(np.uint8)
+    return graph, {"x": frames}, build_design(graph, name, datapath=datapath)
+
+
+def check(jobs: list[Job], stall_seed: int | None = None) -> None:
+    results = simulate_many([(design, frames) for _, frames, design in jobs], stall_seed)
+    for (graph, frames, design), found in zip(jobs, results, strict=True):
+        for name, expected in run_integer(graph, frames).items():
+            np.testing.assert_array_equal(found.outputs[name].reshape(expected.shape), expected, err_msg=design.top)
+
+
+SHAPE = (1, 3, 6, 5)
+
+
+def test_every_datapath_computes_the_reference() -> None:
+    every = ((2, 2, 2), (3, 3, 1), (1, 1, 0))
+    forms = [(d, bits) for d in Datapath for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
+    check([layer(k, conv_of((3, 2, 3, 3)), (3, 2, 3, 3), (1, 2, 6, 5), bits, datapath, f"{datapath}_{k}")
+           for k, (datapath, bits) in enumerate(forms)])
+
+
+def test_groups_strides_and_plain_integers_are_mapped_too() -> None:
+    check([
+        layer(1, conv_of((4, 2, 3, 3), 2, 2), (4, 2, 3, 3), (1, 4, 7, 6), (2, 2, 2), name="grouped"),
+        layer(2, conv_of((3, 3, 1, 1), pad=0), (3, 3, 1, 1), SHAPE, (2, 2, 2), name="pointwise"),
+        layer(3, conv_of((2, 3, 3, 3)), (2, 3, 3, 3), SHAPE, (0, 0, 2), name="first"),
+        layer(4, conv_of((2, 3, 3, 3)), (2, 3, 3, 3), SHAPE, (1, 0, 0), name="binary"),
+        layer(5, Gemm(3), (3, 12), (1, 12), (0, 2, 0), name="last"),
+        layer(6, Gemm(3), (3, 12), (1, 12), (2, 3, 2), name="hidden"),
+    ])
+
+
+def test_a_whole_network_of_codes_is_bit_exact_while_it_stalls() -> None:
+    graph = network(1, 2, 2)
+    check([(graph, images(4, 3), build_design(graph, "net"))], stall_seed=7)
+
+
+def test_thresholds_of_residual_sums_are_bit_exact() -> None:
+    """Per channel and shared; below, among and above what 16 bits hold."""
+    jobs = []
+    for by_channel in (False, True):
+        rows = np.asarray([[-40, 0, 1], [-32768, 5, 32768], [7, 7, 7]], dtype=np.int32)
+        steps = Constant("s", rows if by_channel else rows[0])
+        shape = (1, 3, 4, 4)
+        tensors = {"x": Tensor("x", shape, Scheme(16, True, (-4,))), "y": Tensor("y", shape, Scheme(2, False, (0,)))}
+        graph = Graph("t", ("x",), ("y",), (Node("t", Thresholds(2, by_channel), ("x",), ("s",), "y"),), tensors, {"s": steps})
+        x = np.random.default_rng(3).choice([-32768, -41, -40, 0, 1, 5, 6, 7, 32767], (3, 3, 4, 4)).astype(np.int16)
+        jobs.append((graph, {"x": x}, build_design(graph, f"steps_{int(by_channel)}")))
+    check(jobs)
