@@ -14,7 +14,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -23,9 +23,12 @@ from typing import Any
 import numpy as np
 
 from dovetail.files import replace_text
-from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import CANDIDATES, FITTED_ON, costs, seconds, specification
-from dovetail.gpu.lower import lower
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import CANDIDATES, FITTED_KIND, FITTED_ON, costs, seconds, tiles_of
+from dovetail.kernels.lower import lower
+from dovetail.kernels.ranking import work_of
+from dovetail.kernels.shapes import MovedShape
+from dovetail.platform.gpu_specification import specification
 from zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
@@ -34,16 +37,16 @@ UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
 TILES, PROMISING, LIMIT_S = 12, 4, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
 CLOSE = 1.05
-COSTS = Path(__file__).parents[1] / "src/dovetail/gpu/specs/costs.toml"
+COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
 
 
 def tiled(name: str, images: int) -> dict[str, Call]:
     """Every kernel with tiles that some part of a network could use."""
-    lowered = lower(network(name), "float16", specification(FITTED_ON), images)
+    lowered = lower(network(name), FITTED_KIND, specification(FITTED_ON), images)
     found: dict[str, Call] = {}
     for run in lowered.runs:
         for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run, float("inf"))):
-            if call.work is not None:
+            if not isinstance(call.shape, MovedShape):
                 found.setdefault(call.key, call)
     return found
 
@@ -55,7 +58,7 @@ def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
     from dovetail.gpu.executor import launcher_here
     from dovetail.gpu.precompile import precompile
     from dovetail.gpu.tuning import Tuner
-    launcher, rng = launcher_here("float16"), random.Random(0)
+    launcher, rng = launcher_here(FITTED_KIND), random.Random(0)
     start, jobs = time.perf_counter(), []
     for name, images in cases:
         for call in tiled(name, images).values():
@@ -97,15 +100,18 @@ def fit(path: Path, target: Path = COSTS) -> None:
     """
     from scipy.optimize import nnls
     rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
+    gpu = specification(FITTED_ON)
     for call, times in matched(path):
-        assert call.work is not None
-        best = min(t for t, _ in times)
-        for taken, config in times:
-            amounts = call.work(config).amounts
-            if amounts is not None:
-                rows.setdefault(call.kernel, []).append((dict(amounts), taken, (best / taken) ** 1.5 / taken))
+        best, work = min(t for t, _ in times), work_of(gpu, call.shape, tiles_of([c for _, c in times]))
+        fits = np.broadcast_to(work.fits, len(times))
+        columns = {name: np.broadcast_to(amount, len(times)) for name, amount in work.amounts.items()}
+        for i in np.flatnonzero(fits).tolist():
+            taken = times[i][0]
+            rows.setdefault(call.kernel, []).append(({n: float(a[i]) for n, a in columns.items()}, taken,
+                                                     (best / taken) ** 1.5 / taken))
     measured = json.loads(path.read_text())
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
+    made: dict[str, Mapping[str, float]] = {**costs()}
     for kernel in sorted({*rows, *costs()}):
         if kernel not in rows:
             lines += ["", f"[{kernel}]  # not fitted", *(f"{n} = {c:.4e}" for n, c in costs()[kernel].items())]
@@ -116,9 +122,24 @@ def fit(path: Path, target: Path = COSTS) -> None:
         matrix = np.array([[a[n] for n in names] for a, _, _ in found])
         scale = np.maximum(matrix.max(0), 1e-30)
         each, _ = nnls(matrix / scale * weights[:, None], np.array([t for _, t, _ in found]) * weights)
-        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in zip(names, each / scale, strict=True) if c > 0)]
+        made[kernel] = {n: float(c) for n, c in zip(names, each / scale, strict=True) if c > 0}
+        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in made[kernel].items())]
         print(f"{kernel}: {len(found)} tiles")
+    lines += ["", "[judged]  # errors where costs were fitted", f"fitted = {json.dumps(sorted(rows))}",
+              *(f"{n} = {v:.4g}" for n, v in errors(path, made).items())]
     replace_text(target, "\n".join(lines) + "\n")
+
+
+def errors(path: Path, each: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """How far estimates with given costs are from measured times: of all tiles, and of the best tile of each kernel."""
+    gpu, every, best = specification(FITTED_ON), list[float](), list[float]()
+    for call, times in matched(path):
+        work = work_of(gpu, call.shape, tiles_of([c for _, c in times]))
+        found, taken = seconds(gpu, call.kernel, FITTED_KIND, work, each[call.kernel]), np.array([t for t, _ in times])
+        every += np.abs(found / taken - 1)[np.isfinite(found)].tolist()
+        best.append(abs(float(found.min()) / float(taken.min()) - 1))
+    return {"kernels": len(best), "tiles": len(every), "error_median": median(every), "best_error_median": median(best),
+            "best_error_90": float(np.percentile(best, 90))}
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -131,8 +152,8 @@ def judge(path: Path) -> dict[str, Any]:
     estimates, taken, errors, inside = [], [], [], []
     firsts: dict[str, list[tuple[bool, bool]]] = {}
     for call, times in matched(path):
-        assert call.work is not None
-        judged = sorted((seconds(gpu, call.kernel, "float16", call.work(c)), t) for t, c in times)
+        found = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, tiles_of([c for _, c in times])))
+        judged = sorted((float(e), t) for e, (t, _) in zip(found, times, strict=True))
         estimates += [e for e, _ in judged]
         taken += [t for _, t in judged]
         errors += [abs(e / t - 1) for e, t in judged]

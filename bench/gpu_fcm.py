@@ -26,10 +26,10 @@ import triton
 
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
-from dovetail.gpu.calls import ELEMENT, Place
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.gpu.tuning import captured
 from dovetail.ir import Graph
+from dovetail.kernels.place import ELEMENT, Place
 from dovetail.measure.energy import gpu_counter
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph

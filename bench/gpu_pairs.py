@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from dovetail.files import replace_text
-from dovetail.gpu.calls import Call
 from dovetail.gpu.executor import TYPES, gpu_here, launcher_here
-from dovetail.gpu.lower import Item, lower
 from dovetail.gpu.tuning import Tuner, captured
 from dovetail.ir import Graph
+from dovetail.kernels.calls import Call
+from dovetail.kernels.items import Item
+from dovetail.kernels.lower import lower
 from dovetail.measure.cuda import apply_node
 from gpu_fcm import KINDS, timed_us
 from zoo_graph import network

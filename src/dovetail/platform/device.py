@@ -54,6 +54,8 @@ class Device:
     models: ModelSet = ModelSet.PLANNING
     part: str | None = None
     """The vendor's order code of an FPGA, for hand-over projects."""
+    kernels: str | None = None
+    """Of a GPU that runs our kernels, the name of its specification in platform/gpus: plans then go by their estimates."""
 
 
 @dataclass(frozen=True, slots=True)
