@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from dovetail.ir import (
     AvgPool,
     Clip,
     Conv,
+    Function,
     Mul,
     Window,
 )
@@ -20,7 +23,7 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import GRAPHS, stem, tiny
+from tests.kernels.networks import FORMULAS, GRAPHS, activated, function, stem, tiny
 from tests.strategies import Net, quantized
 
 TOLERANCE = {"float32": 2e-6, "tf32": 2e-3, "float16": 4e-3}
@@ -57,11 +60,21 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @pytest.mark.parametrize("name", ["inverted", "inverted stride 2", "inverted 5x5", "deep", "grouped", "classifier"])
 def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
-    made, inputs, _ = compiled(name, kind)
-    launcher, kernels = made.launcher, set()
+    made, *_ = compiled(name, kind)
+    wanted = {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2"}, "deep": {"halved", "fused2"},
+              "classifier": {"vector1"}}.get(name, set())
+    every_tile(made, wanted, 0 if kind == "int8" else 1e-4)
+
+
+def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
+    """Run every kernel of a network with some of its tiles against its layers apart; `wanted` kernels must be among them."""
+    launcher, rng = made.launcher, np.random.default_rng(0)
+    kernels: set[str] = set()
     launcher.buffers.clear()  # a place of its own for every tensor: kernels run in any order here
     for tensor, place in made.lowered.inputs.items():
-        made.load(tensor, inputs[tensor][:place.images], place)
+        shape, scheme = made.graph.shape(tensor)[1:], made.graph.tensors[tensor].scheme
+        made.load(tensor, rng.normal(size=(place.images, *shape)).astype(np.float32) if scheme is None else
+                  rng.integers(scheme.lo, scheme.hi + 1, (place.images, *shape)).astype(scheme.dtype), place)
     for run in made.lowered.runs:
         options = () if isinstance(run, Call) else tuple(made.lowered.options(run, float("inf")))
         for first, last, call in options:  # layer by layer, so that every tensor exists
@@ -75,17 +88,36 @@ def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
                 after.fill_(7)
                 launcher.bound(call, config)()
                 kernels |= {f"{call.kernel}{len(call.nodes)}", *(["halved"] if config.get("SUMS") == 2 else [])}
-                assert bool(((after - before).abs() <= (0 if kind == "int8" else 1e-4)).all()), (call.nodes, dict(config))
-    assert {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2"}, "deep": {"halved", "fused2"},
-            "classifier": {"vector1"}}.get(name, set()) <= kernels
+                assert bool(((after - before).abs() <= tolerance).all()), (call.nodes, dict(config))
+    assert wanted <= kernels, kernels
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_activations_join_the_layers_before_them(name: str) -> None:
+    graph = activated(name)
+    inputs: dict[str, Array] = {"x": np.random.default_rng(0).normal(size=(2, 3, 9, 7)).astype(np.float32) * 3}
+    made = compile_graph(graph, "float32", 2)
+    (found,), (wanted,) = made.run(inputs).values(), run_float(graph, inputs).values()
+    assert np.linalg.norm(found - wanted) <= 5e-6 * np.linalg.norm(wanted)
+    functions = {n.name for n in graph.nodes if isinstance(n.op, Function)}
+    alone = [call.nodes for call, _ in made.calls if len(call.nodes) == 1 and call.nodes[0] in functions]
+    assert len(alone) == 1  # the one behind an addition
+
+
+@pytest.mark.parametrize("name", ["GELU", "HardSwish"])
+def test_every_fused_kernel_activates_as_its_layers_apart_do(name: str) -> None:
+    every_tile(compile_graph(activated(name), "float32", 1), {"fused4", "fused7", "banded4"}, 1e-4)
 
 
 def test_what_has_no_kernel_is_named() -> None:
     net = Net(8)
     x = stem(net)
     graph = net.graph(net.add(Mul(), x, net.add(Conv(12, Window((1, 1))), x)))
-    with pytest.raises(UnsupportedError, match="n2: GPU kernels have no Mul"):
-        lower(graph, "float16", specification("h200"))
+    assert lower(graph, "float16", specification("h200"))
+    with pytest.raises(UnsupportedError, match="n2: GPU kernels multiply floats"):
+        lower(quantized(graph), "int8", specification("h200"))
+    with pytest.raises(UnsupportedError, match="GPU kernels have no Mish; they know HardSwish"):
+        lower(net.graph(net.add(replace(function("Tanh"), name="Mish"), x)), "float16", specification("h200"))
 
 
 def test_integers_and_floats_are_not_confused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from dovetail.ir import (
     RELU,
@@ -12,10 +13,12 @@ from dovetail.ir import (
     Clamp,
     Concat,
     Conv,
+    Function,
     Gemm,
     GlobalAvgPool,
     Graph,
     MaxPool,
+    Mul,
     Reshape,
     Select,
     Window,
@@ -120,3 +123,33 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "inverted": inverted, "inverted stride 2": lambda: inverted(2), "inverted 5x5": lambda: inverted(1, 5),
     "inverted one row": lambda: inverted(1, 3, True, (1, 9)), "classifier": classifier, "flattened": flattened, "fire": fire,
     "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled}
+
+
+FORMULAS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
+    "HardSwish": (("HardSwish",), {}), "HardSigmoid": (("HardSigmoid",), {"alpha": 1 / 6, "beta": 0.5}),
+    "Sigmoid": (("Sigmoid",), {}), "Tanh": (("Tanh",), {}), "SiLU": (("Sigmoid", "Mul"), {}),
+    "GELU": (("Gelu",), {}), "GELU (tanh)": (("Gelu tanh",), {})}
+
+
+def function(name: str) -> Function:
+    """An activation as reading a model gives it."""
+    kinds, numbers = FORMULAS[name]
+    nodes = [helper.make_node(kinds[0].split()[0], ["x0"], ["t" if len(kinds) > 1 else "y0"], **numbers,
+                              **({"approximate": "tanh"} if kinds[0].endswith("tanh") else {}))]
+    nodes += [helper.make_node("Mul", ["x0", "t"], ["y0"])] if len(kinds) > 1 else []
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, None) for end in ("x0", "y0")]
+    model = helper.make_model(helper.make_graph(nodes, "function", ends[:1], ends[1:]),
+                              opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    return Function(name, model.SerializeToString(), 20)
+
+
+def activated(name: str) -> Graph:
+    """Every layer of an inverted residual with an activation behind it, one behind an addition, and a gate of channels."""
+    net = Net(11)
+    x = net.add(function(name), net.add(Conv(12, Window((3, 3), (2, 2), SAME)), net.input((1, 3, 9, 7))))
+    wide = net.add(function(name), net.add(Conv(20, Window((1, 1))), x))
+    deep = net.add(function(name), net.add(Conv(20, Window((3, 3), pads=SAME), groups=20), wide))
+    out = net.add(function(name), net.add(Conv(12, Window((1, 1))), deep))
+    total = net.add(function(name), net.add(Add(), out, x))
+    gate = net.add(function(name), net.add(Conv(12, Window((1, 1))), net.add(GlobalAvgPool(), total)))
+    return net.graph(net.add(Mul(), total, gate))

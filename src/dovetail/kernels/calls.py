@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import Item, fused_shape, stages
-from dovetail.kernels.layers import Layer, Sum
+from dovetail.kernels.layers import Sum
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import BandedShape, ConvShape, DepthwiseShape, FusedShape, KernelShape, MovedShape, VectorShape
@@ -76,8 +76,9 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
                   part[-1].output)
 
 
-def _layer_constants(layer: Layer, suffix: str = "") -> dict[str, int | float | bool | str]:
-    return {f"LO{suffix}": layer.lo, f"HI{suffix}": layer.hi, f"ZERO{suffix}": layer.zero}
+def _layer_constants(item: Item | None, suffix: str = "") -> dict[str, int | float | bool | str]:
+    found = (0.0, 0.0, 0, 0) if item is None else (item.layer.lo, item.layer.hi, item.layer.zero, item.activation)
+    return dict(zip((f"LO{suffix}", f"HI{suffix}", f"ZERO{suffix}", f"ACT{suffix}"), found, strict=True))
 
 
 def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -89,7 +90,7 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     weights, wk, wn = laid(layer.weights, kind, item.groups)
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": channels, "N": y.channels // item.groups,
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
-                 "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(layer), "PAD": layer.pad,
+                 "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(item), "PAD": layer.pad,
                  "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": item.mean is not None,
                  "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
     beside = item.other if item.other is not None else NOTHING
@@ -100,7 +101,7 @@ def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """A layer of one pixel per image with few images."""
     item, = part
     layer = item.layer
-    constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **_layer_constants(layer),
+    constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **_layer_constants(item),
                  "INTEGER": kind == "int8", "WIDE": layer.wide}
     return (item.x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, item.y), constants
 
@@ -110,7 +111,7 @@ def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     item, = part
     x, y, window, layer = item.x, item.y, item.window, item.layer
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
-                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(layer),
+                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(item),
                  "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide}
     return (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y), constants
 
@@ -118,7 +119,8 @@ def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
 def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """A fused module."""
     x, y, last = part[0].x, part[-1].y, part[-1]
-    front, middle, back = (item.layer if item is not None else None for item in stages(part))
+    own = stages(part)
+    front, middle, back = (item.layer if item is not None else None for item in own)
     window = next((item.window for item in part if item.depthwise), Window((1, 1)))
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": fused_shape(kind, part).inner,
@@ -127,9 +129,8 @@ def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
         "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)),
         **sum_constants(last.total, last.other), "PAD": part[0].layer.pad, "PADE": middle.pad if middle is not None else 0.0}
     arrays: list[Array] = []
-    for name, stage in (("1", front), ("D", middle), ("2", back)):
-        none = {f"LO{name}": 0.0, f"HI{name}": 0.0, f"ZERO{name}": 0}
-        constants |= none if stage is None else _layer_constants(stage, name)
+    for name, item, stage in zip("1D2", own, (front, middle, back), strict=True):
+        constants |= _layer_constants(item, name)
         weights, wk, wn = (NOTHING, 1, 1) if stage is None else laid(stage.weights, kind if name != "D" else "")
         if name != "D":
             constants |= {f"W{name}K": wk, f"W{name}N": wn}
@@ -144,8 +145,8 @@ def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     weights, wk, wn = laid(front.weights, kind)
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": y.channels,
-        **window_constants(last.window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, **_layer_constants(front, "1"),
-        **_layer_constants(middle, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
+        **window_constants(last.window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, **_layer_constants(first, "1"),
+        **_layer_constants(last, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
         "PRECISION": precision(kind)}
     return (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
             middle.shifts, y), constants

@@ -43,7 +43,10 @@ class Item:
     other: Place | None = None
     total: Sum | None = None
     mean: Place | None = None
+    activation: int = 0
     names: list[str] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
+    """What joined the layer, in order: `other`, `mean` or `activation`."""
     arranged: list[Layer] = field(default_factory=list)
 
     @property
@@ -63,7 +66,14 @@ class Item:
     @property
     def bare(self) -> Item:
         """The layer without what joined it."""
-        return replace(self, other=None, total=None, mean=None, names=self.names[:1])
+        return self.shortened(1)
+
+    def shortened(self, count: int) -> Item:
+        """The layer with only the first of its nodes."""
+        kept = self.joins[:count - 1]
+        return replace(self, other=self.other if "other" in kept else None, total=self.total if "other" in kept else None,
+                       mean=self.mean if "mean" in kept else None, activation=self.activation if "activation" in kept else 0,
+                       names=self.names[:count], joins=kept)
 
     @property
     def taps(self) -> int:

@@ -20,11 +20,13 @@ from dovetail.ir import (
     Clip,
     Concat,
     Conv,
+    Function,
     Gemm,
     GlobalAvgPool,
     Graph,
     Lookup,
     MaxPool,
+    Mul,
     Node,
     Reshape,
     Select,
@@ -32,7 +34,7 @@ from dovetail.ir import (
 )
 from dovetail.kernels.calls import Call, Constants, Operands, call_of, moved_call, sum_constants, window_constants
 from dovetail.kernels.items import LONGEST, Item, part_shapes
-from dovetail.kernels.layers import Layer, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.kernels.layers import ACTIVATIONS, Layer, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.ranking import best_seconds
 from dovetail.kernels.shapes import KernelShape, MovedShape
@@ -140,7 +142,7 @@ class Lowering:
         makers: dict[type, Callable[[Node], None]] = {
             Conv: self._layer, Gemm: self._layer, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
             MaxPool: self._pool, AvgPool: self._pool, Concat: self._join, Select: self._select, Clip: self._clip,
-            Lookup: self._look_up}
+            Lookup: self._look_up, Function: self._function, Mul: self._multiply}
         maker = makers.get(type(node.op))
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
@@ -183,6 +185,7 @@ class Lowering:
             if not other.planar and self._ready(other, item):
                 item.other, item.total, item.y = other, addition(self.graph, node, own), y
                 item.names.append(node.name)
+                item.joins.append("other")
                 self.makers[node.output], self.places[node.output] = item, y
                 return
         a, b = (self._rows(t) for t in node.inputs)
@@ -210,6 +213,7 @@ class Lowering:
                 and x.height * x.width <= MOST_MEAN and item.y is x:
             item.mean = y
             item.names.append(node.name)
+            item.joins.append("mean")
             self.places[node.output] = y
             return
         constants: dict[str, int | float | bool | str] = {
@@ -287,11 +291,12 @@ class Lowering:
         self._choose(node, 0, self._rows(node.inputs[0]), y, np.arange(y.channels))
         self.places[node.output] = y
 
-    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
+                activation: int = 0) -> None:
         lo, hi = float_bounds(node.op.bounds)
         constants: dict[str, int | float | bool | str] = {
             "C": y.channels, "XP": x.pitch, "YP": y.pitch, "FACTOR": 1, "X_ZERO": 0, "SHIFT": 0, "ZERO": 0, "LO": lo, "HI": hi,
-            "SAME": node.op.bounds is None, "INTEGER": self.kind == "int8"}
+            "SAME": node.op.bounds is None and not activation, "ACT": activation, "INTEGER": self.kind == "int8"}
         if self.graph.quantized:
             source, target = (byte_scheme(self.graph, t) for t in (node.inputs[index], node.output))
             constants["SAME"] = source == target and node.op.bounds is None
@@ -305,6 +310,36 @@ class Lowering:
                 constants |= {"FACTOR": how.factors[index][0], "X_ZERO": how.zeros[index] - offset_of(source),
                               "SHIFT": how.shifts[0], "ZERO": how.zero - moved, "LO": low - moved, "HI": high - moved}
         self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
+
+    def _function(self, node: Node) -> None:
+        """A function of floats joins the layer before it, if nothing else reads that."""
+        op, source = node.op, node.inputs[0]
+        assert isinstance(op, Function)
+        if op.name not in ACTIVATIONS or op.per_channel or (self.kind == "int8" and self.graph.quantized):
+            raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
+        x, y, item = self._rows(source), self._target(node.output), self.makers.get(source)
+        if self.kind == "int8":  # planned for as the table it becomes
+            self._call("looked_up", node, (x, y), {}, y)
+        elif item is not None and not item.joins and self._alone(source) and item.y is x:
+            item.activation, item.y = ACTIVATIONS[op.name], y
+            item.names.append(node.name)
+            item.joins.append("activation")
+            self.makers[node.output], self.places[node.output] = item, y
+        else:
+            self._choose(node, 0, x, y, np.arange(y.channels), ACTIVATIONS[op.name])
+
+    def _multiply(self, node: Node) -> None:
+        """A product of floats of one shape, or with a gate: one value per image and channel."""
+        shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
+        gates = [s for s in shapes if s != shape]
+        if self.kind == "int8" or gates not in ([], [(1, shape[1], 1, 1)]):
+            raise UnsupportedError(f"node {node.name}: GPU kernels multiply floats of one shape, or by one value per channel")
+        order = sorted(range(2), key=lambda i: shapes[i] != shape)
+        (x, other), y = (self._rows(node.inputs[i]) for i in order), self._target(node.output)
+        lo, hi = float_bounds(node.op.bounds)
+        constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
+                     "GATE": bool(gates), "LO": lo, "HI": hi}
+        self._call("multiplied", node, (x, other, y, y.pixels), constants, y)
 
     def _look_up(self, node: Node) -> None:
         x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op

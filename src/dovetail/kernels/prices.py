@@ -163,9 +163,9 @@ def _kernels(graph: Graph, kind: str, run: Sequence[Item]) -> tuple[tuple[str, .
     for first in range(len(run)):
         for last in range(first, min(first + LONGEST, len(run))):
             found += [(starts[first], starts[last + 1] - 1, shape) for shape in part_shapes(kind, run[first:last + 1])]
-            if len(run[last].names) > 1:
-                bare = [*run[first:last], run[last].bare]
-                found += [(starts[first], starts[last], shape) for shape in part_shapes(kind, bare)]
+            for count in range(1, len(run[last].names)):
+                part = [*run[first:last], run[last].shortened(count)]
+                found += [(starts[first], starts[last] + count - 1, shape) for shape in part_shapes(kind, part)]
     found = [kernel for kernel in found if WORK[type(kernel[2])][0] in judged().fitted]
     joined = [starts[i] + k for i, item in enumerate(run) for k in range(1, len(item.names))]
     return tuple(names), found + [(i, i, moved_shape(graph, graph.node(names[i]), kind)) for i in joined]
