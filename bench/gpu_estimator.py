@@ -14,8 +14,9 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,67 +24,92 @@ from typing import Any
 import numpy as np
 
 from dovetail.files import replace_text
-from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import CANDIDATES, FITTED_ON, costs, seconds, specification
-from dovetail.gpu.lower import lower
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import CANDIDATES, FITTED_KIND, FITTED_ON, Config, costs, seconds, tiles_of
+from dovetail.kernels.lower import lower
+from dovetail.kernels.ranking import work_of
+from dovetail.kernels.shapes import MovedShape
+from dovetail.platform.gpu_specification import specification
 from zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
 UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
 """Networks to judge with: none of them is fitted."""
-TILES, PROMISING, LIMIT_S = 12, 4, 200.0
+TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
+AT_ONCE = 16
+"""Kernels whose tiles are compiled together: results are written after them."""
 CLOSE = 1.05
-COSTS = Path(__file__).parents[1] / "src/dovetail/gpu/specs/costs.toml"
+COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
 
 
-def tiled(name: str, images: int) -> dict[str, Call]:
+@lru_cache(maxsize=16)
+def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
     """Every kernel with tiles that some part of a network could use."""
-    lowered = lower(network(name), "float16", specification(FITTED_ON), images)
+    graph = network(name)
+    if kind == "int8":
+        from dovetail.numerics.calibration import synthetic
+        from dovetail.numerics.quantize import quantize_graph
+        graph = quantize_graph(graph, synthetic(graph, 1))
+    lowered = lower(graph, kind, specification(FITTED_ON), images)
     found: dict[str, Call] = {}
     for run in lowered.runs:
         for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run, float("inf"))):
-            if call.work is not None:
+            if not isinstance(call.shape, MovedShape):
                 found.setdefault(call.key, call)
     return found
 
 
-def measure(path: Path, cases: tuple[tuple[str, int], ...]) -> None:
+def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIND, until: float | None = None) -> bool:
+    """Time tiles of kernels in random order into a file, which is written every few kernels and continued by a second call.
+
+    Whether all were timed before `until` (a time of the process's clock).
+    """
     import torch
     import triton
 
     from dovetail.gpu.executor import launcher_here
     from dovetail.gpu.precompile import precompile
     from dovetail.gpu.tuning import Tuner
-    launcher, rng = launcher_here("float16"), random.Random(0)
-    start, jobs = time.perf_counter(), []
-    for name, images in cases:
-        for call in tiled(name, images).values():
-            rest = call.configs[PROMISING:]
-            some = [*call.configs[:PROMISING], *rng.sample(rest, min(TILES - PROMISING, len(rest)))]
-            jobs.append((name, images, call, some))
-    print(f"{len(jobs)} kernels, {sum(len(j[3]) for j in jobs)} tiles", flush=True)
-    precompile([launcher.described(call, config) for _, _, call, some in jobs for config in some])
-    tuner, found = Tuner(launcher, timing=True), []
-    for name, images, call, some in jobs:
-        launcher.buffers.clear()
-        timed = [(tuner.timed(call, config), dict(config)) for config in some]
-        found.append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
-                      "times": [(t, c) for t, c in timed if t < float("inf")]})
-        if time.perf_counter() - start > LIMIT_S:
-            break
-    replace_text(path, json.dumps({
-        "gpu": torch.cuda.get_device_name(), "date": date.today().isoformat(), "torch": torch.__version__,
-        "triton": triton.__version__, "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:]),
-        "kernels": found}) + "\n")
-    print(f"{len(found)} kernels timed in {time.perf_counter() - start:.0f} s")
+    until = time.perf_counter() + LIMIT_S if until is None else until
+    launcher, rng = launcher_here(kind), random.Random(0)
+    jobs = [(name, images, call) for name, images in cases for call in tiled(name, images, kind).values()]
+    rng.shuffle(jobs)  # whatever there is time for stands for all
+    held: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"kernels": []}
+    done = {(k["network"], k["images"], k["kernel"], tuple(k["nodes"])) for k in held["kernels"]}
+    jobs = [job for job in jobs if (job[0], job[1], job[2].kernel, job[2].nodes) not in done]
+    held |= {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none", "date": date.today().isoformat(),
+             "torch": torch.__version__, "triton": triton.__version__, "kind": kind,
+             "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:])}
+    tuner = Tuner(launcher, timing=True)
+    for first in range(0, len(jobs), AT_ONCE):
+        if time.perf_counter() > until:
+            return False
+        some = [(*job, chosen_tiles(job[2], rng)) for job in jobs[first:first + AT_ONCE]]
+        precompile([launcher.described(call, config) for _, _, call, tiles in some for config in tiles])
+        for name, images, call, tiles in some:
+            launcher.buffers.clear()
+            times = [(t, dict(c)) for c in tiles if (t := tuner.timed(call, c)) < float("inf")]
+            if times:
+                held["kernels"].append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
+                                        "times": times})
+        replace_text(path, json.dumps(held) + "\n")
+        print(f"{len(held['kernels'])} of {len(jobs) + len(done)} kernels timed", flush=True)
+    return True
+
+
+def chosen_tiles(call: Call, rng: random.Random) -> list[Config]:
+    """The most promising tiles of a kernel and some others."""
+    rest = call.configs[PROMISING:]
+    return [*call.configs[:PROMISING], *rng.sample(rest, max(0, min(TILES - PROMISING, len(rest))))]
 
 
 def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]]]]:
     """Kernels as they are now with the times measured of them."""
-    kernels = json.loads(path.read_text())["kernels"]
+    held = json.loads(path.read_text())
+    kernels, kind = held["kernels"], held.get("kind", FITTED_KIND)
     calls = {(name, images, call.kernel, call.nodes): call for name, images in {(k["network"], k["images"]) for k in kernels}
-             for call in tiled(name, images).values()}
+             for call in tiled(name, images, kind).values()}
     for kernel in kernels:
         call = calls.get((kernel["network"], kernel["images"], kernel["kernel"], tuple(kernel["nodes"])))
         if call is not None:
@@ -97,15 +123,18 @@ def fit(path: Path, target: Path = COSTS) -> None:
     """
     from scipy.optimize import nnls
     rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
+    gpu = specification(FITTED_ON)
     for call, times in matched(path):
-        assert call.work is not None
-        best = min(t for t, _ in times)
-        for taken, config in times:
-            amounts = call.work(config).amounts
-            if amounts is not None:
-                rows.setdefault(call.kernel, []).append((dict(amounts), taken, (best / taken) ** 1.5 / taken))
+        best, work = min(t for t, _ in times), work_of(gpu, call.shape, tiles_of([c for _, c in times]))
+        fits = np.broadcast_to(work.fits, len(times))
+        columns = {name: np.broadcast_to(amount, len(times)) for name, amount in work.amounts.items()}
+        for i in np.flatnonzero(fits).tolist():
+            taken = times[i][0]
+            rows.setdefault(call.kernel, []).append(({n: float(a[i]) for n, a in columns.items()}, taken,
+                                                     (best / taken) ** 1.5 / taken))
     measured = json.loads(path.read_text())
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
+    made: dict[str, Mapping[str, float]] = {**costs()}
     for kernel in sorted({*rows, *costs()}):
         if kernel not in rows:
             lines += ["", f"[{kernel}]  # not fitted", *(f"{n} = {c:.4e}" for n, c in costs()[kernel].items())]
@@ -116,9 +145,24 @@ def fit(path: Path, target: Path = COSTS) -> None:
         matrix = np.array([[a[n] for n in names] for a, _, _ in found])
         scale = np.maximum(matrix.max(0), 1e-30)
         each, _ = nnls(matrix / scale * weights[:, None], np.array([t for _, t, _ in found]) * weights)
-        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in zip(names, each / scale, strict=True) if c > 0)]
+        made[kernel] = {n: float(c) for n, c in zip(names, each / scale, strict=True) if c > 0}
+        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in made[kernel].items())]
         print(f"{kernel}: {len(found)} tiles")
+    lines += ["", "[judged]  # errors where costs were fitted", f"fitted = {json.dumps(sorted(rows))}",
+              *(f"{n} = {v:.4g}" for n, v in errors(path, made).items())]
     replace_text(target, "\n".join(lines) + "\n")
+
+
+def errors(path: Path, each: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """How far estimates with given costs are from measured times: of all tiles, and of the best tile of each kernel."""
+    gpu, every, best = specification(FITTED_ON), list[float](), list[float]()
+    for call, times in matched(path):
+        work = work_of(gpu, call.shape, tiles_of([c for _, c in times]))
+        found, taken = seconds(gpu, call.kernel, FITTED_KIND, work, each[call.kernel]), np.array([t for t, _ in times])
+        every += np.abs(found / taken - 1)[np.isfinite(found)].tolist()
+        best.append(abs(float(found.min()) / float(taken.min()) - 1))
+    return {"kernels": len(best), "tiles": len(every), "error_median": median(every), "best_error_median": median(best),
+            "best_error_90": float(np.percentile(best, 90))}
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -127,12 +171,12 @@ def spearman(a: list[float], b: list[float]) -> float:
 
 
 def judge(path: Path) -> dict[str, Any]:
-    gpu = specification(FITTED_ON)
+    gpu, kind = specification(FITTED_ON), json.loads(path.read_text()).get("kind", FITTED_KIND)
     estimates, taken, errors, inside = [], [], [], []
     firsts: dict[str, list[tuple[bool, bool]]] = {}
     for call, times in matched(path):
-        assert call.work is not None
-        judged = sorted((seconds(gpu, call.kernel, "float16", call.work(c)), t) for t, c in times)
+        found = seconds(gpu, call.kernel, kind, work_of(gpu, call.shape, tiles_of([c for _, c in times])))
+        judged = sorted((float(e), t) for e, (t, _) in zip(found, times, strict=True) if e < float("inf"))
         estimates += [e for e, _ in judged]
         taken += [t for _, t in judged]
         errors += [abs(e / t - 1) for e, t in judged]
@@ -152,13 +196,14 @@ def judge(path: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", type=Path, help="time tiles on this machine's GPU into a file")
+    parser.add_argument("--kind", default=FITTED_KIND, choices=["float16", "float32", "tf32", "int8"], help="with --measure")
     parser.add_argument("--unseen", action="store_true", help="with --measure: the networks to judge with")
     parser.add_argument("--fit", type=Path, help="fit the costs to a measured file")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()
     if options.measure:
-        measure(options.measure, UNSEEN if options.unseen else CASES)
+        measure(options.measure, UNSEEN if options.unseen else CASES, options.kind)
     if options.fit:
         fit(options.fit)
     if options.judge:

@@ -2,13 +2,18 @@
 
 `PYTHONPATH=src python bench/gpu_pairs.py --json FILE [--kind fp32 --kind fp16 ...] [--batch N]`, on a GPU with torch, triton,
 onnx and NumPy alone. Writes `pairs` into the file bench/gpu_fcm.py writes: of every distinct pair `fused_us`, `apart_us`,
-`ours_us` (the better one), `cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32).
+`ours_us` (the better one), `cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow
+a pair are left out on both sides. The file is written after every pair; a second call continues it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,27 +21,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from dovetail.files import replace_text
-from dovetail.gpu.calls import Call
 from dovetail.gpu.executor import TYPES, gpu_here, launcher_here
-from dovetail.gpu.lower import Item, lower
-from dovetail.gpu.tuning import Tuner, captured
+from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
+from dovetail.kernels.calls import Call, call_of
+from dovetail.kernels.items import Item, part_shapes
+from dovetail.kernels.lower import Lowered, lower
 from dovetail.measure.cuda import apply_node
-from gpu_fcm import KINDS, timed_us
+from gpu_fcm import KINDS, opened, save
+from gpu_timing import captured, device, gpu_is_here, timed_us
 from zoo_graph import network
 
 NETWORK = "mobilenet-v2"
 COPIES = 10
 """Pairs one after another in a CUDA graph."""
+Pair = tuple[Item, Item]
 
 
-def cudnn_us(graph: Graph, pair: tuple[Item, Item], kind: str, x: torch.Tensor) -> float:
+def cudnn_us(graph: Graph, pair: Pair, kind: str, x: torch.Tensor) -> float:
     """The pair in PyTorch, channels last, biases and activations as the graph has them."""
     dtype = TYPES[KINDS[kind]]
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-    weights = [[torch.from_numpy(graph.constants[c].array.copy()).cuda().to(dtype) for c in item.node.params] for item in pair]
+    weights = [[torch.from_numpy(graph.constants[c].array.copy()).to(device()).to(dtype) for c in item.node.params]
+               for item in pair]
     weights = [[w.to(memory_format=torch.channels_last) if w.ndim == 4 else w for w in each] for each in weights]
     frames = x.to(dtype).to(memory_format=torch.channels_last)
 
@@ -54,39 +62,59 @@ def told(item: Item) -> str:
     return f"{item.x.height}x{item.x.width}x{item.x.channels} {'dw' if item.depthwise else 'pw'}"
 
 
-def measured(graph: Graph, kind: str, images: int) -> dict[str, Any]:
-    lowered, launcher = lower(graph, KINDS[kind], gpu_here(), images), launcher_here(KINDS[kind])
-    tuner, found = Tuner(launcher, timing=True), {}
-    wanted: list[tuple[str, tuple[Item, Item], list[Call]]] = []
+def pairs_of(lowered: Lowered) -> dict[str, Pair]:
+    """The distinct pairs of a depthwise and a pointwise layer that one kernel can compute."""
+    found: dict[str, Pair] = {}
     for run in lowered.runs:
-        if isinstance(run, Call):
+        for a, b in pairwise(run) if not isinstance(run, Call) else ():
+            pair = (a.bare, b.bare)
+            if a.depthwise != b.depthwise and a.other is None and part_shapes(lowered.kind, pair):
+                found.setdefault(f"{told(a)} {told(b)} {b.y.height}x{b.y.width}x{b.y.channels}", pair)
+    return found
+
+
+def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> dict[str, float]:
+    """One pair: the fastest of every way to compute it, with the best tile of each."""
+    arithmetic, launcher, gpu = KINDS[kind], tuner.launcher, gpu_here()
+
+    def best(part: tuple[Item, ...]) -> Callable[[], None]:
+        calls = [call_of(gpu, arithmetic, part, shape) for shape in part_shapes(arithmetic, part)]
+        tuner.prepare(calls)
+        ranked = [(*tuner.ranked(call)[0], call) for call in calls]
+        _, config, call = min(ranked, key=lambda r: r[0])
+        return launcher.bound(call, config)
+
+    launcher.buffers.clear()
+    apart, fused = [best(pair[:1]), best(pair[1:])], best(pair)
+    apart_us = timed_us(captured(apart * COPIES))[0] / COPIES
+    fused_us = timed_us(captured([fused] * COPIES))[0] / COPIES
+    x = pair[0].x
+    frames = np.random.default_rng(0).standard_normal((images, x.channels, x.height, x.width)).astype(np.float32)
+    with torch.inference_mode():
+        peer = cudnn_us(graph, pair, kind, torch.from_numpy(frames).to(device()))
+    ours = min(apart_us, fused_us)
+    return {"fused_us": fused_us, "apart_us": apart_us, "ours_us": ours, "cudnn_us": peer, "ratio": peer / ours,
+            "fused_over_apart": apart_us / fused_us}
+
+
+def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, images: int, until: float = inf) -> bool:
+    """All pairs of a network into a file's content, after each of which it is saved; whether all were done by then."""
+    lowered = lower(graph, KINDS[kind], gpu_here(), images)
+    tuner = Tuner(launcher_here(KINDS[kind]), timing=gpu_is_here())
+    place = found.setdefault("pairs", {}).setdefault(kind, {}).setdefault(f"b{images}", {"pairs": {}})
+    for name, pair in pairs_of(lowered).items():
+        if time.perf_counter() > until:
+            return False
+        if name in place["pairs"]:
             continue
-        options = {(first, last): call for first, last, call in lowered.options(run, hopeless=float("inf"))}
-        for first in range(len(run) - 1):
-            a, b = run[first], run[first + 1]
-            fused = options.get((first, first + 1))
-            if fused is None or a.depthwise == b.depthwise or b.other is not None:
-                continue
-            name = f"{told(a)} {told(b)} {b.y.height}x{b.y.width}x{b.y.channels}"
-            if all(name != other for other, *_ in wanted):
-                wanted.append((name, (a, b), [options[first, first], options[first + 1, first + 1], fused]))
-    tuner.prepare(call for *_, calls in wanted for call in calls)
-    for name, pair, (first_call, second_call, fused_call) in wanted:
-        bound = [launcher.bound(call, tuner.ranked(call)[0][1]) for call in (first_call, second_call, fused_call)]
-        apart = timed_us(captured(bound[:2] * COPIES))[0] / COPIES
-        fused_us = timed_us(captured(bound[2:] * COPIES))[0] / COPIES
-        shape = (images, pair[0].x.channels, pair[0].x.height, pair[0].x.width)
-        x = torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32)).cuda()
-        with torch.inference_mode():
-            peer = cudnn_us(graph, pair, kind, x)
-        ours = min(apart, fused_us)
-        found[name] = {"fused_us": fused_us, "apart_us": apart, "ours_us": ours, "cudnn_us": peer, "ratio": peer / ours,
-                       "fused_over_apart": apart / fused_us}
-        print(f"{kind} b{images} {name:45} fused {fused_us:7.2f}  apart {apart:7.2f}  cudnn {peer:7.2f} us  ({peer / ours:.2f}x)",
-              flush=True)
-    ratios = [one["ratio"] for one in found.values()]
-    return {"pairs": found, "ratio_median": median(ratios), "ratio_best": max(ratios),
-            "fused_over_apart_best": max(one["fused_over_apart"] for one in found.values())}
+        one = place["pairs"][name] = measured(graph, pair, kind, images, tuner)
+        ratios = [p["ratio"] for p in place["pairs"].values()]
+        place |= {"ratio_median": median(ratios), "ratio_best": max(ratios),
+                  "fused_over_apart_best": max(p["fused_over_apart"] for p in place["pairs"].values())}
+        print(f"{kind} b{images} {name:45} fused {one['fused_us']:7.2f}  apart {one['apart_us']:7.2f}  "
+              f"cudnn {one['cudnn_us']:7.2f} us  ({one['ratio']:.2f}x)", flush=True)
+        save(path, found)
+    return True
 
 
 def main() -> None:
@@ -96,13 +124,11 @@ def main() -> None:
                         help="repeatable; fp32 if none is named")
     parser.add_argument("--batch", type=int, default=1)
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not gpu_is_here():
         raise SystemExit("bench/gpu_pairs.py: PyTorch finds no CUDA GPU; run it on a machine with one")
-    found: dict[str, Any] = json.loads(options.json.read_text()) if options.json.is_file() else {"networks": {}}
-    graph = network(NETWORK)
+    found = opened(options.json, "PYTHONPATH=src python bench/gpu_pairs.py " + " ".join(sys.argv[1:]))
     for kind in options.kind or ["fp32"]:
-        found.setdefault("pairs", {}).setdefault(kind, {})[f"b{options.batch}"] = measured(graph, kind, options.batch)
-        replace_text(options.json, json.dumps(found, indent=1) + "\n")
+        measure_pairs(found, options.json, network(NETWORK), kind, options.batch)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from bench.gpu_estimator import fit, judge
 
-from dovetail.gpu.estimator import costs
+from dovetail.kernels.estimator import costs, judged
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
 
@@ -16,6 +17,9 @@ RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
 def test_costs_are_fitted_to_the_committed_measurements(tmp_path: Path) -> None:
     fit(RECORD, tmp_path / "costs.toml")
     found = tomllib.loads((tmp_path / "costs.toml").read_text())
+    errors, shipped = found.pop("judged"), asdict(judged())
+    assert tuple(errors.pop("fitted")) == shipped.pop("fitted")
+    assert errors == pytest.approx(shipped, rel=0.02)
     assert found.keys() == costs().keys()
     for kernel, each in found.items():
         assert each == pytest.approx(dict(costs()[kernel]), rel=1e-3), kernel

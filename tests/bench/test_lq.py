@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lq
-import lq_training
 import numpy as np
 import pytest
 
+import lq
+import lq_training
 from dovetail.errors import UsageError
 from dovetail.numerics.lq import weight_values
 from dovetail.numerics.reference import run_integer

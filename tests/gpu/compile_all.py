@@ -9,11 +9,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_kernel
 
-from dovetail.gpu.calls import Call, Place
-from dovetail.gpu.estimator import specification
-from dovetail.gpu.lower import lower
 from dovetail.gpu.precompile import KERNELS
-from tests.gpu.test_executor import GRAPHS
+from dovetail.kernels.calls import Call
+from dovetail.kernels.lower import lower
+from dovetail.kernels.place import Place
+from dovetail.platform.gpu_specification import specification
+from tests.kernels.networks import GRAPHS
 from tests.strategies import quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}

@@ -7,8 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.gpu.calls import NOTHING, Call, Place
 from dovetail.gpu.memory import planned
+from dovetail.kernels.calls import NOTHING, Call
+from dovetail.kernels.place import Place
 
 
 def place(name: str, channels: int) -> Place:

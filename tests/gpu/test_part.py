@@ -14,7 +14,7 @@ from dovetail.gpu.part import first_difference, load_part
 from dovetail.ir import Array
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_float, run_integer
-from tests.gpu.test_executor import classifier, inverted, tiny
+from tests.kernels.networks import classifier, inverted, tiny
 from tests.strategies import quantized
 
 

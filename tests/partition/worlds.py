@@ -40,10 +40,15 @@ class Synthetic:
             share = np.ceil(share * 8) / 8 if rng.uniform() < 0.5 else share
         fpga = device.kind is Kind.FPGA
         alone = 1e-3 * (start + share * speed * (0.5 if fpga else 1.0))
-        fused = alone * (0.3 if fpga else 1.0)
+        fused = alone * (0.3 if fpga else self._joined(node, axis, device))
         resources = {k: np.rint(share * rng.uniform(5, 40) * self.area) for k in FPGA_KEYS} if fpga else {}
         return ShareCosts(alone, fused, alone * 0.9, alone * 1.1, alone * power, resources,
                           np.zeros(len(starts), dtype=np.bool_), f"synthetic {device.name}")
+
+    def _joined(self, node: Node, axis: Axis | None, device: Device) -> float:
+        """What a node adds behind its producers on a GPU: undivided, some nodes share a kernel with them."""
+        rng = seeded(self.seed, node.name, device.name, "kernel")
+        return float(rng.uniform()) if device.kind is Kind.GPU and axis is None and rng.uniform() < 0.4 else 1.0
 
     def by_shape(self, device: Device) -> bool:
         return False

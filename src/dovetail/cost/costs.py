@@ -15,6 +15,7 @@ from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.cost.folded import paced_costs
+from dovetail.cost.kernel_costs import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
@@ -44,6 +45,8 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
     if device.kind is Kind.FPGA:
         return _on_fpga(graph, (node, ((axis, starts, stops),)), dhm_costs(graph, node, axis, starts, stops, device), device)
+    if has_kernels(graph, node, device):
+        return kernel_answers(graph, [(node, ((axis, starts, stops),))], device)[0]
     return processor_costs(graph, node, axis, starts, stops, device)
 
 
@@ -72,12 +75,18 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
             for i, own in zip(alike, answered, strict=True):
                 for q, costs in zip(can, own, strict=True):
                     found[i][q] = _on_fpga(graph, questions[q], costs, devices[i]) if fpga else costs
+    for i in (i for i, d in enumerate(devices) if runs_kernels(d)):
+        ours = [q for q, (node, _) in enumerate(questions) if found[i][q] is not None and has_kernels(graph, node, devices[i])]
+        for q, costs in zip(ours, kernel_answers(graph, [questions[q] for q in ours], devices[i]), strict=True):
+            found[i][q] = costs
     return found
 
 
-def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:
-    """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry."""
+def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
+    """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry. None where no kernel adds them."""
     assert isinstance(node.op, Conv | Gemm), f"{node.name} is never divided by input channels"
+    if runs_kernels(device):
+        return None
     if device.kind is Kind.FPGA:
         return dhm_reduction(graph, node, parts, device)
     return reduction_costs(prod(graph.shape(node.output)), parts, device)

@@ -17,15 +17,17 @@ import torch
 import triton
 
 from dovetail.errors import UsageError
-from dovetail.gpu.calls import Call, Place
-from dovetail.gpu.estimator import FITTED_ON, Config, Gpu, matching, specification
-from dovetail.gpu.layers import STORED_OFFSET
-from dovetail.gpu.lower import Lowered, lower
 from dovetail.gpu.memory import Memory, planned
 from dovetail.gpu.precompile import KERNELS, Job
 from dovetail.gpu.remembered import for_gpu
 from dovetail.gpu.tuning import Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import FITTED_ON, Config
+from dovetail.kernels.layers import STORED_OFFSET
+from dovetail.kernels.lower import Lowered, lower
+from dovetail.kernels.place import Place
+from dovetail.platform.gpu_specification import Gpu, matching, specification
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)

@@ -57,15 +57,41 @@ def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, W
 
 
 @triton.jit
-def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr,
-             WIDE: tl.constexpr):
+def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             INTEGER: tl.constexpr, WIDE: tl.constexpr):
     """Bias, rounding (integers only) and activation of sums."""
     acc += offset
     if INTEGER:
         done = tl.minimum(tl.maximum(rounded(acc, factor, by, WIDE) + ZERO, LO), HI)
     else:
-        done = limited(acc, LO, HI)
+        done = activated(limited(acc, LO, HI), ACT)
     return done
+
+
+@triton.jit
+def logistic(v):
+    """1 / (1 + exp(-v)), without an infinity on its way to nothing."""
+    return 1.0 / (1.0 + tl.exp(-tl.maximum(v, -80.0)))
+
+
+@triton.jit
+def activated(v, ACT: tl.constexpr):
+    """A function of floats by its number in `kernels/layers.py`; 0 is none."""
+    if ACT == 1:
+        v = v * tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+    elif ACT == 2:
+        v = tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+    elif ACT == 3:
+        v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
+    elif ACT == 4:
+        v = v * logistic(1.5957691216057308 * (v + 0.044715 * v * v * v))
+    elif ACT == 5:
+        v = v * logistic(v)
+    elif ACT == 6:
+        v = logistic(v)
+    elif ACT == 7:
+        v = 2.0 * logistic(2.0 * v) - 1.0
+    return v
 
 
 @triton.jit
@@ -130,7 +156,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
-         ZERO: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
+         ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
          A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
          AZERO: tl.constexpr, MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
          BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
@@ -213,7 +239,7 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
                 weight = w + (tap * CI + k)[:, None] * WK + n[None, :] * WN
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
-    acc = finished(acc, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+    acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
     if MEAN:
         total = tl.sum(tl.where(alive[:, None], acc, 0.0), 0) / (OH * OW)
         tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
@@ -234,7 +260,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
               H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
               KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
               DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
-              ZERO: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
+              ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
               R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
     """R output rows x TW columns x BC channels per program: every input value read serves all rows it belongs to."""
     TX: tl.constexpr = (OW + TW - 1) // TW
@@ -275,7 +301,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
             d = d2
         else:
             d = d3
-        d = finished(d, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+        d = finished(d, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
         row = column * 0 + first + r
         keep = ((column < OW) & (row < OH))[:, None] & own[None, :]
         tl.store(y + ((image * OH + row) * OW + column)[:, None] * YP + c[None, :], d.to(y.dtype.element_ty), mask=keep)
@@ -283,8 +309,8 @@ def depthwise(x, w, bias, multiplier, shift, y,
 
 @triton.jit
 def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
-           LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
-           BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+           LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr,
+           WIDE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
     """A fully connected layer of one pixel per image: BN outputs per program, all their weights (filters x channels) at once.
 
     Weights are there before the layer in front is done; only one load, one product and one sum are waited for.
@@ -299,5 +325,5 @@ def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, X
     begin(PDL)
     v = tl.load(x + image * XP + k, mask=k < K, other=0)
     total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
-    total = finished(total, offset, factor, by, LO, HI, ZERO, INTEGER, WIDE)
+    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
     tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])

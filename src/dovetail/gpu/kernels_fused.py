@@ -18,7 +18,8 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
           SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, W1K: tl.constexpr, W1N: tl.constexpr,
           W2K: tl.constexpr, W2N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
           LO1: tl.constexpr, HI1: tl.constexpr, ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr,
-          LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, PAD: tl.constexpr, PADE: tl.constexpr,
+          LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, ACT1: tl.constexpr, ACTD: tl.constexpr, ACT2: tl.constexpr,
+          PAD: tl.constexpr, PADE: tl.constexpr,
           INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
           A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
           AZERO: tl.constexpr, FRONT: tl.constexpr, MIDDLE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
@@ -61,7 +62,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
             weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
             a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
             o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, WIDE)
-            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, INTEGER, WIDE)
+            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, WIDE)
         if MIDDLE:
             if FRONT:
                 a = tl.where(seen[:, None], a.to(stored).to(kind), PADE)
@@ -77,14 +78,14 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
                                PAD).to(kind)
                     a += v * tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :]
             od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
-            a = finished(a, od, fd, yd, LOD, HID, ZEROD, INTEGER, WIDE)
+            a = finished(a, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, WIDE)
         if BACK:
             weight = tl.load(w2 + e[:, None] * W2K + n[None, :] * W2N, mask=own[:, None] & (n < N)[None, :], other=0)
             acc = tl.dot(settled(a.to(stored)), weight, acc, input_precision=PRECISION, out_dtype=kind)
         else:
             tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
     if BACK:
-        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, INTEGER, WIDE)
+        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, WIDE)
         if ADD:
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
         tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], acc.to(y.dtype.element_ty), mask=keep)
@@ -95,7 +96,8 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
            H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, E: tl.constexpr,
            KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
            W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO1: tl.constexpr, HI1: tl.constexpr,
-           ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, PADE: tl.constexpr,
+           ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, ACT1: tl.constexpr,
+           ACTD: tl.constexpr, PADE: tl.constexpr,
            INTEGER: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, BAND: tl.constexpr, BR: tl.constexpr,
            BO: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
     """A pointwise layer and the depthwise layer behind it: BAND output rows x BE channels per program.
@@ -123,7 +125,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
     begin(PDL)
     v = tl.load(x + ((image * H + row) * W + p % W)[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=0)
     a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
-    a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, INTEGER, WIDE)
+    a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, WIDE)
     a = tl.where(seen[:, None], a, PADE).to(stored)
     o = tl.arange(0, BO)
     below = o // OW
@@ -135,7 +137,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
         place = tl.where(inside, (below * SH + t // KW) * W + column, 0)
         fetched = tl.gather(a, tl.minimum(place, BR - 1)[:, None] + (e * 0)[None, :], 0).to(kind)
         d += tl.where(inside[:, None], fetched, PADE) * taps[t]
-    d = finished(d, od, fd, yd, LOD, HID, ZEROD, INTEGER, WIDE)
+    d = finished(d, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, WIDE)
     keep = ((o < BAND * OW) & (first + below < OH))[:, None] & own[None, :]
     at = (image * OH + first + below) * OW + o % OW
     tl.store(y + at[:, None] * YP + e[None, :], d.to(y.dtype.element_ty), mask=keep)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, corner, joined, rounded
+from dovetail.gpu.kernels import activated, begin, corner, joined, rounded
 
 
 @triton.jit
@@ -85,8 +85,8 @@ def add(x, other, y, pixels, C: tl.constexpr, XP: tl.constexpr, OP: tl.constexpr
 @triton.jit
 def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, FACTOR: tl.constexpr,
            X_ZERO: tl.constexpr, SHIFT: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
-           SAME: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
-    """Channels in another order or number; unless they stay the `SAME`, limited, and brought to the target's integers."""
+           SAME: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """Channels in another order or number; unless they stay the `SAME`, limited, activated, and brought to the target's integers."""
     m = tl.program_id(0) * BP + tl.arange(0, BP)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     own = c < C
@@ -100,7 +100,7 @@ def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.cons
             total = (v.to(tl.int32) - X_ZERO) * FACTOR
             v = tl.minimum(tl.maximum(rounded(total, total, total * 0 + SHIFT, False) + ZERO, LO), HI)
         else:
-            v = tl.minimum(tl.maximum(v.to(tl.float32), LO), HI)
+            v = activated(tl.minimum(tl.maximum(v.to(tl.float32), LO), HI), ACT)
     tl.store(y + at * YP + c[None, :], v.to(y.dtype.element_ty), mask=keep)
 
 
@@ -117,3 +117,18 @@ def looked_up(x, table, y, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.con
     if BY_CHANNEL:
         v += (c * 256)[None, :]
     tl.store(y + at * YP + c[None, :], tl.load(table + v, mask=keep, other=0), mask=keep)
+
+
+@triton.jit
+def multiplied(x, other, y, pixels, AREA: tl.constexpr, C: tl.constexpr, XP: tl.constexpr, OP: tl.constexpr, YP: tl.constexpr,
+               GATE: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """The product of two float tensors, limited; of a `GATE` one value per image and channel is read."""
+    m = tl.program_id(0) * BP + tl.arange(0, BP)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    keep = (m < pixels)[:, None] & (c < C)[None, :]
+    at = m.to(tl.int64)[:, None]
+    begin(PDL)
+    a = tl.load(x + at * XP + c[None, :], mask=keep, other=0).to(tl.float32)
+    b = tl.load(other + (at // AREA if GATE else at) * OP + c[None, :], mask=keep, other=0).to(tl.float32)
+    out = tl.minimum(tl.maximum(a * b, LO), HI)
+    tl.store(y + at * YP + c[None, :], out.to(y.dtype.element_ty), mask=keep)

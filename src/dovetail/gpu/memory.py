@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.gpu.calls import Call, Place
+from dovetail.kernels.calls import Call
+from dovetail.kernels.place import Place
 
 ALIGNED = 256
 """Elements at whose multiples buffers begin."""

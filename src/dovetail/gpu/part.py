@@ -11,8 +11,8 @@ import numpy as np
 
 from dovetail.errors import UnsupportedError
 from dovetail.gpu.emulation import EmulatedGpuPart
-from dovetail.gpu.layers import byte_scheme
 from dovetail.ir import Array, Graph
+from dovetail.kernels.layers import byte_scheme
 from dovetail.numerics.reference import run_integer
 
 

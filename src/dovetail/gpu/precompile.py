@@ -18,7 +18,8 @@ from dovetail.gpu import kernels, kernels_fused, kernels_moves
 KERNELS: Mapping[str, Any] = {
     "conv": kernels.conv, "vector": kernels.vector, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
     "banded": kernels_fused.banded, "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add,
-    "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up}
+    "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
+    "multiplied": kernels_moves.multiplied}
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
 

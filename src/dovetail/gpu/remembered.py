@@ -16,8 +16,9 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.files import cache_folder, replace_text
 
-SOURCES = ("kernels.py", "kernels_fused.py", "kernels_moves.py", "calls.py", "lower.py", "estimator.py", "amounts.py")
-"""Files on which choices depend."""
+SOURCES = {"dovetail.gpu": ("kernels.py", "kernels_fused.py", "kernels_moves.py"),
+           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "shapes.py", "estimator.py", "amounts.py")}
+"""Files on which choices depend, by package."""
 
 Tiles = tuple[tuple[float, Mapping[str, int]], ...]
 Chosen = tuple[tuple[int, int, int, str, Mapping[str, int], float], ...]
@@ -61,8 +62,9 @@ def load(path: Path) -> Remembered:
 def for_gpu(name: str, versions: Sequence[str]) -> Remembered:
     """Choices made on a GPU with the same kernels and versions."""
     digest = sha256("\n".join([name, *versions]).encode())
-    for source in SOURCES:
-        digest.update(resources.files("dovetail.gpu").joinpath(source).read_bytes())
+    for package, files in SOURCES.items():
+        for source in files:
+            digest.update(resources.files(package).joinpath(source).read_bytes())
     return load(cache_folder() / "gpu" / f"{digest.hexdigest()[:16]}.json")
 
 

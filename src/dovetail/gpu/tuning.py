@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import CANDIDATES, Config
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.remembered import Remembered, network_key
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import CANDIDATES, Config
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher

@@ -15,7 +15,7 @@ class DeviceCosts:
     """Costs from the devices' own models; sums of outputs of one shape, and routes, are looked up once."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[object, ...], ShareCosts] = {}
+        self._sums: dict[tuple[object, ...], ShareCosts | None] = {}
         self._routes: dict[tuple[int, str, str], tuple[Platform, tuple[float, float, float]]] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
@@ -29,7 +29,10 @@ class DeviceCosts:
         return [found[nature(d)] for d in devices]
 
     def by_shape(self, device: Device) -> bool:
-        return device.kind is not Kind.FPGA
+        return device.kind is not Kind.FPGA and not cost.runs_kernels(device)  # kernels compute neighbours too
+
+    def together(self, graph: Graph, nodes: frozenset[str], device: Device) -> tuple[tuple[str, ...], ...]:
+        return cost.kernels_of(graph, device).together(nodes) if cost.runs_kernels(device) else ()
 
     def why_not(self, graph: Graph, node: Node, device: Device) -> str | None:
         return cost.why_not(graph, node, device)

@@ -13,6 +13,7 @@ from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
 from dovetail.partition.runners_up import RunnerUp
+from dovetail.partition.shared_kernels import shared_kernels
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 
 
@@ -47,7 +48,9 @@ def explain(problem: Problem, assignment: Assignment, judged: Evaluation, left_o
         places[node.output] = output_place(problem, node, assignment[node.name])
     # Around branches a move also decides what runs at once, so everything is judged again.
     branched = {t for b in problem.blocks for t in (b.fork, *(n.output for n in b.around))}
-    return {n.name: _why(problem, assignment, places, n, judged, left_out, (rivals or {}).get(n.name), n.output in branched)
+    kernels = shared_kernels(problem, assignment)
+    return {n.name: _why(problem, assignment, places, n, judged, left_out, (rivals or {}).get(n.name), n.output in branched,
+                         kernels.get(n.name, ()))
             for n in problem.graph.nodes}
 
 
@@ -65,10 +68,11 @@ def _local(problem: Problem, assignment: Assignment, places: Mapping[str, Place]
 
 
 def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], node: Node, judged: Evaluation,
-         left_out: str, second: RunnerUp | None, branched: bool) -> str:
+         left_out: str, second: RunnerUp | None, branched: bool, kernel: tuple[str, ...]) -> str:
     split = assignment[node.name]
     here = _local(problem, assignment, places, node, split)
     start = _here(problem, node, split, here.own, work_of(problem, node, split, places).fused)
+    start += f", in one kernel with {' and '.join(n for n in kernel if n != node.name)}" if kernel else ""
     start += _at_once(judged.nodes[problem.order[node.name]])
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
@@ -165,8 +169,8 @@ def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tupl
     where = _where(split)
     piece = split.pieces[0]
     known = price_pieces(problem, node, split.axis, piece.device, [(piece.start, piece.stop)])
-    streams = split.axis is None and all(fused) and known is not None and known[piece.start, piece.stop].fused_s < known[
-        piece.start, piece.stop].alone_s
+    streams = split.axis is None and problem.streams(piece.device) and all(fused) and known is not None and (
+        known[piece.start, piece.stop].fused_s < known[piece.start, piece.stop].alone_s)
     behind = " and ".join(p.name for t in dict.fromkeys(node.inputs) if (p := problem.graph.producer(t)) is not None)
     cost = _cost(own, problem.goal is Goal.ENERGY)
     return f"{where}: streams behind {behind}, {cost}" if streams else f"{where}: {cost}"

@@ -31,6 +31,7 @@ from dovetail.partition.reasons import INTERVAL, missed, no_column, no_plan
 from dovetail.partition.refine import refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.separate import strike_dear
+from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
@@ -328,7 +329,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     if explained:
         others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, others)
-    notes = (*notes, *at_once_note(problem, assignment, best))
+    notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
                            notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)

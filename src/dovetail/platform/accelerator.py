@@ -32,7 +32,7 @@ class Architecture(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A network's engines: `dedicated` layers with the sizes of their folds (None: mapped directly), `reusable` nodes on `arrays`.
+    """A network's engines: `dedicated` layers with their folds' sizes (None: mapped directly), `reusable` nodes on `arrays`.
 
     `arrays` are the numbers of a configuration of reusable engines (cost/reusable_layers.Config); `pace_clocks` is what the
     slowest dedicated engine takes per frame.

@@ -57,6 +57,8 @@ class Device:
     """The vendor's order code of an FPGA, for hand-over projects."""
     accelerator: Accelerator | None = None
     """What an FPGA is to become as a whole; None where every layer is placed by itself."""
+    kernels: str | None = None
+    """Of a GPU that runs our kernels, the name of its specification in platform/gpus: plans then go by their estimates."""
 
 
 @dataclass(frozen=True, slots=True)

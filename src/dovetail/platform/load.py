@@ -15,6 +15,7 @@ from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
+from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
 from dovetail.platform.schema import Limits, Table, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
@@ -126,7 +127,7 @@ def _platform(table: Table) -> Platform:
 
 def _device(table: Table) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "family", "part", "resources", "parameters", "models", "accelerator"))
+                     ("clock_hz", "family", "part", "resources", "parameters", "models", "accelerator", "kernels"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -149,7 +150,16 @@ def _device(table: Table) -> Device:
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
         ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
         table.text("part") if "part" in table.values else None,
-        from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None)
+        from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind))
+
+
+def _kernels(table: Table, kind: Kind) -> str | None:
+    """The specification by which a GPU's kernels are estimated, None where they are not."""
+    if "kernels" not in table.values:
+        return None
+    if kind is not Kind.GPU:
+        table.fail(f"key kernels is {table.values['kernels']!r}; only a gpu runs them, this is a {kind}")
+    return table.choice("kernels", list(specifications()))
 
 
 def _family(table: Table, kind: Kind, model: str) -> str | None:
@@ -217,7 +227,7 @@ def _device_entries(device: Device) -> dict[str, Any]:
             entries[key] = _sourced(value, device.sources[key])
     if device.models is not ModelSet.PLANNING:
         entries["models"] = device.models.value
-    for key, text in (("family", device.family), ("part", device.part)):
+    for key, text in (("family", device.family), ("part", device.part), ("kernels", device.kernels)):
         if text is not None:
             entries[key] = text
     for prefix, numbers in (("resources", device.resources), ("parameters", device.parameters)):

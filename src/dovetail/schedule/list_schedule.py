@@ -118,7 +118,7 @@ class _Scheduler:
         begin = max([ready, *(at for _, at in got)])
         stop = work.done_s(i, max([ready, *(at - m.before_s - m.seconds + m.lead_s for m, at in got)]), begin)
         start = stop - cost.alone_s if work.flowing[i] else begin
-        if work.fused[i] and cost.fused_s < cost.alone_s:
+        if work.fused[i] and cost.fused_s < cost.alone_s and self.problem.streams(piece.device):
             began = [self.held[t, piece.device].start_s for t in node.inputs if (t, piece.device) in self.held]
             first = max(began, default=begin)
             start = min(begin, max(first, stop - cost.alone_s))

@@ -6,78 +6,46 @@ flattening is a convolution over the whole map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.gpu.calls import (
-    MOST_FRONT,
-    Call,
-    Module,
-    Place,
-    banded_call,
-    conv_call,
-    depthwise_call,
-    fused_call,
-    moved_call,
-    sum_constants,
-    vector_call,
-    window_constants,
-)
-from dovetail.gpu.estimator import Gpu
-from dovetail.gpu.layers import Layer, Sum, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
 from dovetail.ir import (
     Add,
-    Array,
     AvgPool,
     Clip,
     Concat,
     Conv,
+    Function,
     Gemm,
     GlobalAvgPool,
     Graph,
     Lookup,
     MaxPool,
+    Mul,
     Node,
     Reshape,
     Select,
     Window,
 )
+from dovetail.kernels.calls import Call, Constants, Operands, call_of, moved_call, sum_constants, window_constants
+from dovetail.kernels.items import LONGEST, Item, part_shapes
+from dovetail.kernels.layers import ACTIVATIONS, Layer, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.kernels.place import ELEMENT, Place
+from dovetail.kernels.ranking import best_seconds
+from dovetail.kernels.shapes import KernelShape, MovedShape
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer
+from dovetail.platform.gpu_specification import Gpu
 
 HOPELESS = 1.5
 """How much dearer than its layers apart a fused module may look and still be timed."""
 MOST_MEAN = 256
 """Pixels a program averages at most."""
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """One layer with what joined it."""
-
-    node: Node
-    x: Place
-    y: Place
-    window: Window
-    layer: Layer
-    groups: int
-    depthwise: bool
-    other: Place | None = None
-    total: Sum | None = None
-    mean: Place | None = None
-    names: list[str] = field(default_factory=list)
-
-    @property
-    def pointwise(self) -> bool:
-        return self.window.kernel == (1, 1) and self.window.stride == (1, 1) and not any(self.window.pads) and self.groups == 1
-
-    @property
-    def output(self) -> Place:
-        return self.mean if self.mean is not None else self.y
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +63,21 @@ class Lowered:
 
         That is `hopeless` times as dear as its layers apart.
         """
-        alone = [_call(self.gpu, self.kind, (item,)) for item in run]
-        for first in range(len(run)):
-            for last in range(first, min(first + 3, len(run))):
-                part = run[first:last + 1]
-                apart = sum(c.estimates_s[0] for c in alone[first:last + 1] if c is not None)
-                one = alone[first] if first == last else _call(self.gpu, self.kind, part)
-                for call in (one, *_others(self.gpu, self.kind, part)):
-                    if call is not None and call.estimates_s[0] <= hopeless * apart:
-                        yield first, last, call
+        found = ways(self.gpu, self.kind, run)
+        alone = {first: seconds for first, last, _, seconds in reversed(found) if first == last}
+        for first, last, shape, seconds in found:
+            if seconds <= hopeless * sum(alone[i] for i in range(first, last + 1)):
+                yield first, last, call_of(self.gpu, self.kind, run[first:last + 1], shape)
+
+
+Way = tuple[int, int, KernelShape, float]
+
+
+def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[Way]:
+    """(first, last, shape, estimated seconds) of every kernel that computes some layers of a run, by its first layer."""
+    found = [(first, last, shape) for first in range(len(run)) for last in range(first, min(first + LONGEST, len(run)))
+             for shape in part_shapes(kind, run[first:last + 1])]
+    return [(*way, float(s)) for way, s in zip(found, best_seconds(gpu, kind, [shape for *_, shape in found]), strict=True)]
 
 
 def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
@@ -111,13 +85,18 @@ def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
     if (kind == "int8") != graph.quantized:
         needed = "quantized" if kind == "int8" else "float"
         raise UnsupportedError(f"model {graph.name}: {kind} arithmetic needs a {needed} graph")
-    lowering = _Lowering(graph, kind, gpu, images)
+    lowering = Lowering(graph, kind, gpu, images)
     for node in graph.nodes:
         lowering.add(node)
     return lowering.finished()
 
 
-class _Lowering:
+class Lowering:
+    """A graph on its way to kernels, node by node.
+
+    A float graph whose `kind` is int8 is planned for, as the integers it will become; its calls are not to be run.
+    """
+
     def __init__(self, graph: Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
         self.places: dict[str, Place] = {t: self._fresh(t, planar=True) for t in graph.inputs}
@@ -163,7 +142,7 @@ class _Lowering:
         makers: dict[type, Callable[[Node], None]] = {
             Conv: self._layer, Gemm: self._layer, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
             MaxPool: self._pool, AvgPool: self._pool, Concat: self._join, Select: self._select, Clip: self._clip,
-            Lookup: self._look_up}
+            Lookup: self._look_up, Function: self._function, Mul: self._multiply}
         maker = makers.get(type(node.op))
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
@@ -181,10 +160,12 @@ class _Lowering:
         else:
             assert isinstance(op, Conv)
             window, groups = op.window, op.groups
-        weights = layer(self.graph, node, x.height, x.width)
-        if channels is not None:
-            weights = among(weights, channels, x.channels)
-        item = Item(node, x, y, window, weights, groups, deep, names=[node.name])
+
+        def arranged() -> Layer:
+            weights = layer(self.graph, node, x.height, x.width)
+            return weights if channels is None else among(weights, channels, x.channels)
+
+        item = Item(node, x, y, window, groups, deep, arranged, names=[node.name])
         self.work.append(item)
         self.makers[node.output], self.places[node.output] = item, y
 
@@ -204,6 +185,7 @@ class _Lowering:
             if not other.planar and self._ready(other, item):
                 item.other, item.total, item.y = other, addition(self.graph, node, own), y
                 item.names.append(node.name)
+                item.joins.append("other")
                 self.makers[node.output], self.places[node.output] = item, y
                 return
         a, b = (self._rows(t) for t in node.inputs)
@@ -231,13 +213,14 @@ class _Lowering:
                 and x.height * x.width <= MOST_MEAN and item.y is x:
             item.mean = y
             item.names.append(node.name)
+            item.joins.append("mean")
             self.places[node.output] = y
             return
         constants: dict[str, int | float | bool | str] = {
             "PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, "ZERO": 0, "LO": -inf, "HI": inf,
             "X_ZERO": 0, "INTEGER": self.kind == "int8"}
         multiplier, shift = 1, 0
-        if self.kind == "int8":
+        if self.graph.quantized:
             how = requantizer(self.graph, node)
             (multiplier, shift), *rest = set(how.per_channel(1))
             target = byte_scheme(self.graph, node.output)
@@ -263,7 +246,7 @@ class _Lowering:
         assert isinstance(op, MaxPool | AvgPool)
         largest = isinstance(op, MaxPool)
         before, after = (self.graph.tensors[t].scheme for t in (node.inputs[0], node.output))
-        if self.kind == "int8" and (not largest or before != after):
+        if self.graph.quantized and (not largest or before != after):
             raise UnsupportedError(f"node {node.name}: pooling that rounds integers; such parts run in the integer interpreter")
         constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(op.window),
                      "DH": op.window.dilation[0], "DW": op.window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
@@ -308,12 +291,13 @@ class _Lowering:
         self._choose(node, 0, self._rows(node.inputs[0]), y, np.arange(y.channels))
         self.places[node.output] = y
 
-    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
+                activation: int = 0) -> None:
         lo, hi = float_bounds(node.op.bounds)
         constants: dict[str, int | float | bool | str] = {
             "C": y.channels, "XP": x.pitch, "YP": y.pitch, "FACTOR": 1, "X_ZERO": 0, "SHIFT": 0, "ZERO": 0, "LO": lo, "HI": hi,
-            "SAME": node.op.bounds is None, "INTEGER": self.kind == "int8"}
-        if self.kind == "int8":
+            "SAME": node.op.bounds is None and not activation, "ACT": activation, "INTEGER": self.kind == "int8"}
+        if self.graph.quantized:
             source, target = (byte_scheme(self.graph, t) for t in (node.inputs[index], node.output))
             constants["SAME"] = source == target and node.op.bounds is None
             if not constants["SAME"]:
@@ -327,6 +311,36 @@ class _Lowering:
                               "SHIFT": how.shifts[0], "ZERO": how.zero - moved, "LO": low - moved, "HI": high - moved}
         self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
 
+    def _function(self, node: Node) -> None:
+        """A function of floats joins the layer before it, if nothing else reads that."""
+        op, source = node.op, node.inputs[0]
+        assert isinstance(op, Function)
+        if op.name not in ACTIVATIONS or op.per_channel or (self.kind == "int8" and self.graph.quantized):
+            raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
+        x, y, item = self._rows(source), self._target(node.output), self.makers.get(source)
+        if self.kind == "int8":  # planned for as the table it becomes
+            self._call("looked_up", node, (x, y), {}, y)
+        elif item is not None and not item.joins and self._alone(source) and item.y is x:
+            item.activation, item.y = ACTIVATIONS[op.name], y
+            item.names.append(node.name)
+            item.joins.append("activation")
+            self.makers[node.output], self.places[node.output] = item, y
+        else:
+            self._choose(node, 0, x, y, np.arange(y.channels), ACTIVATIONS[op.name])
+
+    def _multiply(self, node: Node) -> None:
+        """A product of floats of one shape, or with a gate: one value per image and channel."""
+        shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
+        gates = [s for s in shapes if s != shape]
+        if self.kind == "int8" or gates not in ([], [(1, shape[1], 1, 1)]):
+            raise UnsupportedError(f"node {node.name}: GPU kernels multiply floats of one shape, or by one value per channel")
+        order = sorted(range(2), key=lambda i: shapes[i] != shape)
+        (x, other), y = (self._rows(node.inputs[i]) for i in order), self._target(node.output)
+        lo, hi = float_bounds(node.op.bounds)
+        constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
+                     "GATE": bool(gates), "LO": lo, "HI": hi}
+        self._call("multiplied", node, (x, other, y, y.pixels), constants, y)
+
     def _look_up(self, node: Node) -> None:
         x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op
         assert isinstance(op, Lookup)
@@ -334,14 +348,33 @@ class _Lowering:
         constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}
         self._call("looked_up", node, (x, table.astype(np.int8).reshape(-1), y, x.pixels), constants, y)
 
-    def _call(self, kernel: str, node: Node, operands: tuple[Place | Array | int, ...],
-              constants: Mapping[str, int | float | bool | str], y: Place, rows: int | None = None,
+    def _call(self, kernel: str, node: Node, operands: Operands, constants: Constants, y: Place, rows: int | None = None,
               by_image: bool = False) -> None:
-        self.work.append(moved_call(kernel, (node.name,), operands, constants, y.pixels if rows is None else rows, y.channels, y,
-                                    self.kind, by_image))
+        element = ELEMENT[self.kind]
+        moved = sum(o.pixels * o.channels for o in operands if isinstance(o, Place)) * element
+        shape = MovedShape(element, moved, y.pixels if rows is None else rows, y.channels, by_image)
+        self.work.append(moved_call(self.gpu, kernel, (node.name,), operands, constants, shape, y, self.kind))
         self.places[node.output] = y
 
+    def try_to_add(self, node: Node) -> bool:
+        """Whether a node has kernels; what it makes has a place, if it can have one, either way."""
+        before = len(self.work)
+        try:
+            if all(t in self.places or t in self.chosen for t in node.inputs):
+                self.add(node)
+                return True
+        except UnsupportedError:
+            del self.work[before:]
+        with suppress(UnsupportedError):
+            self.places[node.output] = self._fresh(node.output)
+        return False
+
     def finished(self) -> Lowered:
+        """The graph as runs of layers and calls."""
+        return Lowered({t: self.places[t] for t in self.graph.inputs}, {t: self.places[t] for t in self.graph.outputs},
+                       self.runs(), self.kind, self.gpu)
+
+    def runs(self) -> tuple[tuple[Item, ...] | Call, ...]:
         """Runs of layers, each the only reader of the one before."""
         runs: list[list[Item] | Call] = []
         for item in self.work:
@@ -350,49 +383,9 @@ class _Lowering:
                 last.append(item)
             else:
                 runs.append([item] if isinstance(item, Item) else item)
-        outputs = {t: self.places[t] for t in self.graph.outputs}
-        return Lowered({t: self.places[t] for t in self.graph.inputs}, outputs,
-                       tuple(tuple(r) if isinstance(r, list) else r for r in runs), self.kind, self.gpu)
+        return tuple(tuple(r) if isinstance(r, list) else r for r in runs)
 
     def _follows(self, before: Item, item: Item) -> bool:
         tensor = item.node.inputs[0]
         made = self.makers.get(tensor)
         return made is before and before.mean is None and self._alone(tensor) and item.x is before.y
-
-
-def _call(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> Call | None:
-    """One kernel for a part of a run; None where there is none."""
-    names = tuple(n for item in part for n in item.names)
-    first, last = part[0], part[-1]
-    if len(part) == 1:
-        if first.depthwise:
-            return depthwise_call(gpu, kind, first.node.name, first.x, first.y, first.window, first.layer)
-        return conv_call(gpu, kind, names, first.x, first.y, first.window, first.layer, first.groups, first.other, first.total,
-                         first.mean)
-    shape = "".join("d" if i.depthwise else "p" if i.pointwise else "-" for i in part)
-    if shape not in ("dp", "pd", "pp", "pdp") or any(i.other is not None or i.mean is not None for i in part[:-1]) \
-            or last.mean is not None or first.x.planar or max(i.window.dilation for i in part) > (1, 1):
-        return None
-    by = {"dp": (None, 0, 1), "pd": (0, 1, None), "pp": (0, None, 1), "pdp": (0, 1, 2)}[shape]
-    front, middle, back = (part[i] if i is not None else None for i in by)
-    if (front is not None and first.x.channels > MOST_FRONT) or (back is not None and last.y.channels > MOST_FRONT):
-        return None
-    module = Module(front.layer if front else None, middle.layer if middle else None, middle.window if middle else None,
-                    back.layer if back else None)
-    call = fused_call(gpu, kind, names, first.x, last.y, module, last.other, last.total)
-    return call if call.configs else None
-
-
-def _others(gpu: Gpu, kind: str, part: tuple[Item, ...]) -> tuple[Call | None, ...]:
-    """Other kernels for the same layers."""
-    item, last, names = part[0], part[-1], tuple(n for i in part for n in i.names)
-    if len(part) == 2 and _in_bands(item, last):
-        return (banded_call(gpu, kind, names, item.x, last.y, Module(item.layer, last.layer, last.window)),)
-    if len(part) > 1 or item.mean is not None or item.other is not None or item.groups > 1:
-        return ()
-    return (vector_call(gpu, kind, names, item.x, item.y, item.layer),)
-
-
-def _in_bands(front: Item, middle: Item) -> bool:
-    return front.pointwise and front.other is None and middle.depthwise and not front.x.planar \
-        and front.x.channels <= MOST_FRONT and middle.window.dilation == (1, 1)

@@ -21,6 +21,10 @@ LARGEST_SUM = 1 << 31
 """Sums of products must stay below, or int32 accumulators would wrap."""
 
 
+ACTIVATIONS = {"HardSwish": 1, "HardSigmoid": 2, "GELU": 3, "GELU (tanh)": 4, "SiLU": 5, "Sigmoid": 6, "Tanh": 7}
+"""Functions of floats that kernels compute, by the names that reading a model gives them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Weights and what follows them. Integers: `multipliers` and `shifts` per channel, `zero` and bounds in stored form."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from dovetail.gpu.calls import Call
-from dovetail.gpu.estimator import Programs, costs, matching, shared_out, specification, specifications
-from dovetail.gpu.lower import lower
-from tests.gpu.test_executor import GRAPHS
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import costs, shared_out
+from dovetail.kernels.lower import lower
+from dovetail.platform.gpu_specification import matching, specification, specifications
+from tests.kernels.networks import GRAPHS
 
 
 def calls(gpu: str, kind: str = "float16") -> list[Call]:
@@ -39,9 +41,9 @@ def test_gpus_are_found_by_the_names_drivers_give_them() -> None:
 
 def test_programs_that_do_not_fit_are_said_not_to() -> None:
     gpu = specification("gtx-1660")
-    assert shared_out(gpu, 10, 4, 32, gpu.shared_bytes + 1) is None
-    whole = shared_out(gpu, 45, 4, 255, gpu.shared_bytes)
-    assert whole == Programs(45, 3, 3)
+    found = shared_out(gpu, np.full(2, 45.0), 4, 255, np.array([gpu.shared_bytes + 1, gpu.shared_bytes]))
+    assert found.fits.tolist() == [False, True]
+    assert (found.waves[1], found.each[1]) == (3, 3)
 
 
 def test_no_cost_is_negative() -> None:

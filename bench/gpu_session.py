@@ -1,0 +1,193 @@
+"""One sitting at a GPU: what issue figures need, in order of value, within a number of seconds; a second call continues.
+
+`PYTHONPATH=src python bench/gpu_session.py --json FILE --seconds 1700 [--list]`. Needs torch, triton, onnx and NumPy alone.
+Measures networks (bench/gpu_fcm.py), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
+fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
+was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
+it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done.
+
+Without a GPU `--rehearse mobilenet-v1@32` does all of it but torch.compile and tiles with one small network (at 32 x 32 pixels)
+in Triton's interpreter: figures of no worth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+if "--rehearse" in sys.argv:
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+from dovetail.errors import DovetailError
+from gpu_estimator import UNSEEN, judge
+from gpu_estimator import measure as measure_tiles
+from gpu_fcm import measure, measure_compiled, opened, save
+from gpu_pairs import NETWORK, measure_pairs
+from gpu_timing import gpu_is_here
+from zoo_graph import network
+
+PATIENCE = 4.0
+"""How much longer than expected an item may take before it is interrupted."""
+TRIES = 2
+FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
+SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception")
+
+
+class TookTooLongError(DovetailError):
+    """An item that took too long."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to measure: what it takes by experience, and how; a run says whether it is complete."""
+
+    name: str
+    expected_s: float
+    run: Callable[[dict[str, Any], Path, float], bool]
+
+
+def on_network(name: str, kind: str, images: int, energy: bool, found: dict[str, Any], path: Path, until: float) -> bool:
+    measure(found, name, kind, images, energy)
+    return True
+
+
+def on_compiled(name: str, images: int, found: dict[str, Any], path: Path, until: float) -> bool:
+    """torch.compile beside a network measured before, in the same file."""
+    place = found["networks"].get(name.replace("-", "_"), {}).get("fp16", {}).get(f"b{images}")
+    if place is None or place["ours_us"] is None:
+        return False
+    place |= measure_compiled(network(name), "fp16", images, energy=True)
+    print(f"{name:20} fp16 b{images:<3} torch.compile {place['compile_us']:.1f} us, compiled in {place['compiling_s']:.0f} s",
+          flush=True)
+    return True
+
+
+def on_pairs(name: str, kind: str, images: int, found: dict[str, Any], path: Path, until: float) -> bool:
+    return measure_pairs(found, path, network(name), kind, images, until)
+
+
+def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any], path: Path, until: float) -> bool:
+    """Tiles into a file beside the other, and how well the estimate ranks them."""
+    tiles = path.with_name(f"{path.stem}_tiles_{kind}.json")
+    done = measure_tiles(tiles, cases, kind, until)
+    found.setdefault("estimator", {})[kind] = judged = judge(tiles)
+    print(f"estimator {kind}: {judged['tiles']} tiles, Spearman {judged['spearman']:.3f}, first within 5 % for "
+          f"{judged['first_within_5_percent']:.0%}, best of {judged['timed_tiles']} for {judged['timed_within_5_percent']:.0%}",
+          flush=True)
+    return done
+
+
+def networks(names: Sequence[str], kind: str, batches: Sequence[int], expected_s: float, energy: bool = False) -> list[Item]:
+    return [Item(f"{name} {kind} b{images}", expected_s, partial(on_network, name, kind, images, energy))
+            for images in batches for name in names]
+
+
+def items(main: str = NETWORK, first: Sequence[str] = FIRST, second: Sequence[str] = SECOND,
+          unseen: Sequence[tuple[str, int]] = UNSEEN) -> list[Item]:
+    """Everything, the most telling first."""
+    return [
+        *networks([main], "fp16", (1, 64), 60, energy=True),
+        *networks([main], "int8", (1, 64), 80, energy=True),
+        *networks(first, "fp16", (1,), 50),
+        Item("pairs fp32 b1", 120, partial(on_pairs, main, "fp32", 1)),
+        Item("torch.compile b1", 280, partial(on_compiled, main, 1)),
+        *networks([main], "fp16", (8,), 60),
+        *networks(first, "fp16", (64,), 60),
+        Item("tiles float16, unseen", 150, partial(on_tiles, "float16", unseen)),
+        *networks(second, "fp16", (1, 64), 60),
+        Item("torch.compile b64", 300, partial(on_compiled, main, 64)),
+        Item("tiles int8, unseen", 150, partial(on_tiles, "int8", unseen)),
+        *networks([*first, *second], "fp16", (8,), 60),
+        *networks([main], "fp32", (1, 64), 60),
+        Item("pairs fp16 b1", 90, partial(on_pairs, main, "fp16", 1)),
+        *networks([main], "tf32", (1, 64), 60),
+        *networks(first, "int8", (1, 64), 80),
+    ]
+
+
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer."""
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TookTooLongError(f"interrupted after {seconds:.0f} s")
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, seconds))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def is_open(held: dict[str, Any], item: Item) -> bool:
+    known = held.get(item.name, {})
+    return not known.get("done", False) and known.get("tries", 0) < TRIES
+
+
+def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict[str, Any]:
+    """Measure what is open, in order, as long as there is time; the file's content."""
+    until = time.perf_counter() + seconds
+    found = opened(path, command)
+    held: dict[str, Any] = found.setdefault("session", {})
+    for item in every:
+        left = until - time.perf_counter()
+        if not is_open(held, item) or left < min(item.expected_s, seconds):
+            continue
+        start = time.perf_counter()
+        own = held[item.name] = {"tries": held.get(item.name, {}).get("tries", 0) + 1, "done": False}
+        save(path, found)  # an item that takes the process down is known by its try
+        try:
+            with bounded(min(left, PATIENCE * item.expected_s)):
+                own["done"] = item.run(found, path, start + min(left, item.expected_s))
+                own["tries"] -= 0 if own["done"] else 1  # it ran out of time and goes on where it stopped
+        except (DovetailError, RuntimeError, ValueError, OSError) as reason:
+            own["reason"] = f"{type(reason).__name__}: {reason}"
+            print(f"{item.name}: {own['reason']}", flush=True)
+        own["seconds"] = time.perf_counter() - start
+        save(path, found)
+    return found
+
+
+def listed(every: Sequence[Item], path: Path) -> str:
+    """What there is to do, and what came of it so far."""
+    held = json.loads(path.read_text()).get("session", {}) if path.is_file() else {}
+    lines = []
+    for item in every:
+        known = held.get(item.name)
+        state = "open" if known is None else "done" if known["done"] else known.get("reason", "begun")
+        taken = "" if known is None or "seconds" not in known else f", took {known['seconds']:.0f} s"
+        lines.append(f"{item.name:32} about {item.expected_s:4.0f} s  {state}{taken}")
+    return "\n".join([*lines, f"{sum(i.expected_s for i in every if is_open(held, i)):.0f} s to go"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=1700.0, help="what this sitting may take (default: 1700)")
+    parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
+    parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
+    options = parser.parse_args()
+    name = options.rehearse
+    every = items() if name is None else [i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
+    if options.list:
+        print(listed(every, options.json))
+        return
+    if not gpu_is_here() and name is None:
+        raise SystemExit("bench/gpu_session.py: PyTorch finds no CUDA GPU; run it on a machine with one, or --rehearse NAME")
+    sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_session.py " + " ".join(sys.argv[1:]))
+    print(listed(every, options.json))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What a kernel with a tile asks of a GPU: the amounts `kernels/estimator.py` puts a price on, tile by tile in arrays.
+
+Names: `launch` once; `waves`, `steps`, `exposed`, `chain`, `depth`, `blocks` count what one wave of programs waits for;
+`cache` and `memory` are bytes; all others are instructions of one multiprocessor (`sm_...`) or of one thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.kernels.estimator import Number, Programs, Tiles, Work, shared_out
+from dovetail.kernels.shapes import BandedShape, ConvShape, DepthwiseShape, FusedShape, MovedShape, VectorShape
+from dovetail.platform.gpu_specification import Gpu
+
+SECTOR = 32
+"""Bytes that come from the cache at least."""
+VECTOR = 16
+"""Bytes a thread loads at once."""
+
+
+def _work(out: Programs, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:
+    return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, flops, moved_bytes, out.fits)
+
+
+def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
+    """A product of matrices; scattered inputs come value by value."""
+    warps, threads, programs = c["num_warps"], 32 * c["num_warps"], s.programs(c)
+    sums: Number = c.get("SUMS", np.ones(1))
+    steps = np.ceil(s.depth / c["BK"] / sums) * s.steps_of
+    tile = sums * (c["BP"] + c["BN"]) * c["BK"] * s.element
+    results = c["BP"] * c["BN"] / threads
+    loaded = np.where(steps == 1, tile / 4 / threads, 0.0)
+    out = shared_out(gpu, programs, warps, 1.2 * results + 40 + loaded, tile * np.minimum(c["num_stages"], steps))
+    vector = VECTOR / s.element
+    loads = sums * (c["BP"] * c["BK"] * np.where(s.scattered, vector, 1.0) + c["BK"] * c["BN"]) / threads / vector
+    sectors = sums * (c["BK"] * np.maximum(c["BN"] * s.element, SECTOR) + c["BP"] * np.maximum(c["BK"] * s.element, SECTOR))
+    return _work(out, {
+        "steps": out.waves * steps, "exposed": out.waves * np.maximum(1.0, steps / np.maximum(1, c["num_stages"] - 1)),
+        "cache": out.each * sectors * steps, "sm_loads": out.each * loads * steps * warps,
+        "sm_results": out.each * results * warps, "depth": out.waves * c["BK"], "programs": programs,
+        "wide": out.waves * (warps >= 8),
+        "chain": out.waves * np.minimum(c["BK"] * steps, 2 * s.depth * s.steps_of) / warps},
+        2.0 * programs * sums * c["BP"] * c["BN"] * c["BK"] * steps, s.moved_bytes)
+
+
+def depthwise_work(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Work:
+    """One filter per channel; the rows a program reads serve all its output rows."""
+    warps, r, programs = c["num_warps"], c["R"], s.programs(c)
+    taps = s.taps_down * s.taps_across
+    rows = (r - 1) * s.stride + s.reach
+    each = c["TW"] * c["BC"] / (32 * warps)
+    out = shared_out(gpu, programs, warps, 1.2 * r * each + 4 * each + 24, np.zeros(len(r)))
+    loads = rows * s.taps_across * np.ceil(each * s.element / VECTOR)
+    converted, products = rows * s.taps_across * each, r * taps * each
+    return _work(out, {
+        "waves": out.waves, "sm_loads": out.each * loads * warps, "products": out.waves * products,
+        "sm_products": out.each * products * warps, "converted": out.waves * converted,
+        "sm_converted": out.each * converted * warps, "sm_weights": out.each * r * taps * warps, "programs": programs,
+        "sm_warps": out.each * warps}, 0.0, s.moved_bytes)
+
+
+def fused_work(gpu: Gpu, c: Tiles, s: FusedShape) -> Work:
+    warps, threads, programs = c["num_warps"], 32 * c["num_warps"], s.programs(c)
+    blocks = np.where(s.back, np.ceil(s.inner / c["BE"]), 1.0)
+    rows = np.where(s.front, c["BP"] * c["T"], 0.0)
+    depth, width = np.where(s.front, c["BC"], 0.0), np.where(s.back, c["BN"], 0.0)
+    kept = np.where(c["T"] > 1, rows * c["BE"] * 4, 0.0)
+    shared = (rows * depth + 2 * (depth + width) * c["BE"]) * s.element + kept
+    out = shared_out(gpu, programs, warps, np.where(c["T"] > 1, 255.0, 128.0), shared)
+    values = np.where(s.front, rows, c["BP"] * s.taps) * c["BE"] / threads
+    vector = VECTOR / s.element
+    products = (rows * depth + c["BP"] * width) * c["BE"]
+    weights = (depth + width) * c["BE"] / threads / vector
+    return _work(out, {
+        "blocks": out.waves * blocks, "sm_values": out.each * blocks * values * warps,
+        "sm_inputs": out.each * rows * depth / threads / vector * warps, "sm_weights": out.each * blocks * weights * warps,
+        "weights": out.waves * blocks * weights, "sm_matrix": out.each * blocks * products / 2048,
+        "recomputed": out.waves * blocks * values * np.where(s.front, s.middle, 0.0)},
+        2.0 * programs * blocks * products, s.moved_bytes)
+
+
+def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
+    """A pointwise and a depthwise layer in bands: a tap asks every lane that may hold its value."""
+    warps, threads, vector, programs = c["num_warps"], 32 * c["num_warps"], VECTOR / s.element, s.programs(c)
+    inputs, weights = c["BR"] * c["BC"], c["BC"] * c["BE"]
+    registers = 2.0 * s.taps + 3.0 * c["BR"] * c["BE"] / threads + 48
+    out = shared_out(gpu, programs, warps, registers, (inputs + weights) * s.element)
+    fetched = s.taps * c["BO"] * c["BE"] / threads
+    products = c["BR"] * c["BC"] * c["BE"]
+    return _work(out, {
+        "waves": out.waves, "sm_shuffles": out.each * warps * fetched * np.ceil(c["BR"] / 32),
+        "sm_values": out.each * warps * fetched, "sm_inputs": out.each * warps * inputs / threads / vector,
+        "sm_weights": out.each * warps * weights / threads / vector, "sm_matrix": out.each * products / 2048},
+        2.0 * programs * products, s.moved_bytes)
+
+
+def vector_work(gpu: Gpu, c: Tiles, s: VectorShape) -> Work:
+    programs = s.programs(c)
+    out = shared_out(gpu, programs, c["num_warps"], 1.5 * c["BN"] * c["BK"] / (32 * c["num_warps"]) + 24, np.zeros(len(c["BN"])))
+    return _work(out, {"waves": out.waves, "sm_products": out.each * c["BN"] * c["BK"] / 32.0}, 0.0, s.moved_bytes)
+
+
+def moved_work(gpu: Gpu, c: Tiles, s: MovedShape) -> Work:
+    """A kernel that computes next to nothing: its programs and the values each of them reads."""
+    programs = s.programs(c)
+    out = shared_out(gpu, programs, c["num_warps"], np.full(len(c["BP"]), 64.0), np.zeros(len(c["BP"])))
+    return _work(out, {"waves": out.waves}, 0.0, s.moved_bytes)

@@ -1,0 +1,167 @@
+"""One kernel launch each: what it reads and writes, its constants, its grid and its possible tiles, best estimate first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.ir import Array, Window
+from dovetail.kernels.estimator import Config, tiles_of
+from dovetail.kernels.items import Item, fused_shape, stages
+from dovetail.kernels.layers import Sum
+from dovetail.kernels.place import Place
+from dovetail.kernels.ranking import WORK, ranked
+from dovetail.kernels.shapes import BandedShape, ConvShape, DepthwiseShape, FusedShape, KernelShape, MovedShape, VectorShape
+from dovetail.platform.gpu_specification import Gpu
+
+NOTHING = np.zeros(1, dtype=np.int32)
+Operands = tuple[Place | Array | int, ...]
+Constants = Mapping[str, int | float | bool | str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A launch: operands in the kernel's order are places, constant arrays or numbers."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    operands: tuple[Place | Array | int, ...]
+    constants: Mapping[str, int | float | bool | str]
+    shape: KernelShape
+    configs: tuple[Config, ...]
+    estimates_s: tuple[float, ...]
+    output: Place
+    key: str = ""
+
+    def grid(self, config: Config) -> tuple[int, int, int]:
+        """Programs of a launch with a tile."""
+        x, y, z = (int(np.asarray(n).item()) for n in self.shape.grid(tiles_of([config])))
+        return x, y, z
+
+
+def window_constants(window: Window) -> dict[str, int]:
+    return {"KH": window.kernel[0], "KW": window.kernel[1], "SH": window.stride[0], "SW": window.stride[1],
+            "PH": window.pads[0], "PW": window.pads[1]}
+
+
+def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | float | bool]:
+    total = total or Sum()
+    return {"ADD": other is not None, "A_FACTOR": total.factors[0], "O_FACTOR": total.factors[1], "A_ZERO": total.zeros[0],
+            "O_ZERO": total.zeros[1], "A_SHIFT": total.shift, "ALO": total.lo, "AHI": total.hi, "AZERO": total.zero,
+            "OP": other.pitch if other is not None else 1}
+
+
+def precision(kind: str) -> str:
+    """What matrix units may do with float32: its own products where that is asked for; other kinds do not ask."""
+    return "ieee" if kind == "float32" else "tf32"
+
+
+def laid(weights: Array, kind: str, groups: int = 1) -> tuple[Array, int, int]:
+    """Weights as a kernel reads them, and how far apart input and output channels lie: matrix units want bytes input by input."""
+    depth, filters = len(weights) // groups, weights.shape[1]
+    if kind != "int8":
+        return weights, filters, 1
+    turned = weights.reshape(groups, depth, filters).transpose(0, 2, 1)
+    return np.ascontiguousarray(turned).reshape(groups * filters, depth), 1, depth
+
+
+def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Call:
+    """The launch that computes a part of a run with one of its kernels."""
+    makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
+        ConvShape: _conv, VectorShape: _vector, DepthwiseShape: _depthwise, FusedShape: _fused, BandedShape: _banded}
+    operands, constants = makers[type(shape)](kind, part)
+    return _keyed(gpu, kind, WORK[type(shape)][0], tuple(n for item in part for n in item.names), operands, constants, shape,
+                  part[-1].output)
+
+
+def _layer_constants(item: Item | None, suffix: str = "") -> dict[str, int | float | bool | str]:
+    found = (0.0, 0.0, 0, 0) if item is None else (item.layer.lo, item.layer.hi, item.layer.zero, item.activation)
+    return dict(zip((f"LO{suffix}", f"HI{suffix}", f"ZERO{suffix}", f"ACT{suffix}"), found, strict=True))
+
+
+def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """Convolution of any kind but depthwise; `other` is added, or all pixels averaged into `mean`."""
+    item, = part
+    x, y, window, layer, out = item.x, item.y, item.window, item.layer, item.output
+    channels = x.channels // item.groups
+    xb, xh, xw, xc = x.strides
+    weights, wk, wn = laid(layer.weights, kind, item.groups)
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": channels, "N": y.channels // item.groups,
+                 **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
+                 "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(item), "PAD": layer.pad,
+                 "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": item.mean is not None,
+                 "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
+    beside = item.other if item.other is not None else NOTHING
+    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, y.images), constants
+
+
+def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """A layer of one pixel per image with few images."""
+    item, = part
+    layer = item.layer
+    constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **_layer_constants(item),
+                 "INTEGER": kind == "int8", "WIDE": layer.wide}
+    return (item.x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, item.y), constants
+
+
+def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """One filter per channel."""
+    item, = part
+    x, y, window, layer = item.x, item.y, item.window, item.layer
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
+                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(item),
+                 "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide}
+    return (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y), constants
+
+
+def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """A fused module."""
+    x, y, last = part[0].x, part[-1].y, part[-1]
+    own = stages(part)
+    front, middle, back = (item.layer if item is not None else None for item in own)
+    window = next((item.window for item in part if item.depthwise), Window((1, 1)))
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": fused_shape(kind, part).inner,
+        "N": y.channels, **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8",
+        "FRONT": front is not None, "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": precision(kind),
+        "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)),
+        **sum_constants(last.total, last.other), "PAD": part[0].layer.pad, "PADE": middle.pad if middle is not None else 0.0}
+    arrays: list[Array] = []
+    for name, item, stage in zip("1D2", own, (front, middle, back), strict=True):
+        constants |= _layer_constants(item, name)
+        weights, wk, wn = (NOTHING, 1, 1) if stage is None else laid(stage.weights, kind if name != "D" else "")
+        if name != "D":
+            constants |= {f"W{name}K": wk, f"W{name}N": wn}
+        arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
+    return (x, *arrays, last.other if last.other is not None else NOTHING, y, y.images), constants
+
+
+def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """A pointwise layer with the depthwise layer behind it, in bands of rows."""
+    (first, last), x, y = part, part[0].x, part[1].y
+    front, middle = first.layer, last.layer
+    weights, wk, wn = laid(front.weights, kind)
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": y.channels,
+        **window_constants(last.window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, **_layer_constants(first, "1"),
+        **_layer_constants(last, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
+        "PRECISION": precision(kind)}
+    return (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
+            middle.shifts, y), constants
+
+
+def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,
+               y: Place, kind: str) -> Call:
+    """A kernel that computes next to nothing."""
+    return _keyed(gpu, kind, kernel, nodes, operands, constants, shape, y)
+
+
+def _keyed(gpu: Gpu, kind: str, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants,
+           shape: KernelShape, output: Place) -> Call:
+    """The call with a name under which its best tile is remembered: everything that decides its time."""
+    best, times = ranked(gpu, kind, shape)
+    shapes = [(p.images, p.pitch) if isinstance(p, Place) else p.shape if isinstance(p, np.ndarray) else p for p in operands]
+    return Call(kernel, nodes, operands, constants, shape, best, times, output,
+                f"{kernel} {kind} {sorted(constants.items())} {shapes}")

@@ -1,0 +1,158 @@
+"""Layers as kernels see them, with what joined them, and the shapes of the kernels that compute one or several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dovetail.ir import Node, Window
+from dovetail.kernels.estimator import power
+from dovetail.kernels.layers import Layer, Sum
+from dovetail.kernels.place import ELEMENT, Place
+from dovetail.kernels.shapes import (
+    MOST_VECTOR,
+    BandedShape,
+    ConvShape,
+    DepthwiseShape,
+    FusedShape,
+    KernelShape,
+    VectorShape,
+)
+
+MOST_HALVED = 4096
+"""Pixels up to which chains of products are what a pointwise layer waits for."""
+MOST_VECTOR_IMAGES = 4
+"""Images up to which every image may read all weights anew."""
+MOST_FRONT = 256
+"""Input channels a front may have, and output channels a back: all of them are held at once."""
+LONGEST = 3
+"""Layers that one kernel computes at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One layer with what joined it; its weights are arranged when they are first asked for."""
+
+    node: Node
+    x: Place
+    y: Place
+    window: Window
+    groups: int
+    depthwise: bool
+    arrange: Callable[[], Layer]
+    other: Place | None = None
+    total: Sum | None = None
+    mean: Place | None = None
+    activation: int = 0
+    names: list[str] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
+    """What joined the layer, in order: `other`, `mean` or `activation`."""
+    arranged: list[Layer] = field(default_factory=list)
+
+    @property
+    def layer(self) -> Layer:
+        if not self.arranged:
+            self.arranged.append(self.arrange())
+        return self.arranged[0]
+
+    @property
+    def pointwise(self) -> bool:
+        return self.window.kernel == (1, 1) and self.window.stride == (1, 1) and not any(self.window.pads) and self.groups == 1
+
+    @property
+    def output(self) -> Place:
+        return self.mean if self.mean is not None else self.y
+
+    @property
+    def bare(self) -> Item:
+        """The layer without what joined it."""
+        return self.shortened(1)
+
+    def shortened(self, count: int) -> Item:
+        """The layer with only the first of its nodes."""
+        kept = self.joins[:count - 1]
+        return replace(self, other=self.other if "other" in kept else None, total=self.total if "other" in kept else None,
+                       mean=self.mean if "mean" in kept else None, activation=self.activation if "activation" in kept else 0,
+                       names=self.names[:count], joins=kept)
+
+    @property
+    def taps(self) -> int:
+        return self.window.kernel[0] * self.window.kernel[1]
+
+
+def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
+    """The kernels that compute a part of a run, each by its shape; none where no kernel does."""
+    first, last = part[0], part[-1]
+    if len(part) == 1:
+        if first.depthwise:
+            return [depthwise_shape(kind, first)]
+        return [conv_shape(kind, first), *([vector_shape(kind, first)] if _is_vector(first) else [])]
+    found: list[KernelShape] = [fused_shape(kind, part)] if _is_module(part) else []
+    if len(part) == 2 and first.pointwise and first.other is None and last.depthwise and not first.x.planar \
+            and first.x.channels <= MOST_FRONT and last.window.dilation == (1, 1):
+        found.append(banded_shape(kind, first, last))
+    return [shape for shape in found if shape.tiles()]
+
+
+def conv_shape(kind: str, item: Item) -> ConvShape:
+    """A convolution of any kind but depthwise: pixels x channels as a product of matrices."""
+    x, y, groups, taps, element = item.x, item.y, item.groups, item.taps, ELEMENT[kind]
+    channels, flat = x.channels // groups, taps > 1 and x.channels // groups < 16
+    values = x.pixels * x.channels + y.pixels * y.channels * (1 if item.other is None else 2) + taps * channels * y.channels
+    return ConvShape(element, values * element, y.images, y.pixels, y.channels // groups, taps * channels if flat else channels,
+                     1 if flat else taps, groups, flat or x.planar,
+                     taps == 1 and not any(item.window.pads) and y.pixels <= MOST_HALVED, item.mean is not None)
+
+
+def _is_vector(item: Item) -> bool:
+    """Whether a layer has one pixel per image, and few images."""
+    return (item.mean is None and item.other is None and item.groups == 1 and item.taps == 1 and not item.x.planar
+            and item.x.height * item.x.width == 1 and item.y.height * item.y.width == 1
+            and 2 * power(item.x.channels) <= MOST_VECTOR and item.y.images <= MOST_VECTOR_IMAGES)
+
+
+def vector_shape(kind: str, item: Item) -> VectorShape:
+    return VectorShape(ELEMENT[kind], item.x.channels * item.y.channels * ELEMENT[kind], item.y.images, item.y.channels,
+                       item.x.channels)
+
+
+def depthwise_shape(kind: str, item: Item) -> DepthwiseShape:
+    """One filter per channel."""
+    x, y, window = item.x, item.y, item.window
+    return DepthwiseShape(ELEMENT[kind], (x.pixels + y.pixels) * x.channels * ELEMENT[kind], y.images, y.height, y.width,
+                          x.channels, *window.kernel, window.stride[0], window.reach[0])
+
+
+def _is_module(part: Sequence[Item]) -> bool:
+    """Whether the fused kernel computes these layers."""
+    first, last = part[0], part[-1]
+    form = "".join("d" if i.depthwise else "p" if i.pointwise else "-" for i in part)
+    if form not in ("dp", "pd", "pp", "pdp") or any(i.other is not None or i.mean is not None for i in part[:-1]) \
+            or last.mean is not None or first.x.planar or max(i.window.dilation for i in part) > (1, 1):
+        return False
+    return (form[0] != "p" or first.x.channels <= MOST_FRONT) and (form[-1] != "p" or last.y.channels <= MOST_FRONT)
+
+
+def stages(part: Sequence[Item]) -> tuple[Item | None, Item | None, Item | None]:
+    """Front, middle and back of a module."""
+    at = next((i for i, item in enumerate(part) if item.depthwise), None)
+    if at is None:
+        return part[0], None, part[1]
+    return part[0] if at else None, part[at], part[at + 1] if at + 1 < len(part) else None
+
+
+def fused_shape(kind: str, part: Sequence[Item]) -> FusedShape:
+    front, middle, back = stages(part)
+    x, y = part[0].x, part[-1].y
+    inner = front.y.channels if front is not None else x.channels if back is not None else y.channels
+    moved = (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind]
+    return FusedShape(ELEMENT[kind], moved, y.pixels, inner, middle.taps if middle is not None else 1, x.channels, y.channels,
+                      front is not None, middle is not None, back is not None)
+
+
+def banded_shape(kind: str, front: Item, middle: Item) -> BandedShape:
+    """A pointwise layer with the depthwise layer behind it, in bands of rows."""
+    x, y = front.x, middle.y
+    moved = (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind]
+    return BandedShape(ELEMENT[kind], moved, y.images, y.height, y.width, x.width, y.channels, x.channels, middle.taps,
+                       middle.window.kernel[0], middle.window.stride[0])

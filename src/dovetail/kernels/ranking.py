@@ -1,0 +1,77 @@
+"""The tiles of kernels by estimated time: all of one kernel in order, or the best of each of many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dovetail.kernels.amounts import banded_work, conv_work, depthwise_work, fused_work, moved_work, vector_work
+from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
+from dovetail.kernels.shapes import (
+    BandedShape,
+    ConvShape,
+    DepthwiseShape,
+    FusedShape,
+    KernelShape,
+    MovedShape,
+    VectorShape,
+    configs_of,
+    stacked,
+)
+from dovetail.platform.gpu_specification import Gpu
+
+WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
+    ConvShape: ("conv", conv_work), DepthwiseShape: ("depthwise", depthwise_work), FusedShape: ("fused", fused_work),
+    BandedShape: ("banded", banded_work), VectorShape: ("vector", vector_work), MovedShape: ("moved", moved_work)}
+"""Of every kind of shape, whose costs it has and what it asks for."""
+AT_ONCE = 1 << 16
+"""Tiles judged together: few enough for a cache."""
+
+
+def work_of(gpu: Gpu, shape: KernelShape, tiles: Tiles) -> Work:
+    """What tiles of a kernel ask of a GPU."""
+    return WORK[type(shape)][1](gpu, tiles, shape)
+
+
+def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...], tuple[float, ...]]:
+    """The tiles of a kernel by estimated time; where none fits, the first of them with no end."""
+    tiles = shape.tiles()
+    if not tiles:
+        return (), ()
+    times = seconds(gpu, WORK[type(shape)][0], kind, work_of(gpu, shape, tiles))
+    order = np.argsort(times, kind="stable")
+    order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
+    return configs_of({name: values[order] for name, values in tiles.items()}), tuple(times[order].tolist())
+
+
+def best_seconds(gpu: Gpu, kind: str, shapes: Sequence[KernelShape]) -> Floats:
+    """Estimated time of every kernel with its best tile; infinite where none fits."""
+    found = np.full(len(shapes), np.inf)
+    numbers: dict[KernelShape, list[int]] = {}
+    for i, shape in enumerate(shapes):
+        numbers.setdefault(shape, []).append(i)
+    kinds: dict[type, list[KernelShape]] = {}
+    for shape in numbers:
+        if shape.tiles():
+            kinds.setdefault(type(shape), []).append(shape)
+    for own in kinds.values():
+        for shape, least in zip(own, _best(gpu, kind, own), strict=True):
+            found[numbers[shape]] = least
+    return found
+
+
+def _best(gpu: Gpu, kind: str, shapes: Sequence[KernelShape]) -> list[float]:
+    """The same for different kernels of one kind, some at once."""
+    found: list[float] = []
+    counts = [len(next(iter(shape.tiles().values()))) for shape in shapes]
+    start = 0
+    while start < len(shapes):
+        stop = start + max(1, int(np.searchsorted(np.cumsum(counts[start:]), AT_ONCE, side="right")))
+        some, own = shapes[start:stop], counts[start:stop]
+        tiles = {name: np.concatenate([s.tiles()[name] for s in some]) for name in some[0].tiles()}
+        kernel, work = WORK[type(some[0])]
+        times = seconds(gpu, kernel, kind, work(gpu, tiles, stacked(some, own)))
+        found += np.minimum.reduceat(times, np.cumsum([0, *own[:-1]])).tolist()
+        start = stop
+    return found

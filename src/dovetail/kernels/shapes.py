@@ -1,0 +1,252 @@
+"""What decides how long a kernel lasts, without its weights: sizes, the tiles worth a look, and the grid of programs.
+
+Fields are numbers of one kernel, or, `stacked`, arrays with one entry per tile of many kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from dovetail.kernels.estimator import Config, Number, Tiles, power, tiles_of
+
+BYTE = 1
+"""Bytes of an element that is an integer: matrix units then take twice as many input channels at once."""
+Grid = tuple[Number, Number, Number]
+
+
+class ConvShape(NamedTuple):
+    """A convolution of any kind but depthwise, or a fully connected layer; sizes are those of one group."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    pixels: Number
+    """Output pixels of all images."""
+    filters: Number
+    depth: Number
+    steps_of: Number
+    """Input values that are one axis of the product, and how many such axes follow each other: taps, or one."""
+    groups: Number = 1
+    scattered: Number = False
+    halved: Number = False
+    """Whether two sums side by side are worth a look."""
+    mean: Number = False
+    """Whether all pixels of an image are averaged."""
+
+    def grid(self, c: Tiles) -> Grid:
+        return (np.where(self.mean, self.images, np.ceil(self.pixels / c["BP"])), np.ceil(self.filters / c["BN"]), self.groups)
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        pixels = self.pixels // self.images if self.mean else self.pixels
+        return _conv_tiles(pixels if self.mean else min(pixels, 128), min(self.filters, 256), self.depth, self.steps_of,
+                           bool(self.mean), bool(self.halved), 32 if self.element == BYTE else 16)
+
+
+class DepthwiseShape(NamedTuple):
+    """One filter per channel; height and width are those of the output."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    height: Number
+    width: Number
+    channels: Number
+    taps_down: Number
+    taps_across: Number
+    stride: Number
+    reach: Number
+    """Input rows between those of two output rows, and those that one output row reads."""
+
+    def grid(self, c: Tiles) -> Grid:
+        return self.images * np.ceil(self.width / c["TW"]) * np.ceil(self.height / c["R"]), np.ceil(self.channels / c["BC"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _depthwise_tiles(min(self.height, 4), min(self.width, 32), min(self.channels, 128))
+
+
+class FusedShape(NamedTuple):
+    """A module: a pointwise layer in front, a depthwise one in the middle, a pointwise one at the back, two of them or all."""
+
+    element: Number
+    moved_bytes: Number
+    pixels: Number
+    inner: Number
+    """Channels between the stages."""
+    taps: Number
+    channels: Number
+    filters: Number
+    front: Number
+    middle: Number
+    back: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        return np.ceil(self.pixels / c["BP"]), np.where(self.back, 1, np.ceil(self.inner / c["BE"])), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        padded = power(self.taps, 1) if self.middle and self.front else 1
+        least = 32 if self.element == BYTE else 16
+        return _fused_tiles(min(self.inner, 64), padded, power(self.channels, least), power(self.filters if self.back else 16),
+                            bool(self.back), least)
+
+
+class BandedShape(NamedTuple):
+    """A pointwise layer and the depthwise one behind it, in bands of output rows."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    height: Number
+    width: Number
+    read_width: Number
+    inner: Number
+    channels: Number
+    taps: Number
+    taps_down: Number
+    stride: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        return self.images * np.ceil(self.height / c["BAND"]), np.ceil(self.inner / c["BE"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _banded_tiles(self)
+
+
+class VectorShape(NamedTuple):
+    """A layer of one pixel per image, for few images."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    filters: Number
+    depth: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        return np.ceil(self.filters / c["BN"]), self.images, 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _vector_tiles(power(self.depth))
+
+
+class MovedShape(NamedTuple):
+    """A kernel that computes next to nothing; `by_image`: a program reads all pixels of an image."""
+
+    element: Number
+    moved_bytes: Number
+    rows: Number
+    channels: Number
+    by_image: Number = False
+
+    def grid(self, c: Tiles) -> Grid:
+        return np.where(self.by_image, self.rows, np.ceil(self.rows / c["BP"])), np.ceil(self.channels / c["BC"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        """One size of tiles."""
+        return _moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
+
+
+KernelShape = ConvShape | DepthwiseShape | FusedShape | BandedShape | VectorShape | MovedShape
+
+
+def _count(grid: Grid) -> Number:
+    return grid[0] * grid[1] * grid[2]
+
+
+def stacked(shapes: Sequence[KernelShape], counts: Sequence[int]) -> KernelShape:
+    """Shapes of one kernel, each repeated as often as it has tiles."""
+    columns = np.repeat(np.array(shapes, dtype=np.float64), counts, axis=0).T
+    return type(shapes[0])(*columns)
+
+
+def configs_of(tiles: Tiles) -> tuple[Config, ...]:
+    """Tiles one by one."""
+    return tuple(dict(zip(tiles, map(int, each), strict=True)) for each in zip(*tiles.values(), strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, halved: bool, least: int) -> Tiles:
+    """Tiles worth a look; `halved`: also with two sums side by side."""
+    rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
+    columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
+    depths = sorted({min(power(depth, least), b) for b in (32, 64, 128, 256)})
+    found: list[Config] = []
+    for bp, bn, bk in product(rows, columns, depths):
+        steps, size = ceil(depth / bk) * steps_of, bp * bn
+        if size > 128 * 256 or bp * bk > 128 * 128 or bn * bk > 256 * 128:
+            continue
+        for warps, stages in product({2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8},
+                                     (2,) if steps <= 2 else sorted({4, min(steps, 8)})):
+            tile = {"BP": bp, "BN": bn, "BK": bk, "SUMS": 1, "num_warps": warps, "num_stages": stages}
+            found += [tile, {**tile, "SUMS": 2}] if halved and steps >= 4 else [tile]
+    return tiles_of(found)
+
+
+@lru_cache(maxsize=1024)
+def _depthwise_tiles(height: int, width: int, channels: int) -> Tiles:
+    found = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, min(8, tw * bc // each)), "num_stages": 2}
+             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128) for each in (128, 256)
+             if (tw == 4 or tw < 2 * width) and (bc == 16 or bc < 2 * channels) and (r == 1 or r <= height)
+             and 128 <= tw * bc <= 4096]
+    return tiles_of(found or [{"R": 1, "TW": 4, "BC": 16, "num_warps": 1, "num_stages": 2}])
+
+
+@lru_cache(maxsize=1024)
+def _fused_tiles(inner: int, padded: int, depth: int, width: int, back: bool, least: int) -> Tiles:
+    return tiles_of([{"BP": bp, "BE": be, "BC": depth, "BN": width, "T": padded, "num_warps": warps, "num_stages": 2}
+                     for bp in (8, 16, 32, 64, 128) for be in (16, 32, 64) for warps in (4, 8)
+                     if be < 2 * inner and 16 <= bp * padded <= 512 and bp * padded * be <= 1 << 15 and bp * width <= 1 << 14
+                     and (not back or (bp >= 16 and be >= least))])
+
+
+MOST_BAND = 256
+"""Pixels of the layer in front that a program of a banded module holds."""
+
+
+@lru_cache(maxsize=1024)
+def _banded_tiles(s: BandedShape) -> Tiles:
+    tiles: list[Config] = []
+    depth = power(s.channels, 32 if s.element == BYTE else 16)
+    for band, be, warps in product(sorted({1, 2, 4, 7, s.height}), (16, 32), (4, 8)):
+        rows = power(((band - 1) * s.stride + s.taps_down) * s.read_width)
+        if band <= s.height and rows <= MOST_BAND and be < 2 * s.inner and rows * be >= 32 * warps:
+            tiles.append({"BAND": band, "BR": rows, "BO": power(band * s.width), "BE": be, "BC": depth, "num_warps": warps,
+                          "num_stages": 1})
+    return tiles_of(tiles)
+
+
+MOST_VECTOR = 1 << 15
+"""Weights one program of the kernel for single pixels holds in registers."""
+
+
+@lru_cache(maxsize=256)
+def _vector_tiles(block: int) -> Tiles:
+    return tiles_of([{"BN": bn, "BK": block, "num_warps": warps, "num_stages": 1} for bn in (2, 4, 8, 16) for warps in (4, 8)
+                     if bn * block <= MOST_VECTOR and bn * block >= 32 * warps])
+
+
+@lru_cache(maxsize=64)
+def _moved_tiles(rows: int, channels: int) -> Tiles:
+    return tiles_of([{"BP": rows, "BC": channels, "num_warps": 4, "num_stages": 2}])

@@ -1,0 +1,87 @@
+"""A sitting at a GPU: everything is measured in order, written at once, bounded in time, and continued."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpu_estimator
+import gpu_fcm
+import gpu_pairs
+import gpu_session
+from dovetail.errors import UnsupportedError
+from dovetail.gpu import precompile
+from dovetail.gpu.tuning import Tuner
+from dovetail.ir import Graph
+from gpu_session import Item, items, sit
+from tests.kernels.networks import inverted
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small network under every name; torch.compile and timing have no GPU to go by."""
+    def network(name: str) -> Graph:
+        return inverted(size=(4, 5))
+    for module in (gpu_fcm, gpu_pairs, gpu_session, gpu_estimator):
+        monkeypatch.setattr(module, "network", network)
+    monkeypatch.setattr(gpu_session, "measure_compiled", lambda *_, **__: {"compile_us": 3.0, "compiling_s": 1.0})
+    monkeypatch.setattr(gpu_estimator, "TILES", 3)
+    monkeypatch.setattr(gpu_pairs, "COPIES", 1)
+    monkeypatch.setattr(precompile, "precompile", lambda jobs: None)
+    monkeypatch.setattr(Tuner, "timed", lambda self, call, config: call.estimates_s[call.configs.index(config)])
+
+
+def test_a_sitting_measures_everything_and_a_second_one_has_nothing_left(small: None, tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    wanted = ("toy fp16 b1", "toy int8 b1", "pairs fp32 b1", "torch.compile b1", "tiles float16, unseen")
+    every = [i for i in items("toy", (), (), (("toy", 1),)) if i.name in wanted]
+    assert len(every) == len(wanted)
+    found = sit(every, path, 1e4, "test")
+    assert {name: own["done"] for name, own in found["session"].items()} == {i.name: True for i in every}
+    toy = json.loads(path.read_text())["networks"]["toy"]
+    assert toy["fp16"]["b1"]["ours_us"] > 0
+    assert toy["fp16"]["b1"]["compile_us"] == 3.0
+    assert toy["fp16"]["b1"]["rel_err"] < 0.01
+    assert toy["int8"]["b1"]["different"] == 0
+    assert found["pairs"]["fp32"]["b1"]["ratio_best"] > 0
+    assert found["estimator"]["float16"]["first_within_5_percent"] == 1.0
+    before = path.read_text()
+    sit(every, path, 1e4, "test")
+    again = json.loads(path.read_text())
+    assert again["networks"] == json.loads(before)["networks"]
+
+
+def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path: Path) -> None:
+    path, ran = tmp_path / "found.json", list[str]()
+
+    def slow(found: dict[str, Any], where: Path, until: float) -> bool:
+        ran.append("slow")
+        time.sleep(60)
+        return True
+
+    def broken(found: dict[str, Any], where: Path, until: float) -> bool:
+        ran.append("broken")
+        raise UnsupportedError("no kernel")
+
+    def partly(found: dict[str, Any], where: Path, until: float) -> bool:
+        ran.append("partly")
+        return ran.count("partly") == 3
+
+    def long(found: dict[str, Any], where: Path, until: float) -> bool:
+        raise AssertionError("there is no time for it")
+
+    every = [Item("slow", 0.25, slow), Item("broken", 1, broken), Item("long", 1e3, long), Item("partly", 1, partly)]
+    for _ in range(4):
+        found = sit(every, path, 30.0, "test")
+    assert ran == ["slow", "broken", "partly"] * 2 + ["partly"]
+    held = found["session"]
+    assert "interrupted after 1 s" in held["slow"]["reason"]
+    assert held["broken"] == {"tries": 2, "done": False, "reason": "UnsupportedError: no kernel",
+                              "seconds": held["broken"]["seconds"]}
+    assert held["partly"]["done"]
+    assert "long" not in held
+    assert "1000 s to go" in gpu_session.listed(every, path)
