@@ -37,7 +37,8 @@ def test_both_forms_of_the_layer_use_their_whole_range() -> None:
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
     jobs = lq_training.jobs_of(["resnet20-w2a2-warm"], tmp_path, None, None)
-    assert [j.folder.name for j in jobs] == ["resnet20-w3a3-0", "resnet20-float-0", *(f"resnet20-w2a2-warm-{s}" for s in range(3))]
+    names = ["resnet20-w3a3-0", "resnet20-float-0", *(f"resnet20-w2a2-warm-{s}" for s in range(3))]
+    assert [j.folder.name for j in jobs] == names
     assert jobs[-1].needs == (tmp_path / "resnet20-w3a3-0" / "model.pt", tmp_path / "resnet20-float-0" / "model.pt")
     assert jobs[-1].recipe.start == str(jobs[-1].needs[0])
     assert [j.recipe.seed for j in jobs[2:]] == [0, 1, 2]
