@@ -18,7 +18,7 @@ from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.choice import least_fill, undominated
 from dovetail.partition.hybrid.cuts import cut_points, passing
 from dovetail.partition.hybrid.dedicated import engines_within
-from dovetail.partition.hybrid.search import CLOSE, Search, no_blocks
+from dovetail.partition.hybrid.search import CLOSE, NoBlocks, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, decide
@@ -137,7 +137,7 @@ def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> N
     assert whole.bound <= whole.latency
     for cut in cut_points(graph):
         try:
-            alone = Search(graph, device, (cut,), blocks if cut < len(graph.nodes) else no_blocks).quickest()
+            alone = Search(graph, device, (cut,), blocks if cut < len(graph.nodes) else NoBlocks()).quickest()
         except InfeasibleError:
             continue
         assert whole.latency <= alone.latency

@@ -235,14 +235,18 @@ def _rounds(count: int) -> set[int]:
     return {-(-count // rounds) for rounds in range(1, count + 1)}
 
 
+def folds_offered(shape: Shape, model_name: str, clocks: int) -> list[Fold]:
+    """`folds_within`, and where a family's multiplier blocks are wide enough, also with two products in each."""
+    folds = folds_within(shape, clocks)
+    twins = [replace(fold, products=2) for fold in folds if fold.outputs > 1] if model_name in TWIN_MODELS else []
+    return folds + twins
+
+
 @lru_cache(maxsize=65536)
 def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int) -> FoldedCost | None:
     """The fold of at most `clocks` clocks per frame that needs the smallest parts of a device; None if there is none."""
     model, limits = dhm_model(model_name), dict(resources)
-    folds = folds_within(shape, clocks)
-    if model_name in TWIN_MODELS:
-        folds += [replace(fold, products=2) for fold in folds if fold.outputs > 1]
-    found = [folded_cost(shape, fold, model) for fold in folds]
+    found = [folded_cost(shape, fold, model) for fold in folds_offered(shape, model_name, clocks)]
     return min(found, key=lambda c: (sum_of_parts(dict(c.resources), limits), c.steps), default=None)
 
 

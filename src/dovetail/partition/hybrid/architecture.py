@@ -12,7 +12,7 @@ from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
 from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.search import Found, Search, no_blocks
+from dovetail.partition.hybrid.search import Found, NoBlocks, Search
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.platform.accelerator import Accelerator, Architecture
 from dovetail.platform.device import Device, Kind, Platform
@@ -94,7 +94,7 @@ def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) 
     cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
             Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
     dedicated = architecture in (Architecture.SESL, Architecture.DHM)
-    blocks = no_blocks if dedicated else Blocks(graph, device, architecture is Architecture.MONOLITHIC)
+    blocks = NoBlocks() if dedicated else Blocks(graph, device, architecture is Architecture.MONOLITHIC)
     search = Search(graph, device, cuts, blocks, folds=architecture is not Architecture.DHM)
     found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from math import inf, prod
 
 import numpy as np
 
@@ -60,14 +62,21 @@ class Blocks:
         self.first = refused[-1] + 1 if refused else 0
         """The first node such that it and all behind it can run on arrays."""
         self.floors = [_floors(graph, self.first, config) for config in self.configs]
+        self.products = [c.inputs * c.outputs for c in self.configs]
         self.priced: dict[tuple[int, int], BlockOption | None] = {}
+
+    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        """Configurations of at most so many multipliers, those first that may be fastest: clocks at the least, and the price."""
+        if cut < self.first:
+            return
+        for c in sorted(range(len(self.configs)), key=lambda c: self.floors[c][cut]):
+            if self.products[c] <= multipliers:
+                yield float(self.floors[c][cut]), partial(self._priced, cut, c)
 
     def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
         """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
-        if cut < self.first:
-            return ()
-        near = [c for c in range(len(self.configs)) if self.floors[c][cut] <= most_clocks]
-        found = [option for c in near if (option := self._priced(cut, c)) is not None]
+        near = takewhile(lambda found: found[0] <= most_clocks, self.promising(cut))
+        found = [option for _, price in near if (option := price()) is not None]
         if not found:
             return ()
         table = np.array([[o.interval, o.latency, *o.needs] for o in found])

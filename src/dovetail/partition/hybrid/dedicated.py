@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_costs
-from dovetail.cost.folded import PACE, Shape, folded_cost, folds_within, shape_of
+from dovetail.cost.folded import PACE, Shape, folded_cost, folds_offered, shape_of
 from dovetail.cost.folds import Fold
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import Raster
@@ -43,9 +43,9 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         costs = costs_of(graph, node, None, *ONE, paced)
         if costs is None:
             return none
-        return Engines((None,), (_beats(graph, node),), np.array([_row(costs.resources, names)]))
+        return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
     folded = _folded(shape_of(graph, node), device.model, names, clocks) if folds else none
-    beats = _beats(graph, node)
+    beats = beats_of(graph, node)
     direct = dhm_costs(graph, node, None, *ONE, device).resources if beats <= clocks else None
     if direct is None:
         return folded
@@ -57,13 +57,20 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
 
 @lru_cache(maxsize=16384)
 def _folded(shape: Shape, model_name: str, names: tuple[str, ...], clocks: int) -> Engines:
-    model = dhm_model(model_name)
-    found = [folded_cost(shape, fold, model) for fold in folds_within(shape, clocks)]
+    found = [(fold, *_cost(shape, fold, model_name, names)) for fold in folds_offered(shape, model_name, clocks)]
     if not found:
         return Engines((), (), np.zeros((0, len(names))))
-    needs = np.array([[dict(c.resources).get(r, 0.0) for r in names] for c in found])
+    needs = np.array([row for _, _, row in found])
     kept = undominated(needs)
-    return Engines(tuple(found[k].fold for k in kept), tuple(found[k].steps for k in kept), needs[kept])
+    return Engines(tuple(found[k][0] for k in kept), tuple(found[k][1] for k in kept), needs[kept])
+
+
+@lru_cache(maxsize=1 << 18)
+def _cost(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[int, tuple[float, ...]]:
+    """Clocks per frame and resources of a fold; remembered, since neighbouring paces allow the same folds."""
+    cost = folded_cost(shape, fold, dhm_model(model_name))
+    used = dict(cost.resources)
+    return cost.steps, tuple(used.get(r, 0.0) for r in names)
 
 
 def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:
@@ -81,7 +88,7 @@ def _raster(graph: Graph, node: Node) -> Raster | None:
     return Raster(window, height, width)
 
 
-def _beats(graph: Graph, node: Node) -> int:
+def beats_of(graph: Graph, node: Node) -> int:
     """Clocks per frame of an engine that takes a pixel per clock."""
     raster = _raster(graph, node)
     return 0 if raster is None else raster.steps

@@ -11,23 +11,27 @@ One frame by itself passes the dedicated engines in T * (1 + what their windows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf, sqrt
+from typing import Protocol
 
 import numpy as np
 
+from dovetail.cost import Floats
 from dovetail.cost.folds import Fold
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.choice import Chosen, least_fill
-from dovetail.partition.hybrid.dedicated import Engines, engines_within, fills
+from dovetail.partition.hybrid.dedicated import Engines, beats_of, engines_within, fills
 from dovetail.platform.device import Device
 
+MULTIPLIER = "dsp"
 CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
-STEP = 1.05
-"""Ratio of neighbouring intervals that are tried for the latency of a single frame."""
+NEAR = 1.005
+"""Ratio of a latency to its bound at which the search ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,24 @@ class BlockOption:
     offchip_bytes: float
 
 
-Blocks = Callable[[int, float], Sequence[BlockOption]]
-"""Configurations for the nodes behind a cut that may take at most so many clocks; slower ones may be left out."""
+class Offers(Protocol):
+    """Configurations for the nodes behind a cut."""
+
+    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        """Clocks at the least, rising, and what gives the whole price; only those of so many multipliers."""
+
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        """Those that may take at most so many clocks; slower ones may be left out."""
 
 
-def no_blocks(cut: int, most_clocks: float) -> Sequence[BlockOption]:
+class NoBlocks:
     """For accelerators of dedicated engines alone."""
-    return ()
+
+    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        return iter(())
+
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class Found:
 class Search:
     """Engines and configurations of one graph on one device, remembered."""
 
-    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True) -> None:
+    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Offers, folds: bool = True) -> None:
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([device.resources[r] for r in self.names])
@@ -93,6 +108,14 @@ class Search:
         if cut < len(self.graph.nodes):
             items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
         return least_fill(items, self.budget)
+
+    def _smallest(self, cut: int, pace: int) -> Floats:
+        """Of every resource what the engines before a cut need at the least, each by itself."""
+        found = np.zeros(len(self.names))
+        for i in range(cut):
+            needs = self.engine(i, pace).needs
+            found += needs.min(axis=0) if len(needs) else np.inf
+        return found
 
     def within(self, cut: int, pace: float) -> list[BlockOption]:
         """Configurations behind a cut that keep an interval."""
@@ -161,64 +184,71 @@ class Search:
                 "device has of some resource; take a larger board or an architecture with reusable engines")
 
     def quickest(self) -> Found:
-        """The accelerator with the shortest latency of a single frame, with a bound on every other."""
-        best, bound = None, inf
-        low, high = self.span()
-        paces = _grid(low, high, STEP)
-        for cut in self.cuts:
-            found, least = self._quickest_at(cut, paces, inf if best is None else best.latency)
-            bound = min(bound, least)
-            if found is not None and (best is None or found.latency < best.latency):
-                best = found
-        if best is None:
-            raise InfeasibleError(self._reason(high))
-        return _bounded(best, min(bound, best.latency))
+        """The accelerator with the shortest latency of a single frame, with a bound on every other.
 
-    def _quickest_at(self, cut: int, paces: Sequence[int], known: float) -> tuple[Found | None, float]:
-        """For one cut: the best accelerator that undercuts what is known, and what none of this cut undercuts."""
-        if cut == 0:
-            paces = paces[-1:]
-        factor = 1 + float(self.fills[:cut].sum())
-        best, bound = None, inf
-        for slower, pace in zip((1, *paces[:-1]), paces, strict=True):
-            passing = slower * factor if cut else 0.0
-            if passing >= known:
-                return best, min(bound, passing)
-            found, least = self._with_least_block(cut, pace, known - passing)
-            bound = min(bound, passing + least)
-            if found is not None and found.latency < known:
-                best, known = found, found.latency
-        return best, bound
+        Paces of a cut are halved, the most promising range first: below its top no engine is cheaper than there, and none takes
+        fewer clocks than its bottom.
+        """
+        _, high = self.span()
+        best, settled = self.fastest(), inf
+        ranges: list[tuple[float, int, int, int, float]] = []
+        for cut in self.cuts:
+            slowest = max([1, *(self.least_clocks(i) for i in range(cut))]) if cut else high
+            least = next(self.blocks.promising(cut), (inf,))[0] if cut < len(self.graph.nodes) else 0.0
+            heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
+        while ranges and ranges[0][0] * NEAR < best.latency:
+            bound, cut, low, top, least = heappop(ranges)
+            middle = between(low, top) if cut else top
+            if middle is None:
+                settled = min(settled, bound)
+                continue
+            best, within = self._tried(cut, middle, best)
+            if not cut:
+                settled = min(settled, within)
+            else:
+                heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
+                heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
+        return _bounded(best, min([best.latency, settled, *(r[0] for r in ranges[:1])]))
+
+    def least_clocks(self, index: int) -> int:
+        """Clocks per frame that any engine of a node takes."""
+        return beats_of(self.graph, self.graph.nodes[index])
+
+    def _passing(self, cut: int, pace: int) -> float:
+        """Clocks of a frame through dedicated engines of a pace."""
+        return pace * (1 + float(self.fills[:cut].sum())) if cut else 0.0
+
+    def _tried(self, cut: int, pace: int, best: Found) -> tuple[Found, float]:
+        """The better of what is known and the fastest single frame at a cut and a pace; the block's clocks at the least."""
+        found, least = self._with_least_block(cut, pace, best.latency)
+        return (found if found is not None and found.latency < best.latency else best), least
 
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
         if cut == len(self.graph.nodes):
             chosen = self.choose(cut, pace, ())
             return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
-        least = most
-        for option in sorted(self.blocks(cut, most), key=lambda o: o.latency):
-            if option.latency >= most:
+        least, smallest, best = most, self._smallest(cut, pace), None
+        left = float((self.budget - smallest)[self.names.index(MULTIPLIER)]) if MULTIPLIER in self.names else inf
+        for floor, price in self.blocks.promising(cut, left):
+            if floor >= least:
                 break
+            option = price()
+            if option is None or option.latency >= least or np.any(smallest + np.array(option.needs) > self.budget):
+                continue
             chosen = self.choose(cut, pace, (option,))
             if chosen.bound <= 1:
-                least = min(least, option.latency)
+                least = option.latency
             if chosen.fill <= 1:
-                return self.made(cut, pace, chosen, (option,)), least
-        return None, least
+                best = self.made(cut, pace, chosen, (option,))
+        return best, least
+
 
 
 def between(low: int, high: float) -> int | None:
     """An interval to try between one that is too short and one that is reached; None where the two are close."""
     middle = max(int(sqrt(low * high)), low + 1)
     return middle if high > low * CLOSE and middle < high else None
-
-
-def _grid(low: int, high: int, ratio: float) -> list[int]:
-    found, at = [], max(float(low), 1.0)
-    while at < high:
-        found.append(int(at))
-        at = max(at * ratio, at + 1)
-    return [*found, high]
 
 
 def _bounded(found: Found, bound: float) -> Found:

@@ -14,9 +14,7 @@ import numpy as np
 from dovetail.errors import InfeasibleError
 from dovetail.partition.hybrid.blocks import multiplications_of
 from dovetail.partition.hybrid.choice import Chosen
-from dovetail.partition.hybrid.search import BlockOption, Found, Search, between
-
-MULTIPLIER = "dsp"
+from dovetail.partition.hybrid.search import MULTIPLIER, BlockOption, Found, Search, between
 
 
 @dataclass(frozen=True, slots=True)
