@@ -126,7 +126,7 @@ def with_architecture(graph: Graph, platform: Platform, options: Options, assign
     device = accelerated_device(platform)
     region = region_of(graph, device)
     pins = pinned(graph, region, device.name)
-    inside = _cut_out(graph, pins, platform.host, device.name)
+    inside = cut_out(graph, pins, platform.host, device.name)
     progress(f"choose {options.architecture} accelerator", 0, 1)
     judged = judge(inside, device, Architecture(options.architecture), options.goal)
     progress(f"choose {options.architecture} accelerator", 1, 1)
@@ -137,7 +137,7 @@ def with_architecture(graph: Graph, platform: Platform, options: Options, assign
     return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note,)
 
 
-def _cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
+def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
     """The pinned nodes as a graph of their own."""
     program = lower(graph, {n.name: pins.get(n.name, whole_on(host)) for n in graph.nodes})
     (found,) = [s.graph for s in program.segments if s.device == device]
