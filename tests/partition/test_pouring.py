@@ -32,7 +32,8 @@ def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
         largest = max(float(v[0]) for s in sizes for v in s.values())
         problem = Problem(graph, ring(seed, 3, 1.05 * largest), costs)
         pooled = pooled_problem(problem)
-        assert pooled is not None and pooled.pool is not None
+        assert pooled is not None
+        assert pooled.pool is not None
         found = pour(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
         if found is not None:
             poured += 1
@@ -46,7 +47,8 @@ def test_a_plan_that_cannot_be_is_none() -> None:
     graph, costs = chain(3, 4, 3), Alike(1)
     problem = Problem(graph, ring(1, 2, 1e-3), costs)
     pooled = pooled_problem(problem)
-    assert pooled is not None and pooled.pool is not None
+    assert pooled is not None
+    assert pooled.pool is not None
     assert pour(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf) is None
 
 
