@@ -10,10 +10,10 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Axis, Node
+from dovetail.ir import Node
 from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
-from dovetail.partition.candidates import FEW_DEVICES, divide, even_cuts
+from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import cost_node, delivery, evaluate
 from dovetail.partition.jumps import whole_columns
@@ -26,14 +26,8 @@ from dovetail.partition.work import Place, deliveries, input_places, output_plac
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
-EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
-"""Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
 ROUNDING = 1e-12
 """Part of a plan's latency so far that tells two columns apart no more once they are added to it."""
-
-
-MOST_SHARES = 8
-"""Devices the balanced baseline divides a node among: more shares than that are for their transfers alone."""
 
 
 def single(problem: Problem, kind: Kind) -> Assignment | None:
@@ -207,13 +201,11 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     able = [d for d in problem.devices if capable(problem, node, d)]
     by_need = sorted(able, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
     found: list[Split] = []
-    for axis in (a for a in EVEN_AXES if a in axes_of(problem, node)):
+    axis, counts = even_counts(problem, node, len(able))
+    if axis is not None:
         extent = axes_of(problem, node)[axis]
-        most = min(len(able), extent, MOST_SHARES)
-        for count in range(most, 1, -1) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]:
-            devices = sorted(by_need[:count], key=problem.devices.index)
-            found.append(divide(axis, even_cuts(extent, count), extent, devices))
-        break
+        found = [divide(axis, even_cuts(extent, count), extent, sorted(by_need[:count], key=problem.devices.index))
+                 for count in counts]
     hosts_first = sorted(able, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
     return found + [whole_on(d) for d in hosts_first]
 

@@ -34,6 +34,10 @@ FEW_DEVICES = 3
 """Up to so many devices, every pair and all three may share a node; among more, neighbours."""
 MOST_PAIRS = 12
 """Pairs of neighbours that may share a node; those near the host come first."""
+EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
+"""Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
+MOST_SHARES = 8
+"""Devices the balanced baseline divides a node among: more shares than that are for their transfers alone."""
 WHOLE_RANK = 4
 """Rank of whole placements, above that of any cut."""
 
@@ -60,6 +64,14 @@ def partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
 def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
     """Cut positions that divide an axis into `parts` as even as integers allow."""
     return tuple(extent * i // parts for i in range(1, parts))
+
+
+def even_counts(problem: Problem, node: Node, devices: int) -> tuple[Axis | None, list[int]]:
+    """Along which axis the balanced baseline divides a node, and into how many parts, of so many devices; None: it does not."""
+    for axis in (a for a in EVEN_AXES if a in axes_of(problem, node)):
+        most = min(devices, axes_of(problem, node)[axis], MOST_SHARES)
+        return axis, list(range(most, 1, -1)) if most <= FEW_DEVICES else [most >> i for i in range(most.bit_length() - 1)]
+    return None, []
 
 
 def divide(axis: Axis, cuts: Sequence[int], extent: int, devices: Sequence[str], reducer: str | None = None) -> Split:

@@ -26,6 +26,7 @@ from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_re
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
+from dovetail.partition.pouring import poured
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.quotes import priced_alike
 from dovetail.partition.seating import seat
@@ -60,6 +61,8 @@ TIGHTER = 0.985
 
 BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
 """Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
+POURED = 0.15
+"""Part of the time that a plan of the pool, and pouring it over the boards, may take besides."""
 FAR = 1e-2
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
 CLOSE = 3e-3
@@ -269,6 +272,8 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
+    if hunt.net is not None and not many and problem.goal is not Goal.EDP and not hunt.close(ENOUGH[-1][0]):
+        problem.loose.extend(poured(hunt.net, problem, pool, hunt.plans, ranking.prices, POURED * whole_s))
     now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
     close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)

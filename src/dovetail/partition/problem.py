@@ -80,6 +80,8 @@ class Problem:
     twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Devices that another one, asked instead, has the same prices as."""
     seen: dict[tuple[object, ...], tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
+    loose: list[Assignment] = field(default_factory=list, repr=False, compare=False)
+    """Plans met that are cut where no candidate is."""
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
     trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)

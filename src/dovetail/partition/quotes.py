@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Ints, Segments, ShareCosts
 from dovetail.ir import Axis, Node
-from dovetail.partition.candidates import Candidates, candidates
+from dovetail.partition.candidates import FEW_DEVICES, Candidates, candidates, even_counts, even_cuts
 from dovetail.partition.cost_model import answers
-from dovetail.partition.problem import Problem, price_pieces, sort_of
+from dovetail.partition.problem import Problem, axes_of, price_pieces, sort_of
 from dovetail.platform.device import Device
 
 LONGEST = 1 << 24
@@ -35,7 +36,7 @@ def menu_of(problem: Problem, node: Node) -> Menu:
     """The menu of a node, made once for all alike ones."""
     key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
     if key not in problem.menus:
-        problem.menus[key] = _new_menu(problem, candidates(problem, node))
+        problem.menus[key] = _new_menu(problem, candidates(problem, node), _even(problem, node))
     return problem.menus[key]
 
 
@@ -44,15 +45,27 @@ def shape_priced(problem: Problem) -> Flags:
     return np.array([problem.costs.by_shape(d) for d in problem.platform.devices], dtype=np.bool_)
 
 
-def _new_menu(problem: Problem, columns: Candidates) -> Menu:
+def _even(problem: Problem, node: Node) -> list[tuple[Axis, int, int]]:
+    """Even shares that the balanced baseline asks for, where they are not among the candidates: of many devices."""
+    axis, counts = even_counts(problem, node, len(problem.devices))
+    if axis is None or len(problem.devices) <= FEW_DEVICES or node.name in problem.fixed:
+        return []
+    extent = axes_of(problem, node)[axis]
+    edges = [(0, *even_cuts(extent, count), extent) for count in counts]
+    return [(axis, a, b) for ends in edges for a, b in pairwise(ends)]
+
+
+def _new_menu(problem: Problem, columns: Candidates, more: Sequence[tuple[Axis, int, int]]) -> Menu:
+    """The menu of some columns, which also has prices of `more` shares."""
     by_shape, has = shape_priced(problem), columns.has
+    besides = np.array([(columns.axes.index(a) * LONGEST + b) * LONGEST + c for a, b, c in more], dtype=np.int64)
     share = np.zeros(has.shape, dtype=np.int64)
     asks, index = [], []
     for group in (by_shape, ~by_shape):
         rows, devices = np.nonzero(has & group)
         code = (columns.axis[rows] * LONGEST + columns.start[rows, devices]) * LONGEST + columns.stop[rows, devices]
-        found, inverse = np.unique(code, return_inverse=True)
-        share[rows, devices] = inverse.ravel()
+        found, inverse = np.unique(np.concatenate([code, besides if len(code) else code]), return_inverse=True)
+        share[rows, devices] = inverse.ravel()[:len(code)]
         axis, start, stop = found // LONGEST**2, found // LONGEST % LONGEST, found % LONGEST
         edges = np.searchsorted(axis, np.arange(len(columns.axes) + 1))
         asks.append(tuple((columns.axes[i], start[a:b], stop[a:b]) for i, (a, b) in

@@ -12,7 +12,7 @@ from itertools import permutations
 import numpy as np
 
 from dovetail.cost.estimate import Ints
-from dovetail.partition.columns import Held, Pattern
+from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.cuts import Network
 
 MOST_BOARDS = 4
@@ -58,11 +58,19 @@ class Names:
         return np.where(every[:, held.places] >= 0, at[every[:, held.places]], -1)
 
     def _of_pattern(self, pattern: Pattern) -> Ints:
-        rows = pattern.held.reshape(len(pattern.held), pattern.held.shape[1], -1)
-        flowing = pattern.flowing
-        number = {(rows[i].tobytes(), bool(flowing[i])): i for i in range(len(rows))}
-        return np.array([[number.get((np.ascontiguousarray(rows[i][names]).tobytes(), bool(flowing[i])), -1)
-                          for i in range(len(rows))] for names in self.orders], dtype=np.int64)
+        """For every order and place of a pattern the place it becomes, -1 where there is none."""
+        places, devices = pattern.held.shape[:2]
+        region, first = numbered(pattern.held.reshape(places * devices, -1))
+        # A place is one number: that of the region on each device, digit by digit, and whether a stream fills it.
+        digits = len(first) ** np.arange(devices, dtype=np.int64)
+        assert len(first) ** devices < 1 << 62, "a pool's few devices hold few different regions"
+        own = region.reshape(places, devices)
+        code = np.stack([own[:, names] @ digits for names in self.orders]) * 2 + pattern.flowing
+        plain = own @ digits * 2 + pattern.flowing
+        order = np.argsort(plain)
+        at = np.minimum(np.searchsorted(plain, code, sorter=order), places - 1)
+        found: Ints = np.where(plain[order][at] == code, order[at], -1)
+        return found
 
     def holding(self, tensor: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
         """Which boards hold part of a tensor in each of its places."""

@@ -337,6 +337,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
 
 def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_s: float) -> tuple[Assignment, Evaluation]:
     """The plan with its cuts moved anywhere: one after another, then, in small networks and time, weighed against each other."""
+    for loose, judged in ((a, evaluate(problem, a)) for a in problem.loose):
+        if judged.feasible and judged.objective < best.objective:
+            assignment, best = loose, judged
     assignment, best = refine(problem, assignment, best)
     for _ in range(FINER if limit_s > 0 and worth_finer(problem) else 0):
         wider = problem.offering(finer_splits(problem, assignment))
