@@ -117,9 +117,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
-    parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: ecp5, xcu, xcup)")
+    parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
-    families = options.family or ["ecp5", "xcu", "xcup"]
+    families = options.family or ["xcup"]
     for family in families:
         if family not in FAMILIES:
             raise UsageError(f"--family {family}: unknown; {', '.join(FAMILIES)} exist")

@@ -56,6 +56,16 @@ def test_thresholds_come_back_and_mean_the_same_elsewhere(tmp_path: Path, by_cha
     np.testing.assert_array_equal(run_onnx(to_onnx(graph, Boundary.INTEGER), {"x": x})["y"], expected)
 
 
+def test_thresholds_that_descend_are_refused(tmp_path: Path) -> None:
+    graph = with_thresholds(True, 4)
+    steps = graph.constants["t_steps"]
+    changed = replace(graph, constants={"t_steps": replace(steps, array=steps.array[:, ::-1].copy())})
+    path = tmp_path / "t.onnx"
+    path.write_bytes(to_onnx(changed))
+    with pytest.raises(ModelError, match=r"node t: thresholds of row 0 descend, \[1, 0, -40\]; they must ascend"):
+        read_onnx(path)
+
+
 def test_the_functions_of_a_file_say_what_its_calls_mean() -> None:
     """ONNX's own evaluator, which knows nothing of ours, computes the same codes from the file."""
     graph = network(4, 2, 2)
@@ -96,7 +106,7 @@ def test_a_call_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("role", "change", "message"), [
     ("second_codes", lambda a: a + 3, r"node second: weight code \d; 2 bits hold 0 to 3"),
-    ("second_steps", lambda a: a[:, ::-1], "node second: thresholds of filter 0 descend"),
+    ("second_steps", lambda a: a[:, ::-1], "node second: thresholds of row 0 descend"),
     ("second_unit", lambda a: a * np.float32(1.5), "node second: products without a power of two per filter"),
     ("second_planes", lambda a: a[::-1], "code 0 has pattern 3; code 0 is zero, as padding is"),
     ("second_products", lambda a: a[:, :1], r"node second: constant second_products has shape \[8, 1, 2\]; \[8, 2, 2\]"),

@@ -43,6 +43,7 @@ def add_commands(commands: Commands) -> None:
                      help="a finished float run whose answers are learned beside labels")
     sub.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="tf32",
                      help="arithmetic of products on a GPU (default: %(default)s)")
+    sub.add_argument("--eager", action="store_true", help="launch every kernel on a GPU in place of replaying recorded steps")
     sub.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
     add_json(sub)
 
@@ -60,7 +61,8 @@ def _train(options: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images)
+    result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images,
+                 record=not options.eager)
     emit(options.json, result, lambda: _summary(options.output, result))
     return 0
 

@@ -224,13 +224,21 @@ def narrow_codes(graph: Graph) -> Graph:
     return replace(graph, tensors={name: replace(t, scheme=schemes[name]) for name, t in graph.tensors.items()})
 
 
+def check_ascending(where: str, thresholds: Array) -> None:
+    """Thresholds, (steps) or (channels, steps), that ascend, or a ModelError that names the first row that does not."""
+    rows = np.atleast_2d(thresholds.astype(np.int64))
+    wrong = np.argwhere(np.diff(rows, axis=1) < 0)
+    if len(wrong):
+        row = int(wrong[0, 0])
+        raise ModelError(f"{where}: thresholds of row {row} descend, {rows[row].tolist()}; they must ascend")
+
+
 def check_constants(where: str, op: Coded, codes: Constant, products: Constant, steps: Constant) -> None:
     """Codes within their bits and thresholds that ascend, or a ModelError that names the first that does not."""
     if op.weight_bits and codes.array.size and int(codes.array.max()) >> op.weight_bits:
         raise ModelError(f"{where}: weight code {int(codes.array.max())}; "
                          f"{op.weight_bits} bits hold 0 to {steps_of(op.weight_bits)}")
-    if op.output_bits and np.any(np.diff(steps.array.astype(np.int64), axis=1) < 0):
-        row = int(np.argwhere(np.diff(steps.array.astype(np.int64), axis=1) < 0)[0, 0])
-        raise ModelError(f"{where}: thresholds of filter {row} descend, {steps.array[row].tolist()}; they must ascend")
+    if op.output_bits:
+        check_ascending(where, steps.array)
     if products.scheme is None or products.scheme.axis != 0 or not products.scheme.fixed_point:
         raise ModelError(f"{where}: products without a power of two per filter; state what one step of each filter's sum means")

@@ -16,7 +16,7 @@ from dovetail.errors import ModelError
 from dovetail.ir.convolution import Conv
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.linear import Gemm
-from dovetail.ir.lq import STORED, Coded, Thresholds, check_constants, steps_of
+from dovetail.ir.lq import STORED, Coded, Thresholds, check_ascending, check_constants, steps_of
 from dovetail.ir.onnx_file import attributes_of
 from dovetail.ir.onnx_prepare import OWN_DOMAINS
 from dovetail.ir.onnx_reader import Reader
@@ -183,6 +183,7 @@ def read(reader: Reader, proto: Any) -> None:
     given = [reader.constant(i, proto.name, "parameter").array for i in proto.input[1:]]
     if known == ("Thresholds",):
         op: Op = Thresholds(int(a["bits"]), given[0].ndim == 2)
+        check_ascending(where, given[0])
         reader.add(proto, op, [proto.input[0]], {"steps": (given[0], None)})
         _store(reader, proto)
         return
