@@ -140,12 +140,13 @@ def reason_refused(graph: Graph, node: Node) -> str | None:
         scheme, shape = graph.tensors[tensor].scheme, graph.shape(tensor)
         if shape[0] != 1 or len(shape) not in (2, 4):
             return f"tensor {tensor} of shape {list(shape)} is no map"
-        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.zero or scheme.axis is not None):
-            return f"tensor {tensor} is {scheme}; 8 bits with one scale and without a zero point are worked on"
+        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.axis is not None or not scheme.fixed_point):
+            return f"tensor {tensor} is {scheme}; 8 bits with one power of two as scale and without a zero point are worked on"
     if isinstance(op, Conv | Gemm):
         weights = graph.constants[node.params[0]]
-        wide = weights.scheme is not None and weights.scheme.bits > ACTIVATION_BITS
-        return "it leaves partial sums" if op.partial else "its weights have more than 8 bits" if wide else None
+        if weights.scheme is not None and (weights.scheme.bits > ACTIVATION_BITS or not weights.scheme.fixed_point):
+            return "its weights have more than 8 bits, or scales that are no powers of two"
+        return "it leaves partial sums" if op.partial else None
     if isinstance(op, MaxPool):
         return None if _follows(op.window, graph.shape(node.inputs[0])[3]) else "its window is dilated or too wide for its map"
     if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:
