@@ -126,7 +126,7 @@ def stages_of(program: Program) -> tuple[int, int]:
     """Clock edges from the last issued work of a job to its word in memory, of either engine."""
     config, shared = program.config, program.config.monolithic and program.phases > 0
     adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
-    array = ARRAY_STAGES + ceil(log2(config.inputs)) + FINISH_STAGES + adds
+    array = ARRAY_STAGES + config.tree_levels + FINISH_STAGES + adds
     products = config.inputs if shared else config.taps
     return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
 

@@ -21,11 +21,14 @@ from dovetail.cost.reusable_jobs import (
     Program,
     fifo_depth,
 )
+from dovetail.cost.reusable_layers import Config
 from dovetail.cost.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 PRODUCT_BITS = 16
 """A product of a 9-bit activation and an 8-bit weight."""
+PACKED_BITS, UPPER_BITS = 36, 9
+"""Of a sum of packed products, and of the upper weight of a pair."""
 TERM_BITS = 14
 """Bits of a sum of trained weights' products beyond those of the number of products."""
 MEAN_BITS = 15
@@ -78,6 +81,8 @@ def content_of(program: Program) -> Content:
     if program.phases and not shared:
         lanes.append((channels, config.taps, sums[DEPTHWISE]))
     trees = [tree_bits(products, PRODUCT_BITS, 1) for _, products, _ in lanes]
+    if config.packed and program.weight_depth:
+        trees[0] = _packed_tree(config)
     adders = sum(lane[0] * (tree[0] + lane[2]) for lane, tree in zip(lanes, trees, strict=True))
     restarts = RESTART_LOGIC * sum(count * width for count, _, width in lanes)
     waiting = sum(lane[0] * tree[1] for lane, tree in zip(lanes, trees, strict=True))
@@ -97,8 +102,17 @@ def content_of(program: Program) -> Content:
                  + PRODUCT_REGISTERS * sum(count * products for count, products, _ in lanes))
     handed_on = held * (1 - 1 / config.block_words)
     choices = 6 * word + options + (channels * channels * 17 if shared else 0)
-    return Content(sum(count * products for count, products, _ in lanes), channels * len(widths), adders + restarts + handed_on,
+    multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
+    return Content(multipliers, channels * len(widths), adders + restarts + handed_on,
                    choices, finishing, registers, tuple(memories_of(program)))
+
+
+def _packed_tree(config: Config) -> tuple[int, int]:
+    """Of one of two filters that share multipliers: bits of adders and of values that wait, packed sums and its own."""
+    parts = config.packed_sums
+    own, odd = tree_bits(parts, PRODUCT_BITS + 2, 1)
+    packed = (config.inputs - parts) * PACKED_BITS + parts * PRODUCT_BITS + config.inputs * UPPER_BITS
+    return packed // 2 + own, odd + parts * PRODUCT_BITS
 
 
 def sum_bits(program: Program) -> tuple[int, int]:
