@@ -11,10 +11,11 @@ from dovetail.cost.reusable import Config, block_cost, frame_ends, image_beats, 
 from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, EXPANDED, FILTERED, INPUT, KEPT, OUTPUT, Program, program_of
 from dovetail.cost.reusable_layers import layers_of
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
+from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import Sketch, same_window
 from tests.fpga.reusable_blocks import cases, compact, residual
+from tests.scales import with_arbitrary_scales
 
 
 def program(graph: Graph, config: Config) -> Program:
@@ -128,9 +129,15 @@ def test_nodes_that_engines_cannot_do_are_refused_with_a_reason() -> None:
     reasons = [reason_refused(graph, node) for node in graph.nodes]
     assert reasons == [None, "its window is dilated or too wide for its map", "its divisor changes along the border",
                        "tensor conv3_out is s32@1e" + str(graph.tensors["conv3_out"].scheme).split("e", 1)[1]
-                       + "; 8 bits with one scale and without a zero point are worked on",
+                       + "; 8 bits with one power of two as scale and without a zero point are worked on",
                        "neither operand is a convolution's alone, into whose writing it could be fused", None,
                        "reusable engines have no Concat"]
+
+
+def test_arbitrary_scales_are_refused_before_anything_is_planned() -> None:
+    graph = with_arbitrary_scales(compact(18, (3, 9, 8), 9), 1)
+    reasons = [reason_refused(graph, node) for node in graph.nodes if not isinstance(node.op, Reshape)]
+    assert all("8 bits with one power of two as scale and without a zero point are worked on" in str(r) for r in reasons)
 
 
 def test_a_part_with_two_ways_out_is_no_block() -> None:

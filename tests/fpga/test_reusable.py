@@ -10,7 +10,7 @@ import pytest
 from dovetail.cost.reusable import LEAVE_CLOCKS, Config, frame_ends
 from dovetail.errors import MismatchError, UnsupportedError
 from dovetail.fpga.reusable.block import Block, build_block
-from dovetail.fpga.reusable.frames import check_layers, from_words, output_of, simulate_blocks, to_words
+from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.reusable.image import tap_order
 from dovetail.fpga.simulate import Simulation
 from dovetail.ir import Array, Graph, Window
@@ -36,7 +36,7 @@ def simulated(runs: list[Run], stall_seed: int | None = None) -> list[Simulation
 def check_outputs(runs: list[Run], simulations: list[Simulation]) -> None:
     for (graph, block, inputs), simulation in zip(runs, simulations, strict=True):
         (expected,) = run_integer(graph, inputs).values()
-        found = output_of(block, simulation).reshape(expected.shape)
+        found = simulation.outputs[block.program.layers.exit].reshape(expected.shape)
         np.testing.assert_array_equal(found, expected, err_msg=block.design.top)
 
 
@@ -85,16 +85,6 @@ def test_a_wrong_word_is_named_by_layer_pixel_and_channel(watched: list[tuple[Ru
               r"1 of 392 are wrong$")
     with pytest.raises(MismatchError, match=wanted):
         check_layers(graph, block, replace(simulation, outputs={**simulation.outputs, "array words": words}), inputs)
-
-
-def test_words_of_a_map_lead_back_to_it() -> None:
-    block = run_of("pointwise", False)[1]
-    shape = block.program.layers.maps[block.program.layers.entry]
-    values = np.arange(2 * 5 * 20).reshape(2, 5, 4, 5)
-    words = to_words(shape, 4, values)
-    assert words.shape == (2, 4, 4, 10)
-    assert words[0, :, 0, :4].T.tolist() == [[0, 20, 40, 60], [80, 0, 0, 0], [1, 21, 41, 61], [81, 0, 0, 0]]
-    np.testing.assert_array_equal(from_words(shape, 4, words), values)
 
 
 def test_taps_of_a_smaller_kernel_come_before_those_of_a_larger_one() -> None:

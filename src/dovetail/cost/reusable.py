@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import ceil, log2
 
 from dovetail.cost.reusable_area import block_resources
-from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Job, Program, fifo_depth, program_of
+from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, Program, fifo_depth, program_of
 from dovetail.cost.reusable_layers import Config, Layers, layers_of, reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
@@ -126,7 +126,7 @@ def stages_of(program: Program) -> tuple[int, int]:
     """Clock edges from the last issued work of a job to its word in memory, of either engine."""
     config, shared = program.config, program.config.monolithic and program.phases > 0
     adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
-    array = ARRAY_STAGES + ceil(log2(config.inputs)) + FINISH_STAGES + adds
+    array = ARRAY_STAGES + config.tree_levels + FINISH_STAGES + adds
     products = config.inputs if shared else config.taps
     return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
 
@@ -142,62 +142,57 @@ class _Play:
 
     def __init__(self, program: Program) -> None:
         config = program.config
-        self.program, self.jobs = program, program.jobs
-        self.stages = stages_of(program)
+        self.program, stages = program, stages_of(program)
+        self.rows = [(job.engine, job.needs, job.weight_beats + job.constant_beats, job.clocks,
+                      job.tail + stages[job.engine] + (job.words if job.engine == ARRAY else 0), job.needs_input,
+                      job.needs_output, job.releases_input, job.finishes) for job in program.jobs]
         self.beats_per_clock = config.bandwidth_bytes / config.port_bytes
         self.fifo = fifo_depth(config)
+        self.slots = (ARRAY_SLOTS, DEPTHWISE_SLOTS)
         self.free = [0, 0]
         self.done: list[list[int]] = [[], []]
-        self.base = (0, 0)
         self.filled_at, self.ahead = float(FIRST_BEAT_CLOCKS + config.latency_clocks), 0.0
-        entry = program.layers.maps[program.layers.entry]
-        last = program.layers.maps[program.layers.exit]
+        entry, last = (program.layers.maps[t] for t in (program.layers.entry, program.layers.exit))
         self.load, self.leave = (m.pixels * config.words(m.channels) for m in (entry, last))
-        self.begins = 0
-        self.loaded: list[int] = []
+        self.begins = self.loaded = self.left = 0
         self.released: list[int] = []
-        self.left = 0
 
     def frame(self, number: int) -> int:
         """Clock at which the last word of the frame's output is written."""
         buffers = self.program.config.input_buffers
-        begins = max(self.loaded[-1] if self.loaded else 0, self.released[number - buffers] if number >= buffers else 0)
-        self.loaded.append(begins + self.load)
-        end = 0
-        for job in self.jobs:
-            end = self._run(job, end)
-        self.base = (len(self.done[0]), len(self.done[1]))
-        self.begins = max(times[-1] for times in self.done if times) + FRAME_CLOCKS
+        begins = max(self.loaded, self.released[number - buffers] if number >= buffers else 0)
+        self.loaded = begins + self.load
+        end, free, done = 0, self.free, self.done
+        array_base, depthwise_base = len(done[ARRAY]), len(done[DEPTHWISE])
+        for engine, (array, depthwise), beats, clocks, after, reads, writes, releases, finishes in self.rows:
+            waits = self.begins
+            if array:
+                waits = max(waits, done[ARRAY][array_base + array - 1])
+            if depthwise:
+                waits = max(waits, done[DEPTHWISE][depthwise_base + depthwise - 1])
+            if reads:
+                waits = max(waits, self.loaded)
+            if writes:
+                waits = max(waits, self.left)
+            issued = max(free[engine], self._fill(beats, done[engine], self.slots[engine]) + FILLED_CLOCKS,
+                         waits + START_CLOCKS) + clocks
+            free[engine] = issued
+            done[engine].append(issued + after)
+            if releases:
+                self.released.append(issued + after)
+            if finishes:
+                end = issued + after
+        self.begins = max(times[-1] for times in done if times) + FRAME_CLOCKS
         self.left = end + self.leave
         return end
 
-    def _run(self, job: Job, end: int) -> int:
-        engine, done, base = job.engine, self.done, self.base
-        waits = self.begins
-        for e in (ARRAY, DEPTHWISE):
-            if job.needs[e]:
-                waits = max(waits, done[e][base[e] + job.needs[e] - 1])
-        if job.needs_input:
-            waits = max(waits, self.loaded[-1])
-        if job.needs_output:
-            waits = max(waits, self.left)
-        start = max(self.free[engine], self._fill(job) + FILLED_CLOCKS, waits + START_CLOCKS)
-        self.free[engine] = start + job.clocks
-        finished = start + job.clocks + job.tail + self.stages[engine] + (job.words if engine == ARRAY else 0)
-        done[engine].append(finished)
-        if job.releases_input:
-            self.released.append(finished)
-        return finished if job.finishes else end
-
-    def _fill(self, job: Job) -> int:
+    def _fill(self, beats: int, earlier: list[int], slots: int) -> int:
         """Clock at which a job's weights are there: beats wait in the FIFO while there is no room for them."""
-        slots = ARRAY_SLOTS if job.engine == ARRAY else DEPTHWISE_SLOTS
-        earlier = self.done[job.engine]
-        room = earlier[-slots] + ROOM_CLOCKS if len(earlier) >= slots else 0
-        start = max(self.filled_at + NEXT_FILL_CLOCKS, float(room))
-        self.ahead = min(self.ahead + (start - self.filled_at) * self.beats_per_clock, float(self.fifo))
-        late = max(0.0, job.beats - self.ahead) / self.beats_per_clock
-        end = start + max(float(job.beats), late)
-        self.ahead = max(0.0, min(self.ahead + (end - start) * self.beats_per_clock - job.beats, float(self.fifo)))
-        self.filled_at = end
-        return ceil(end)
+        start = self.filled_at + NEXT_FILL_CLOCKS
+        if len(earlier) >= slots:
+            start = max(start, earlier[-slots] + ROOM_CLOCKS)
+        rate, most = self.beats_per_clock, self.fifo
+        ahead = min(self.ahead + (start - self.filled_at) * rate, most)
+        self.filled_at = start + max(beats, (beats - ahead) / rate)
+        self.ahead = max(0.0, min(ahead + (self.filled_at - start) * rate - beats, most))
+        return ceil(self.filled_at)

@@ -1,7 +1,8 @@
 """Resources of a block of reusable engines, in bits as it is built (fpga/reusable), turned into cells by the family.
 
 Sums and products are counted as wide as trained weights make them, since nothing here looks at weights. What is no count of bits
-of an adder, a choice or a memory (control, and cells per bit of finishing a sum) was fitted to whole blocks, see `FITTED`.
+of an adder, a choice or a memory (control, and cells per bit of finishing a sum) was fitted to five blocks
+synthesized with Yosys 0.70 (MobileNetV2 from 14x14 on).
 """
 
 from __future__ import annotations
@@ -18,24 +19,31 @@ from dovetail.cost.reusable_jobs import (
     DEPTHWISE,
     DEPTHWISE_SLOTS,
     Program,
-    constant_beats_per_word,
     fifo_depth,
 )
+from dovetail.cost.reusable_layers import Config
 from dovetail.cost.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 PRODUCT_BITS = 16
 """A product of a 9-bit activation and an 8-bit weight."""
+PACKED_BITS, UPPER_BITS = 36, 9
+"""Of a sum of packed products, and of the upper weight of a pair."""
 TERM_BITS = 14
 """Bits of a sum of trained weights' products beyond those of the number of products."""
 MEAN_BITS = 15
 """Bits of a sum of 64 times a pixel beyond those of the number of pixels."""
-FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 90.0, 75.0, 30.0
+FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 100.0, 75.0, 30.0
 """Logic per channel that finishes a sum, that also adds, and that also averages, beside its sum's width."""
-FINISH_REGISTERS, ADD_REGISTERS = 110.0, 60.0
-CONTROL_LOGIC, CONTROL_REGISTERS = 900.0, 750.0
+FINISH_REGISTERS, ADD_REGISTERS = 70.0, 60.0
+RESTART_LOGIC = 0.6
+"""Per bit of a running sum, beside its adder, for starting a new one."""
+PRODUCT_REGISTERS = 12.8
+"""Per product: its 16 bits, less what tools move into multipliers and memories."""
+CONSTANT_BITS, LAYER_BITS = 30, 45
+"""Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
+CONTROL_LOGIC, CONTROL_REGISTERS = 1000.0, 250.0
 """Of counters, tables and what they decide, for a block with both engines."""
-FITTED = "fitted to whole blocks synthesized with Yosys 0.70"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,10 @@ def content_of(program: Program) -> Content:
     if program.phases and not shared:
         lanes.append((channels, config.taps, sums[DEPTHWISE]))
     trees = [tree_bits(products, PRODUCT_BITS, 1) for _, products, _ in lanes]
+    if config.packed and program.weight_depth:
+        trees[0] = _packed_tree(config)
     adders = sum(lane[0] * (tree[0] + lane[2]) for lane, tree in zip(lanes, trees, strict=True))
+    restarts = RESTART_LOGIC * sum(count * width for count, _, width in lanes)
     waiting = sum(lane[0] * tree[1] for lane, tree in zip(lanes, trees, strict=True))
     widths = [width for engine, width in enumerate(sums) if (program.weight_depth, program.phases)[engine]]
     adds = any(x.add is not None for x in program.layers.layers)
@@ -87,10 +98,21 @@ def content_of(program: Program) -> Content:
     options = max(0, program.phases - 1) * taps
     registers = (adders + waiting + held + operands + taps + window + mixed
                  + channels * sum(2 * w + FINISH_REGISTERS for w in widths) + channels * ADD_REGISTERS * adds
-                 + len(widths) * constant_beats_per_word(config) * beat + 12 * word + 2 * beat)
-    choices = held + 6 * word + options + (channels * channels * 17 if shared else 0)
-    return Content(sum(count * products for count, products, _ in lanes), channels * len(widths), adders, choices, finishing,
-                   registers, tuple(memories_of(program)))
+                 + len(widths) * (channels * CONSTANT_BITS + LAYER_BITS) + 12 * word + 2 * beat
+                 + PRODUCT_REGISTERS * sum(count * products for count, products, _ in lanes))
+    handed_on = held * (1 - 1 / config.block_words)
+    choices = 6 * word + options + (channels * channels * 17 if shared else 0)
+    multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
+    return Content(multipliers, channels * len(widths), adders + restarts + handed_on,
+                   choices, finishing, registers, tuple(memories_of(program)))
+
+
+def _packed_tree(config: Config) -> tuple[int, int]:
+    """Of one of two filters that share multipliers: bits of adders and of values that wait, packed sums and its own."""
+    parts = config.packed_sums
+    own, odd = tree_bits(parts, PRODUCT_BITS + 2, 1)
+    packed = (config.inputs - parts) * PACKED_BITS + parts * PRODUCT_BITS + config.inputs * UPPER_BITS
+    return packed // 2 + own, odd + parts * PRODUCT_BITS
 
 
 def sum_bits(program: Program) -> tuple[int, int]:
@@ -120,17 +142,17 @@ def memories_of(program: Program) -> list[tuple[int, int, int]]:
     address = max(2, (max(program.depths) - 1).bit_length())
     found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
     found += [(1, fifo_depth(config), beat), (1, 8, word), (1, len(program.jobs), 14)]
-    constants = constant_beats_per_word(config)
+    constants = config.inputs * CONSTANT_BITS + LAYER_BITS
     if jobs[ARRAY]:
         found += [(-(-config.inputs * config.outputs * 8 // beat), ARRAY_SLOTS * program.weight_depth, beat),
-                  (constants, ARRAY_SLOTS * config.block_words, beat), (1, jobs[ARRAY], 3 * address + 31),
+                  (1, ARRAY_SLOTS * config.block_words, constants), (1, jobs[ARRAY], 3 * address + 31),
                   (1, jobs[ARRAY], address + 17)]
         if any(x.add is not None for x in program.layers.layers):
             found.append((1, jobs[ARRAY], address + 14))
     if jobs[DEPTHWISE]:
         phases = 1 << (program.phases - 1).bit_length()
         found += [(-(-config.inputs * config.taps * 8 // beat), DEPTHWISE_SLOTS * phases, beat),
-                  (constants, DEPTHWISE_SLOTS, beat), (1, program.line_width, (config.kernel - 1) * word),
+                  (1, DEPTHWISE_SLOTS, constants), (1, program.line_width, (config.kernel - 1) * word),
                   (1, jobs[DEPTHWISE], 2 * address + 45), (1, jobs[DEPTHWISE], address + 9)]
     return found
 

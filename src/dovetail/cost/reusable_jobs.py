@@ -242,9 +242,10 @@ class _Jobs:
     jobs: list[Job] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [0, 0])
     records: dict[tuple[str, int], _Record] = field(default_factory=dict)
-    ports: dict[tuple[int, bool], list[int]] = field(default_factory=dict)
-    """By bank and whether it is written: jobs of each engine that must be done before the other engine uses that port."""
-    late_reads: dict[int, int] = field(default_factory=dict)
+    read_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
+    write_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
+    """By bank: jobs of each engine that must be done before the other engine uses that port."""
+    late_reads: list[int] = field(default_factory=lambda: [0] * len(BANKS))
     """By bank: jobs of the array that must be done before the array reads it as input, since additions read late."""
 
     constant_beats: int = 0
@@ -303,25 +304,26 @@ class _Jobs:
     def _needs(self, layer: Layer, number: int, engine: int, first: int, read_first: int) -> tuple[int, int]:
         """How many jobs of each engine must be done before this one starts; and what later ones wait for because of it."""
         other = 1 - engine
-        reads = [self._record(layer.source, read_first)]
+        source, target = self._record(layer.source, read_first), self._record(layer.target, first)
+        ports = [self.read_ports[source.bank], self.write_ports[target.bank]]
+        needs = [max(target.waits[0], source.written[0]), max(target.waits[1], source.written[1])]
+        late = None
         if layer.residual is not None:
-            reads.append(self._record(layer.residual, first))
-        target = self._record(layer.target, first)
-        ports = [self.ports.setdefault(port, [0, 0]) for port in (*((r.bank, False) for r in reads), (target.bank, True))]
-        needs = [max(target.waits[e], *(r.written[e] for r in reads)) for e in (ARRAY, DEPTHWISE)]
-        needs[other] = max(needs[other], *(port[other] for port in ports))
+            late = self._record(layer.residual, first)
+            ports.append(self.read_ports[late.bank])
+            needs = [max(needs[0], late.written[0]), max(needs[1], late.written[1])]
+        for port in ports:
+            needs[other] = max(needs[other], port[other])
         if engine == ARRAY:
-            needs[ARRAY] = max(needs[ARRAY], self.late_reads.get(reads[0].bank, 0))
+            needs[ARRAY] = max(needs[ARRAY], self.late_reads[source.bank])
         elif number != self.filtering or depthwise_lag(layer) >= layer.reads.pixels:
             needs[DEPTHWISE], self.filtering = self.counts[DEPTHWISE], number  # rows of another length, or outputs too late
         if self.config.monolithic:
             needs[other] = self.counts[other]
         self.counts[engine] = done = self.counts[engine] + 1
-        for read in reads:
-            read.used[engine] = done
-        for read in reads[1:]:
-            self.late_reads[read.bank] = done
-        target.written[engine] = done
+        source.used[engine] = target.written[engine] = done
+        if late is not None:
+            late.used[engine] = self.late_reads[late.bank] = done
         for port in ports:
             port[engine] = done
         return needs[0], needs[1]
@@ -330,17 +332,19 @@ class _Jobs:
         """The record of a map or of a ring's block; a new one takes the place of all that lay there before."""
         stored = self.stored[tensor]
         block = word // self.config.block_words if stored.ring else 0
-        if (tensor, block) not in self.records:
-            size = stored.pixels * (self.config.block_words if stored.ring else stored.pixel_words)
-            start = stored.base + (block % RING_BLOCKS * size if stored.ring else 0)
-            made = _Record(stored.bank, start, start + size, [0, 0])
-            for key, old in list(self.records.items()):
-                if old.bank == made.bank and old.start < made.stop and made.start < old.stop:
-                    made.waits = [max(w) for w in zip(made.waits, old.waits, old.written, old.used, strict=True)]
-                    if made.start <= old.start and old.stop <= made.stop:
-                        del self.records[key]
-            self.records[tensor, block] = made
-        return self.records[tensor, block]
+        known = self.records.get((tensor, block))
+        if known is not None:
+            return known
+        size = stored.pixels * (self.config.block_words if stored.ring else stored.pixel_words)
+        start = stored.base + (block % RING_BLOCKS * size if stored.ring else 0)
+        made = _Record(stored.bank, start, start + size, [0, 0])
+        for key, old in list(self.records.items()):
+            if old.bank == made.bank and old.start < made.stop and made.start < old.stop:
+                made.waits = [max(w) for w in zip(made.waits, old.waits, old.written, old.used, strict=True)]
+                if made.start <= old.start and old.stop <= made.stop:
+                    del self.records[key]
+        self.records[tensor, block] = made
+        return made
 
     def finished(self) -> list[Job]:
         """The jobs, with the last reader of the input marked, and the last writer of the output."""

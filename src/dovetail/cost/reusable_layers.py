@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, log2, prod
 
 from dovetail.cost.scans import stream_shape, window_of
 from dovetail.errors import UnsupportedError, UsageError
@@ -17,6 +17,8 @@ from dovetail.ir import Add, AvgPool, Clip, Conv, Gemm, GlobalAvgPool, Graph, Ma
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8
+PACKED_TERMS = 4
+"""Packed products that may be added before the lower one of the two leaves its field (`cost.folds.twin_sums`)."""
 SHORTEST_LINE = 3
 """Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
@@ -45,6 +47,8 @@ class Config:
     """Clocks from a request to its first beat."""
     input_buffers: int = 2
     """Frames that the input buffer holds: with two, one is loaded while the other is worked on."""
+    packed: bool = False
+    """Whether a multiplier of the array makes the products of two filters (DSP48E2: 27 x 18 bits)."""
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
@@ -55,13 +59,28 @@ class Config:
         if self.monolithic and self.taps > self.inputs:
             raise UsageError(f"reusable engines {self}: {self.taps} taps at once; a lane of the one array "
                              f"has {self.inputs} products")
+        if self.packed and (self.monolithic or self.outputs % 2):
+            raise UsageError(f"reusable engines {self}: two products in a multiplier; an even number of filters at once and an "
+                             "array without depthwise work are needed")
         if self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2) or self.latency_clocks < 0:
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
                              "negative latency are possible")
 
     def __str__(self) -> str:
         kind = "monolithic" if self.monolithic else "reusable"
-        return f"{kind} {self.inputs}x{self.outputs}+{self.taps}"
+        return f"{kind} {self.inputs}x{self.outputs}{'/2' if self.packed else ''}+{self.taps}"
+
+    @property
+    def packed_sums(self) -> int:
+        """Sums of packed products that are taken apart before they are added on."""
+        return -(-self.inputs // PACKED_TERMS)
+
+    @property
+    def tree_levels(self) -> int:
+        """Clock edges from the products of the array to their sum."""
+        if not self.packed:
+            return ceil(log2(self.inputs))
+        return ceil(log2(-(-self.inputs // self.packed_sums))) + 1 + ceil(log2(self.packed_sums))
 
     @property
     def block_words(self) -> int:
@@ -140,12 +159,13 @@ def reason_refused(graph: Graph, node: Node) -> str | None:
         scheme, shape = graph.tensors[tensor].scheme, graph.shape(tensor)
         if shape[0] != 1 or len(shape) not in (2, 4):
             return f"tensor {tensor} of shape {list(shape)} is no map"
-        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.zero or scheme.axis is not None):
-            return f"tensor {tensor} is {scheme}; 8 bits with one scale and without a zero point are worked on"
+        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.axis is not None or not scheme.fixed_point):
+            return f"tensor {tensor} is {scheme}; 8 bits with one power of two as scale and without a zero point are worked on"
     if isinstance(op, Conv | Gemm):
         weights = graph.constants[node.params[0]]
-        wide = weights.scheme is not None and weights.scheme.bits > ACTIVATION_BITS
-        return "it leaves partial sums" if op.partial else "its weights have more than 8 bits" if wide else None
+        if weights.scheme is not None and (weights.scheme.bits > ACTIVATION_BITS or not weights.scheme.fixed_point):
+            return "its weights have more than 8 bits, or scales that are no powers of two"
+        return "it leaves partial sums" if op.partial else None
     if isinstance(op, MaxPool):
         return None if _follows(op.window, graph.shape(node.inputs[0])[3]) else "its window is dilated or too wide for its map"
     if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:

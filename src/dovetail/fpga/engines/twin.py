@@ -41,10 +41,8 @@ def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
         column = m.wire(f"x_{i}", Bits(*x, data, i * width, width))
         lower = Bits(*w, weights, i * (narrow + wide), narrow)
         upper = Bits(w[0] - 1, w[1], weights, i * (narrow + wide) + narrow, wide)
-        both = pack([(lower, TWIN_FIELD_BITS), (upper, UPPER_BITS)])
-        bounds = ((w[0] << TWIN_FIELD_BITS) + w[0], (w[1] << TWIN_FIELD_BITS) + w[1])
-        products.append(pipeline.register(f"product_{i}", multiply(_as_wide(m, f"w_{i}", both, bounds), column), 0))
-    sums = _apart(pipeline, products, twin_sums(x, w), x, w)
+        products.append(pipeline.register(f"product_{i}", multiply(pair_of(m, f"w_{i}", lower, upper, w), column), 0))
+    sums = taken_apart(pipeline, products, twin_sums(x, w), x, w)
     totals = [tree(pipeline, side, ranges.part, f"{label}_") for label, side in zip(SIDES, sums, strict=True)]
     sum_stage = totals[0].stage
     if accumulates:
@@ -65,18 +63,21 @@ def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
 SIDES = ("lower", "upper")
 
 
-def _as_wide(m: Module, name: str, both: Expr, bounds: Range) -> Signal:
-    """A packed pair read as the integer it is."""
+def pair_of(m: Module, name: str, lower: Expr, upper: Expr, w: Range) -> Signal:
+    """A pair of weights, the upper one as `twin_weights` says, read as the integer it is."""
+    both = pack([(lower, TWIN_FIELD_BITS), (upper, UPPER_BITS)])
+    bounds = ((w[0] << TWIN_FIELD_BITS) + w[0], (w[1] << TWIN_FIELD_BITS) + w[1])
     assert bit_width(*bounds) <= TWIN_FIELD_BITS + UPPER_BITS
     return m.wire(name, Bits(*bounds, m.wire(f"{name}_pair", both), 0, TWIN_FIELD_BITS + UPPER_BITS), bounds)
 
 
-def _apart(pipeline: Pipeline, products: Sequence[Staged], most: int, x: Range, w: Range) -> tuple[list[Staged], list[Staged]]:
+def taken_apart(pipeline: Pipeline, products: Sequence[Staged], most: int, x: Range, w: Range,
+                prefix: str = "") -> tuple[list[Staged], list[Staged]]:
     """Sums of up to `most` packed products, each taken apart: lower and upper ones, all at one stage."""
     count = -(-len(products) // most)
     groups = [products[i::count] for i in range(count)]
     corners = [a * b for a in x for b in w]
-    joined = [tree(pipeline, group, None, f"pair_{i}_") for i, group in enumerate(groups)]
+    joined = [tree(pipeline, group, None, f"{prefix}pair_{i}_") for i, group in enumerate(groups)]
     stage = max(total.stage for total in joined)
     lowers, uppers = [], []
     for i, (group, total) in enumerate(zip(groups, joined, strict=True)):
@@ -85,8 +86,9 @@ def _apart(pipeline: Pipeline, products: Sequence[Staged], most: int, x: Range, 
         assert isinstance(value, Signal)
         lower = Bits(*bounds, value, 0, TWIN_FIELD_BITS)
         carry = bits(value, TWIN_FIELD_BITS - 1, 1)
-        lowers.append(pipeline.register(f"lower_part_{i}", lower, stage, bounds))
-        uppers.append(pipeline.register(f"upper_part_{i}", add(shift_right(value, TWIN_FIELD_BITS), carry), stage, bounds))
+        lowers.append(pipeline.register(f"{prefix}lower_part_{i}", lower, stage, bounds))
+        upper = add(shift_right(value, TWIN_FIELD_BITS), carry)
+        uppers.append(pipeline.register(f"{prefix}upper_part_{i}", upper, stage, bounds))
     return lowers, uppers
 
 

@@ -53,13 +53,13 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
 
 
 def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamPort, ...]:
-    """The block's streams; a word is shown as a pixel of `config.inputs` channels, and its bytes as they are stored."""
+    """The block's streams, in words of `config.inputs` channels; words that are watched show their bytes as they are stored."""
     config, layers = program.config, program.layers
     found = []
     for name, tensor in (("in0", layers.entry), ("out", layers.exit)):
         shape, scheme = layers.maps[tensor], graph.tensors[tensor].scheme
-        found.append(StreamPort(name, tensor, config.inputs, 8, scheme is None or scheme.signed, shape.height,
-                                shape.width * config.words(shape.channels)))
+        found.append(StreamPort(name, tensor, shape.channels, 8, scheme is None or scheme.signed, shape.height, shape.width,
+                                config.inputs))
     for engine in (ARRAY, DEPTHWISE):
         jobs = own_jobs(program, engine)
         if watched and jobs:

@@ -1,4 +1,4 @@
-"""Simulate a block: frames to words and back, and every layer's words against the reference."""
+"""Simulate blocks, and hold every layer's words against the reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE
-from dovetail.cost.reusable_layers import Map
 from dovetail.errors import MismatchError
 from dovetail.fpga.packing import Integers
 from dovetail.fpga.reusable.array import own_jobs
@@ -18,37 +17,9 @@ from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 
 
-def to_words(shape: Map, size: int, values: Integers) -> Integers:
-    """Frames of a map as (frames, channels of a word, rows, columns * words of a pixel): each word a pixel of its own."""
-    frames, words = len(values), -(-shape.channels // size)
-    padded = np.zeros((frames, words * size, shape.height, shape.width), dtype=np.int64)
-    padded[:, :shape.channels] = values.reshape(frames, shape.channels, shape.height, shape.width)
-    split = padded.reshape(frames, words, size, shape.height, shape.width).transpose(0, 2, 3, 4, 1)
-    return split.reshape(frames, size, shape.height, shape.width * words)
-
-
-def from_words(shape: Map, size: int, values: Integers) -> Integers:
-    """The inverse of `to_words`."""
-    frames, words = len(values), -(-shape.channels // size)
-    split = values.reshape(frames, size, shape.height, shape.width, words).transpose(0, 4, 1, 2, 3)
-    joined = split.reshape(frames, words * size, shape.height, shape.width)
-    return joined[:, :shape.channels]
-
-
 def simulate_blocks(runs: Sequence[tuple[Block, Integers]], stall_seed: int | None = None) -> list[Simulation]:
     """Simulate several blocks with one build, each with its frames of stored integers, shaped as its entry tensor."""
-    jobs = []
-    for block, values in runs:
-        layers = block.program.layers
-        words = to_words(layers.maps[layers.entry], block.program.config.inputs, np.asarray(values))
-        jobs.append((block.design, {layers.entry: words}))
-    return simulate_many(jobs, stall_seed)
-
-
-def output_of(block: Block, simulation: Simulation) -> Integers:
-    """Values of the tensor that leaves a block, shaped (frames, channels, height, width)."""
-    layers = block.program.layers
-    return from_words(layers.maps[layers.exit], block.program.config.inputs, simulation.outputs[layers.exit])
+    return simulate_many([(block.design, {block.program.layers.entry: values}) for block, values in runs], stall_seed)
 
 
 def written_maps(block: Block, simulation: Simulation, frame: int) -> dict[str, Integers]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dovetail.cost.folds import twin_sums
 from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.engines.twin import pair_of, taken_apart
 from dovetail.fpga.expressions import (
     Bits,
     Const,
@@ -28,6 +30,7 @@ from dovetail.fpga.expressions import (
     shift_left,
     shift_right,
     signal,
+    subtract,
 )
 from dovetail.fpga.hardware import Module
 from dovetail.fpga.reusable.image import BOUND_BITS, index_bits
@@ -51,10 +54,35 @@ class Lanes:
     sum_bits: int
 
 
-def lanes_in_module(lanes: int, products: int) -> int:
-    """How many lanes share a module: a divisor of all, so that one module serves all of them."""
-    most = max(1, SHARED_PRODUCTS // products)
-    return max(n for n in range(1, min(lanes, most) + 1) if lanes % n == 0)
+def lanes_in_module(lanes: int, products: int, at_least: int = 1) -> int:
+    """How many lanes share a module: a divisor of all, so that one module serves all of them, and a multiple of `at_least`."""
+    most = max(at_least, SHARED_PRODUCTS // products)
+    return max(n for n in range(at_least, min(lanes, most) + 1, at_least) if lanes % n == 0)
+
+
+def paired_lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int]) -> Lanes:
+    """Lanes of one x, two products in a multiplier (`engines/twin.py`); ports as those of `lanes_module`."""
+    m = Module(name, (f"{lanes} lanes of {products} products, two in a multiplier.",), shared=True)
+    x, w = m.input("x", products * ACTIVATION_BITS), m.input("w", lanes * products * 8)
+    starts, works = m.input("starts"), m.input("works")
+    pipeline = Pipeline(m)
+    columns = [m.wire(f"x_{i}", Bits(*ACTIVATION, x, i * ACTIVATION_BITS, ACTIVATION_BITS)) for i in range(products)]
+    stage = 0
+    for lane in range(0, lanes, 2):
+        level = []
+        for i, column in enumerate(columns):
+            lower, upper = (m.wire(f"w_{k}_{i}", Bits(*WEIGHT, w, (k * products + i) * 8, 8)) for k in (lane, lane + 1))
+            less = m.wire(f"w_{lane}_{i}_upper", subtract(upper, bits(lower, 7, 1)))
+            pair = pair_of(m, f"pair_{lane}_{i}", lower, less, WEIGHT)
+            level.append(pipeline.register(f"product_{lane}_{i}", multiply(pair, column), 0))
+        parts = taken_apart(pipeline, level, twin_sums(ACTIVATION, WEIGHT), ACTIVATION, WEIGHT, f"lane_{lane}_")
+        for k, side in enumerate(parts):
+            total = tree(pipeline, side, None, f"lane_{lane + k}_")
+            stage = total.stage
+            running = signal(f"running_{lane + k}", min(sums[0], -1), max(sums[1], 1))
+            m.drive(running, select(starts, total.value, add(running, total.value)), works)
+            m.output(f"y{lane + k}", running)
+    return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
 
 def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False) -> Lanes:

@@ -9,7 +9,7 @@ from dovetail.fpga.engines.stream import Pipeline
 from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import delayed
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module, paired_lanes_module
 from dovetail.fpga.reusable.storage import Filled
 
 Range = tuple[int, int]
@@ -32,6 +32,8 @@ class Operands:
     stage: int
     largest: Expr = ZERO
     """Whether the largest activation is taken instead of a sum; of stage 0."""
+    packed: bool = False
+    """Whether two lanes share their multipliers."""
 
     @property
     def own_inputs(self) -> bool:
@@ -49,8 +51,12 @@ class Placed:
 
 def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[Placed, list[Module]]:
     """Lanes of an engine's own."""
-    lanes = lanes_module(f"{module.name}_{operands.name}_lanes", lanes_in_module(operands.lanes, operands.products),
-                         operands.products, sums, operands.own_inputs, operands.largest.hi > 0)
+    name = f"{module.name}_{operands.name}_lanes"
+    if operands.packed:
+        lanes = paired_lanes_module(name, lanes_in_module(operands.lanes, operands.products, 2), operands.products, sums)
+    else:
+        lanes = lanes_module(name, lanes_in_module(operands.lanes, operands.products), operands.products, sums,
+                             operands.own_inputs, operands.largest.hi > 0)
     stage = operands.stage + lanes.sum_stage
     starts, works = (_at(pipeline, v, stage, f"{operands.name}_{n}_now")
                      for v, n in ((operands.starts, "starts"), (operands.works, "works")))
