@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import product, takewhile
 from math import inf, prod
 
 import numpy as np
 
 from dovetail.cost import Floats
+from dovetail.cost.folded import TWIN_MODELS
 from dovetail.cost.reusable import Config, block_cost, reason_refused
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Conv, Gemm, Graph, Node
+from dovetail.ir import AvgPool, Conv, Gemm, Graph, MaxPool, Node
 from dovetail.partition.hybrid.choice import undominated
 from dovetail.partition.hybrid.search import BlockOption
 from dovetail.platform.device import Device
 
-WIDTHS = (4, 8, 16, 24, 32, 48, 64)
+WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
 """Channels worked on at once that are tried."""
 FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
+TAPS = (3, 5, 9)
+"""Taps of a depthwise window worked on at once."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
 LATENCY_CLOCKS = 64
@@ -38,16 +41,17 @@ def memory_port(device: Device) -> tuple[int, int]:
 def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     """Arrays of all sizes that the device has multipliers for."""
     rate, latency = memory_port(device)
-    kernel = max((max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, Conv) and n.op.groups > 1), default=3)
+    kernel = max((max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)),
+                 default=3)
     most = device.resources.get("dsp", 0.0)
     found = []
-    for inputs in WIDTHS:
-        for words in FILTER_WORDS:
-            taps = min(9, inputs) if monolithic else 9
-            products = inputs * inputs * words + (0 if monolithic else inputs * taps)
-            if products <= most:
-                found.append(Config(inputs, inputs * words, taps, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                    latency_clocks=latency))
+    packings = (False, True) if device.model in TWIN_MODELS and not monolithic else (False,)
+    for inputs, words, taps, packed in product(WIDTHS, FILTER_WORDS, TAPS, packings):
+        used = min(taps, inputs) if monolithic else taps
+        blocks = inputs * inputs * words // (2 if packed else 1) + (0 if monolithic else inputs * used)
+        if blocks <= most and (not monolithic or taps == TAPS[-1]):
+            found.append(Config(inputs, inputs * words, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                latency_clocks=latency, packed=packed))
     return found
 
 
@@ -62,7 +66,7 @@ class Blocks:
         self.first = refused[-1] + 1 if refused else 0
         """The first node such that it and all behind it can run on arrays."""
         self.floors = [_floors(graph, self.first, config) for config in self.configs]
-        self.products = [c.inputs * c.outputs for c in self.configs]
+        self.products = [c.inputs * c.outputs // (2 if c.packed else 1) for c in self.configs]
         self.priced: dict[tuple[int, int], BlockOption | None] = {}
 
     def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
