@@ -36,7 +36,7 @@ from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, m
 from zoo_graph import network
 
 NETWORKS = ("mobilenet-v2", "mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0", "mnasnet", "shufflenet-v2",
-            "squeezenet1.1", "xception")
+            "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mobilenet-v3-large")
 KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
 BATCHES = (1, 8, 64)
 CHECKED = 8

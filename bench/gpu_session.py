@@ -41,7 +41,7 @@ PATIENCE = 4.0
 """How much longer than expected an item may take before it is interrupted."""
 TRIES = 2
 FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
-SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception")
+SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks")
 
 
 class TookTooLongError(DovetailError):
