@@ -46,11 +46,11 @@ COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
 @lru_cache(maxsize=16)
 def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
     """Every kernel with tiles that some part of a network could use."""
-    graph = network(name)
     if kind == "int8":
-        from dovetail.numerics.calibration import synthetic
-        from dovetail.numerics.quantize import quantize_graph
-        graph = quantize_graph(graph, synthetic(graph, 1))
+        from gpu_fcm import quantized
+        graph = quantized(name)[0]
+    else:
+        graph = network(name)
     lowered = lower(graph, kind, specification(FITTED_ON), images)
     found: dict[str, Call] = {}
     for run in lowered.runs:

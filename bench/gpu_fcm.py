@@ -4,7 +4,7 @@
 [--energy]`. Needs torch, triton, onnx and NumPy alone. All in one run on one GPU: medians of rounds with their spread, relative
 error against float64, and the floor: weights, input and output of every kernel moved once at the copy bandwidth measured here,
 plus one launch each. Caches are warm; `cold_us` is ours with the second-level cache flushed before every run. int8 has no peer
-in PyTorch (null); its results are compared with the integer reference on one image (`different` counts integers, 0 is right).
+in PyTorch (null); its results are compared with the integer reference (`different` counts integers, 0 is right).
 The file is written after every measurement; a second call with the same file continues it.
 """
 
@@ -27,16 +27,15 @@ from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.ir import Graph
+from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.kernels.place import ELEMENT, Place
-from dovetail.numerics.calibration import synthetic
-from dovetail.numerics.quantize import quantize_graph
-from dovetail.numerics.reference import run_integer
 from gpu_peers import TorchNetwork
 from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
 from zoo_graph import network
 
 NETWORKS = ("mobilenet-v2", "mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0", "mnasnet", "shufflenet-v2",
-            "squeezenet1.1", "xception")
+            "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mobilenet-v3-large")
 KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
 BATCHES = (1, 8, 64)
 CHECKED = 8
@@ -117,23 +116,48 @@ def measure_compiled(graph: Graph, kind: str, images: int, energy: bool) -> dict
                 "compile_mj": millijoules(lambda: fast(frames), images, taken) if energy else None}
 
 
+PREPARED = Path("build/gpu_int8")
+Quantized = tuple[Graph, dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]
+"""A quantized network, one frame, and what the integer reference makes of it."""
+
+
 @lru_cache(maxsize=2)
-def quantized(name: str) -> Graph:
+def quantized(name: str) -> Quantized:
+    """As `prepare` left it in the folder PREPARED, else made here, which needs ONNX Runtime."""
+    if (PREPARED / f"{name}.npz").is_file():
+        held = np.load(PREPARED / f"{name}.npz")
+        graph = read_onnx(PREPARED / f"{name}.onnx").graph
+        return graph, {t: held[f"in {t}"] for t in graph.inputs}, {t: held[f"out {t}"] for t in graph.outputs}
+    from dovetail.numerics.calibration import synthetic
+    from dovetail.numerics.quantize import quantize_graph
+    from dovetail.numerics.reference import run_integer
     graph = network(name)
-    return quantize_graph(graph, synthetic(graph, 4))
+    graph = quantize_graph(graph, synthetic(graph, 4))
+    frame = {}
+    for tensor in graph.inputs:
+        scheme = graph.tensors[tensor].scheme
+        assert scheme is not None
+        frame[tensor] = np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, graph.shape(tensor)).astype(scheme.dtype)
+    return graph, frame, run_integer(graph, frame)
 
 
-def measure_integers(graph: Graph, images: int, bandwidth: float, energy: bool) -> dict[str, Any]:
+def prepare(name: str) -> None:
+    """Write a quantized network with a frame and its results, for GPU machines without ONNX Runtime."""
+    graph, frame, wanted = quantized(name)
+    PREPARED.mkdir(parents=True, exist_ok=True)
+    (PREPARED / f"{name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
+    np.savez(PREPARED / f"{name}.npz", **{f"in {t}": v for t, v in frame.items()}, **{f"out {t}": v for t, v in wanted.items()})
+
+
+def measure_integers(given: Quantized, images: int, bandwidth: float, energy: bool) -> dict[str, Any]:
     """A quantized graph's time; its results must be the reference's integers."""
-    scheme = graph.tensors[graph.inputs[0]].scheme
-    assert scheme is not None
-    shape = (images, *graph.shape(graph.inputs[0])[1:])
-    x = {graph.inputs[0]: np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, shape).astype(scheme.dtype)}
+    graph, frame, wanted = given
+    x = {t: np.repeat(v, images, axis=0) for t, v in frame.items()}
     start = time.perf_counter()
     made = compile_graph(graph, "int8", images)
     tuned = time.perf_counter() - start
-    found, wanted = made.run(x), run_integer(graph, {n: v[:1] for n, v in x.items()})
-    different = sum(int((found[n][:1] != wanted[n]).sum()) for n in wanted)
+    found = made.run(x)
+    different = sum(int((found[n] != wanted[n]).sum()) for n in wanted)
     ours, spread = timed_us(made.replay)
     return shown(made, bandwidth, tuned, ours, spread) | {
         "different": different, "ours_mj": millijoules(made.replay, images, ours) if energy else None}

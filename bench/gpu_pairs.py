@@ -26,7 +26,8 @@ from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call, call_of
 from dovetail.kernels.items import Item, part_shapes
-from dovetail.kernels.lower import Lowered, lower
+from dovetail.kernels.lower import lower
+from dovetail.kernels.options import Lowered
 from dovetail.measure.cuda import apply_node
 from gpu_fcm import KINDS, opened, save
 from gpu_timing import captured, device, gpu_is_here, timed_us

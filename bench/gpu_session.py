@@ -6,6 +6,8 @@ fitted to (bench/gpu_estimator.py), and writes the file after every measurement.
 was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
 it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done.
 
+int8 needs networks quantized where ONNX Runtime is: `--prepare` writes them to build/gpu_int8, to be taken along.
+
 Without a GPU `--rehearse mobilenet-v1@32` does all of it but torch.compile and tiles with one small network (at 32 x 32 pixels)
 in Triton's interpreter: figures of no worth.
 """
@@ -32,7 +34,7 @@ if "--rehearse" in sys.argv:
 from dovetail.errors import DovetailError
 from gpu_estimator import UNSEEN, judge
 from gpu_estimator import measure as measure_tiles
-from gpu_fcm import measure, measure_compiled, opened, save
+from gpu_fcm import measure, measure_compiled, opened, prepare, save
 from gpu_pairs import NETWORK, measure_pairs
 from gpu_timing import gpu_is_here
 from zoo_graph import network
@@ -41,7 +43,7 @@ PATIENCE = 4.0
 """How much longer than expected an item may take before it is interrupted."""
 TRIES = 2
 FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
-SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception")
+SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks")
 
 
 class TookTooLongError(DovetailError):
@@ -177,7 +179,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1700.0, help="what this sitting may take (default: 1700)")
     parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
     parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
+    parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
     options = parser.parse_args()
+    if options.prepare:
+        for one in dict.fromkeys((NETWORK, *(unseen for unseen, _ in UNSEEN), *FIRST)):
+            prepare(one)
+        return
     name = options.rehearse
     every = items() if name is None else [i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
     if options.list:

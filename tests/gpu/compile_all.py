@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 from triton.backends.compiler import GPUTarget
@@ -14,11 +15,13 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import GRAPHS
+from tests.kernels.networks import GRAPHS, activated
 from tests.strategies import quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
-NETWORKS = ("inverted", "deep", "fire", "classifier")
+KINDS = ("float16", "float32", "int8")
+NETWORKS = {**{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
+            "unit": (GRAPHS["unit"], ("float16",)), "GELU": (partial(activated, "GELU"), ("float16",))}
 
 
 def compiled(call: Call, kind: str, capability: int) -> None:
@@ -40,13 +43,14 @@ def compiled(call: Call, kind: str, capability: int) -> None:
 
 def main(capability: int) -> None:
     done = set()
-    for name in NETWORKS:
-        for kind in ("float16", "float32", "int8"):
-            graph = GRAPHS[name]()
+    for make, kinds in NETWORKS.values():
+        for kind in kinds:
+            graph = make()
             lowered = lower(quantized(graph) if kind == "int8" else graph, kind, specification("h200"))
             for run in lowered.runs:
                 for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
-                    what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), call.constants.get("ADD"))
+                    what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), call.constants.get("ADD"),
+                            bool(call.constants.get("AC")), call.constants.get("ACT"), call.constants.get("ACTD"))
                     if what not in done:
                         compiled(call, kind, capability)
                         done.add(what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -107,6 +108,28 @@ def test_activations_join_the_layers_before_them(name: str) -> None:
 @pytest.mark.parametrize("name", ["GELU", "HardSwish"])
 def test_every_fused_kernel_activates_as_its_layers_apart_do(name: str) -> None:
     every_tile(compile_graph(activated(name), "float32", 1), {"fused4", "fused7", "banded4"}, 1e-4)
+
+
+def test_what_a_split_passes_on_is_copied_along_by_any_kernel_beside_it() -> None:
+    made, inputs, _ = compiled("unit", "float32")
+    assert not any(call.kernel == "chosen" for call, _ in made.calls)
+    made.launcher.buffers.clear()
+    for tensor, place in made.lowered.inputs.items():
+        made.load(tensor, inputs[tensor][:place.images], place)
+    kernels = set()
+    options = [call for run in made.lowered.runs if not isinstance(run, Call) for *_, call in made.lowered.options(run, inf)]
+    for call in options:
+        if call.kernel in ("conv", "depthwise") and len(set(call.nodes)) <= 2:
+            made.launcher.bound(call, call.configs[0])()
+    for call in (c for c in options if c.constants.get("AC")):
+        joined = made.launcher.buffers[call.output.buffer]
+        before = joined.clone()
+        for config in (call.configs[0], call.configs[-1]):
+            joined.fill_(7)
+            made.launcher.bound(call, config)()
+            assert bool(((joined - before).abs() <= 1e-4).all()), (call.nodes, dict(config))
+        kernels.add(f"{call.kernel}{len(call.nodes)}")
+    assert kernels == {"conv2", "fused3", "fused4"}
 
 
 def test_what_has_no_kernel_is_named() -> None:

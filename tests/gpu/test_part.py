@@ -13,8 +13,10 @@ from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.part import first_difference, load_part
 from dovetail.ir import Array
 from dovetail.ir.onnx_write import to_onnx
+from dovetail.kernels.prices import priced
 from dovetail.numerics.reference import run_float, run_integer
-from tests.kernels.networks import classifier, inverted, tiny
+from dovetail.platform.gpu_specification import specification
+from tests.kernels.networks import GRAPHS, classifier, inverted, tiny
 from tests.strategies import quantized
 
 
@@ -35,6 +37,18 @@ def test_kernels_that_differ_from_the_reference_are_named_by_index() -> None:
     found = first_difference(Wrong().graph, Wrong())
     assert found is not None
     assert "[0, 1, 2, 3]: kernels give" in found
+
+
+@pytest.mark.parametrize("name", ["inverted", "classifier", "sums", "unit"])
+def test_a_part_runs_the_kernels_its_plan_counts_on_or_better_ones(name: str) -> None:
+    graph = quantized(GRAPHS[name]())
+    made, planned = compile_graph(graph, "int8"), priced(graph, specification("h200"), "int8")
+    spent = sum(call.estimates_s[call.configs.index(config)] for call, config in made.calls)
+    assert spent <= sum(price.behind_s for price in planned.prices.values()) * (1 + 1e-9)
+    together = {frozenset(names) for names in planned.together({n.name for n in graph.nodes})}
+    run = [frozenset(call.nodes) for call, _ in made.calls if call.kernel != "banded"]
+    assert all(any(names <= own for own in run) for names in together if not any(
+        names & frozenset(call.nodes) for call, _ in made.calls if call.kernel == "banded"))
 
 
 def test_kernels_that_agree_are_trusted() -> None:

@@ -7,18 +7,40 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import gpu_estimator
 import gpu_fcm
 import gpu_pairs
 import gpu_session
+import zoo_graph
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
+from dovetail.kernels.lower import lower
+from dovetail.numerics.reference import run_float
+from dovetail.platform.gpu_specification import specification
+from gpu_peers import TorchNetwork
 from gpu_session import Item, items, sit
-from tests.kernels.networks import inverted
+from tests.kernels.networks import activated, inverted
+
+
+@pytest.mark.parametrize(("name", "layers"), [("ceit-blocks@64", 38), ("cvt-blocks@64", 29)])
+def test_convolutional_blocks_of_vision_transformers_become_kernels(name: str, layers: int) -> None:
+    graph = zoo_graph.network(name)
+    lowered = lower(graph, "float16", specification("h200"))
+    assert sum(len(run) for run in lowered.runs if isinstance(run, tuple)) == layers
+
+
+@pytest.mark.parametrize("name", ["GELU", "HardSwish", "SiLU"])
+def test_the_peer_in_pytorch_computes_the_same_network(name: str) -> None:
+    graph, x = activated(name), np.random.default_rng(0).normal(size=(2, 3, 9, 7))
+    found = TorchNetwork(graph).double()(torch.from_numpy(x)).numpy()
+    (wanted,) = run_float(graph, {"x": x.astype(np.float32)}).values()
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-4)
 
 
 @pytest.fixture

@@ -119,10 +119,21 @@ def shuffled() -> Graph:
     return net.graph(net.add(Add(), *ends))
 
 
+def unit() -> Graph:
+    """A ShuffleNetV2 unit: half of the shuffled channels past three layers, then once more shuffled and read."""
+    net = Net(12)
+    x = stem(net, (5, 6), 24)
+    low, high = tuple(i // 2 + 12 * (i % 2) for i in range(12)), tuple(i // 2 + 12 * (i % 2) for i in range(12, 24))
+    past, taken = net.add(Select(low), x), net.add(Select(high), x)
+    wide = net.add(Conv(12, Window((1, 1)), clamp=RELU), taken)
+    out = net.add(Conv(12, Window((1, 1)), clamp=RELU), net.add(Conv(12, Window((3, 3), pads=SAME), groups=12), wide))
+    return net.graph(net.add(Conv(7, Window((1, 1))), net.add(Select(high), net.add(Concat(), past, out))))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "inverted": inverted, "inverted stride 2": lambda: inverted(2), "inverted 5x5": lambda: inverted(1, 5),
     "inverted one row": lambda: inverted(1, 3, True, (1, 9)), "classifier": classifier, "flattened": flattened, "fire": fire,
-    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled}
+    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled, "unit": unit}
 
 
 FORMULAS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {

@@ -69,9 +69,9 @@ def test_a_network_on_a_gpu_costs_what_its_estimated_kernels_take(name: str, kin
             best.append(min(best[first] + call.estimates_s[0] for first, last, call in options if last == stop))
         spent += best[-1]
     charged = sum(p.behind_s for p in found.prices.values())
-    # A layer that takes less than the copy of the channels it chooses saves no more than itself.
-    slack = 1e-2 if any(isinstance(n.op, Select) for n in graph.nodes) else 1e-6
-    assert spent * (1 - 1e-6) <= charged <= spent * (1 + slack)
+    # A choice is charged as a copy, whoever copies it along; a layer that reads it in place saves no more than it takes itself.
+    slack = 1.3e-6 * sum(isinstance(n.op, Select) for n in graph.nodes)
+    assert spent * (1 - 1e-6) <= charged <= spent * (1 + 1e-6) + slack
 
 
 def test_a_float_graph_is_priced_as_the_integers_it_becomes() -> None:

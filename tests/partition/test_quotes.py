@@ -75,7 +75,7 @@ def test_prices_asked_together_are_those_asked_one_by_one_to_the_last_bit(board:
             quote = problem.quotes.get((node.name, device.name))
             if quote is None:
                 continue
-            for start, stop, alone in one_by_one(problem, node, device.name, int(device.kind is Kind.FPGA)):
+            for start, stop, alone in one_by_one(problem, node, device.name, int(not problem.costs.by_shape(device))):
                 together = quote[1].part(start, stop)
                 fits, known = np.isfinite(together.alone_s), np.isfinite(together.alone_s)
                 for resource, amounts in alone.resources.items():

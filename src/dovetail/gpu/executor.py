@@ -25,7 +25,8 @@ from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_ON, Config
 from dovetail.kernels.layers import STORED_OFFSET
-from dovetail.kernels.lower import Lowered, lower
+from dovetail.kernels.lower import lower
+from dovetail.kernels.options import Lowered
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import Gpu, matching, specification
 

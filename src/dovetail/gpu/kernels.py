@@ -5,7 +5,7 @@ concatenations and parts of channels are places, not copies. Weights are (taps x
 `WN` apart: of floats, output channels lie side by side, of bytes input channels do, as matrix units want them.
 
 Integers: an 8-bit value is stored as int8 (unsigned ones less 128); padding reads `PAD`, the stored form of zero, and biases
-have the zero points' share taken off (`gpu/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md, which
+have the zero points' share taken off (`kernels/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md, which
 `rounded` turns into the next layer's integers.
 
 `PDL` (programmatic dependent launch) lets the next kernel of a CUDA graph start while this one ends: every kernel loads
@@ -151,19 +151,31 @@ def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.const
 
 
 @triton.jit
-def conv(x, w, bias, multiplier, shift, other, y, images,
+def taken_along(source, target, picked, m, alive, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr):
+    """Channels of another tensor copied for the same pixels: what a split passes on beside a layer."""
+    at = m.to(tl.int64)[:, None]
+    for block in range((AC + 31) // 32):
+        a = block * 32 + tl.arange(0, 32)
+        own = alive[:, None] & (a < AC)[None, :]
+        index = tl.load(picked + a, mask=a < AC, other=0)
+        tl.store(target + at * AYP + a[None, :], tl.load(source + at * AXP + index[None, :], mask=own, other=0), mask=own)
+
+
+@triton.jit
+def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
          ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
          A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
-         AZERO: tl.constexpr, MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+         AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr,
+         MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
          BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
     """Convolution as a product of matrices: BP pixels x BN channels per program, the third axis is the group.
 
     `FLAT` reads taps and channels of small inputs as one axis. `ADD` adds another tensor; `MEAN` averages over all pixels of an
-    image, of which the program then has all. `SUMS` = 2 (pointwise layers only) adds up the halves of the channels side by side:
+    image, of which the program then has all. With `AC`, that many channels of another tensor are copied along. `SUMS` = 2 (pointwise layers only) adds up the halves of the channels side by side:
     a product waits for the one before it in its own sum only.
     """
     pixels = images * OH * OW
@@ -247,6 +259,9 @@ def conv(x, w, bias, multiplier, shift, other, y, images,
         if ADD:
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
         tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], acc.to(y.dtype.element_ty), mask=keep)
+        if AC > 0:
+            if (tl.program_id(1) == 0) & (group == 0):
+                taken_along(source, target, picked, m, alive, AC, AXP, AYP)
 
 
 @triton.jit

@@ -8,11 +8,11 @@ modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled
+from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled, taken_along
 
 
 @triton.jit
-def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
+def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, target, picked, images,
           H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
           CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
           SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, W1K: tl.constexpr, W1N: tl.constexpr,
@@ -22,7 +22,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
           PAD: tl.constexpr, PADE: tl.constexpr,
           INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
           A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
-          AZERO: tl.constexpr, FRONT: tl.constexpr, MIDDLE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
+          AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr, FRONT: tl.constexpr, MIDDLE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
           T: tl.constexpr, BP: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
     """BP output pixels per program, and all middle channels (`BACK`) or BE of them.
 
@@ -89,6 +89,8 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, images,
         if ADD:
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
         tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], acc.to(y.dtype.element_ty), mask=keep)
+        if AC > 0:
+            taken_along(source, target, picked, m, alive, AC, AXP, AYP)
 
 
 @triton.jit

@@ -17,7 +17,7 @@ from dovetail.errors import UsageError
 from dovetail.files import cache_folder, replace_text
 
 SOURCES = {"dovetail.gpu": ("kernels.py", "kernels_fused.py", "kernels_moves.py"),
-           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "shapes.py", "estimator.py", "amounts.py")}
+           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "options.py", "shapes.py", "estimator.py", "amounts.py")}
 """Files on which choices depend, by package."""
 
 Tiles = tuple[tuple[float, Mapping[str, int]], ...]

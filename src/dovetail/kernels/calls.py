@@ -72,13 +72,27 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
         ConvShape: _conv, VectorShape: _vector, DepthwiseShape: _depthwise, FusedShape: _fused, BandedShape: _banded}
     operands, constants = makers[type(shape)](kind, part)
-    return _keyed(gpu, kind, WORK[type(shape)][0], tuple(n for item in part for n in item.names), operands, constants, shape,
-                  part[-1].output)
+    copied = [item.along.node for item in part if item.along is not None]
+    return _keyed(gpu, kind, WORK[type(shape)][0], (*(n for item in part for n in item.names), *copied), operands, constants,
+                  shape, part[-1].output)
 
 
 def _layer_constants(item: Item | None, suffix: str = "") -> dict[str, int | float | bool | str]:
     found = (0.0, 0.0, 0, 0) if item is None else (item.layer.lo, item.layer.hi, item.layer.zero, item.activation)
     return dict(zip((f"LO{suffix}", f"HI{suffix}", f"ZERO{suffix}", f"ACT{suffix}"), found, strict=True))
+
+
+def _along(item: Item) -> Operands:
+    """Where channels that are copied along lie and go, and which they are."""
+    if item.along is None:
+        return NOTHING, NOTHING, NOTHING
+    return item.along.source, item.along.target, np.array(item.along.channels, dtype=np.int32)
+
+
+def _along_constants(item: Item) -> dict[str, int]:
+    if item.along is None:
+        return {"AC": 0, "AXP": 1, "AYP": 1}
+    return {"AC": len(item.along.channels), "AXP": item.along.source.pitch, "AYP": item.along.target.pitch}
 
 
 def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -92,9 +106,10 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
                  "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(item), "PAD": layer.pad,
                  "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": item.mean is not None,
-                 "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
+                 "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other),
+                 **_along_constants(item)}
     beside = item.other if item.other is not None else NOTHING
-    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, y.images), constants
+    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, *_along(item), y.images), constants
 
 
 def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -127,7 +142,8 @@ def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
         "N": y.channels, **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8",
         "FRONT": front is not None, "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": precision(kind),
         "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)),
-        **sum_constants(last.total, last.other), "PAD": part[0].layer.pad, "PADE": middle.pad if middle is not None else 0.0}
+        **sum_constants(last.total, last.other), **_along_constants(last), "PAD": part[0].layer.pad,
+        "PADE": middle.pad if middle is not None else 0.0}
     arrays: list[Array] = []
     for name, item, stage in zip("1D2", own, (front, middle, back), strict=True):
         constants |= _layer_constants(item, name)
@@ -135,7 +151,7 @@ def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
         if name != "D":
             constants |= {f"W{name}K": wk, f"W{name}N": wn}
         arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
-    return (x, *arrays, last.other if last.other is not None else NOTHING, y, y.images), constants
+    return (x, *arrays, last.other if last.other is not None else NOTHING, y, *_along(last), y.images), constants
 
 
 def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:

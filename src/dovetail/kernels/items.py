@@ -29,6 +29,16 @@ LONGEST = 3
 """Layers that one kernel computes at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Channels of another tensor that a layer's kernel copies for its pixels: what a split passes on beside the layer."""
+
+    node: str
+    source: Place
+    target: Place
+    channels: tuple[int, ...]
+
+
 @dataclass(slots=True, eq=False)
 class Item:
     """One layer with what joined it; its weights are arranged when they are first asked for."""
@@ -47,6 +57,7 @@ class Item:
     names: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     """What joined the layer, in order: `other`, `mean` or `activation`."""
+    along: Along | None = None
     arranged: list[Layer] = field(default_factory=list)
 
     @property
@@ -62,6 +73,11 @@ class Item:
     @property
     def output(self) -> Place:
         return self.mean if self.mean is not None else self.y
+
+    @property
+    def ends(self) -> bool:
+        """Whether no other layer can follow in the same kernel."""
+        return self.other is not None or self.mean is not None or self.along is not None
 
     @property
     def bare(self) -> Item:
@@ -88,7 +104,7 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
             return [depthwise_shape(kind, first)]
         return [conv_shape(kind, first), *([vector_shape(kind, first)] if _is_vector(first) else [])]
     found: list[KernelShape] = [fused_shape(kind, part)] if _is_module(part) else []
-    if len(part) == 2 and first.pointwise and first.other is None and last.depthwise and not first.x.planar \
+    if len(part) == 2 and first.pointwise and not first.ends and last.depthwise and not first.x.planar \
             and first.x.channels <= MOST_FRONT and last.window.dilation == (1, 1):
         found.append(banded_shape(kind, first, last))
     return [shape for shape in found if shape.tiles()]
@@ -99,14 +115,20 @@ def conv_shape(kind: str, item: Item) -> ConvShape:
     x, y, groups, taps, element = item.x, item.y, item.groups, item.taps, ELEMENT[kind]
     channels, flat = x.channels // groups, taps > 1 and x.channels // groups < 16
     values = x.pixels * x.channels + y.pixels * y.channels * (1 if item.other is None else 2) + taps * channels * y.channels
+    values += _copied(item)
     return ConvShape(element, values * element, y.images, y.pixels, y.channels // groups, taps * channels if flat else channels,
                      1 if flat else taps, groups, flat or x.planar,
                      taps == 1 and not any(item.window.pads) and y.pixels <= MOST_HALVED, item.mean is not None)
 
 
+def _copied(item: Item) -> int:
+    """Values that are copied along, read and written."""
+    return 2 * item.y.pixels * len(item.along.channels) if item.along is not None else 0
+
+
 def _is_vector(item: Item) -> bool:
     """Whether a layer has one pixel per image, and few images."""
-    return (item.mean is None and item.other is None and item.groups == 1 and item.taps == 1 and not item.x.planar
+    return (not item.ends and item.groups == 1 and item.taps == 1 and not item.x.planar
             and item.x.height * item.x.width == 1 and item.y.height * item.y.width == 1
             and 2 * power(item.x.channels) <= MOST_VECTOR and item.y.images <= MOST_VECTOR_IMAGES)
 
@@ -127,7 +149,7 @@ def _is_module(part: Sequence[Item]) -> bool:
     """Whether the fused kernel computes these layers."""
     first, last = part[0], part[-1]
     form = "".join("d" if i.depthwise else "p" if i.pointwise else "-" for i in part)
-    if form not in ("dp", "pd", "pp", "pdp") or any(i.other is not None or i.mean is not None for i in part[:-1]) \
+    if form not in ("dp", "pd", "pp", "pdp") or any(i.ends for i in part[:-1]) \
             or last.mean is not None or first.x.planar or max(i.window.dilation for i in part) > (1, 1):
         return False
     return (form[0] != "p" or first.x.channels <= MOST_FRONT) and (form[-1] != "p" or last.y.channels <= MOST_FRONT)
@@ -145,7 +167,7 @@ def fused_shape(kind: str, part: Sequence[Item]) -> FusedShape:
     front, middle, back = stages(part)
     x, y = part[0].x, part[-1].y
     inner = front.y.channels if front is not None else x.channels if back is not None else y.channels
-    moved = (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind]
+    moved = (x.pixels * x.channels + y.pixels * y.channels + _copied(part[-1])) * ELEMENT[kind]
     return FusedShape(ELEMENT[kind], moved, y.pixels, inner, middle.taps if middle is not None else 1, x.channels, y.channels,
                       front is not None, middle is not None, back is not None)
 

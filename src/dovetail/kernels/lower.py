@@ -6,9 +6,9 @@ flattening is a convolution over the whole map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -32,52 +32,18 @@ from dovetail.ir import (
     Select,
     Window,
 )
-from dovetail.kernels.calls import Call, Constants, Operands, call_of, moved_call, sum_constants, window_constants
-from dovetail.kernels.items import LONGEST, Item, part_shapes
+from dovetail.kernels.calls import Call, Constants, Operands, moved_call, sum_constants, window_constants
+from dovetail.kernels.items import Along, Item
 from dovetail.kernels.layers import ACTIVATIONS, Layer, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.kernels.options import Lowered
 from dovetail.kernels.place import ELEMENT, Place
-from dovetail.kernels.ranking import best_seconds
-from dovetail.kernels.shapes import KernelShape, MovedShape
+from dovetail.kernels.shapes import MovedShape
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer
 from dovetail.platform.gpu_specification import Gpu
 
-HOPELESS = 1.5
-"""How much dearer than its layers apart a fused module may look and still be timed."""
 MOST_MEAN = 256
 """Pixels a program averages at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is."""
-
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place]
-    runs: tuple[tuple[Item, ...] | Call, ...]
-    kind: str
-    gpu: Gpu
-
-    def options(self, run: tuple[Item, ...], hopeless: float = HOPELESS) -> Iterator[tuple[int, int, Call]]:
-        """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless.
-
-        That is `hopeless` times as dear as its layers apart.
-        """
-        found = ways(self.gpu, self.kind, run)
-        alone = {first: seconds for first, last, _, seconds in reversed(found) if first == last}
-        for first, last, shape, seconds in found:
-            if seconds <= hopeless * sum(alone[i] for i in range(first, last + 1)):
-                yield first, last, call_of(self.gpu, self.kind, run[first:last + 1], shape)
-
-
-Way = tuple[int, int, KernelShape, float]
-
-
-def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[Way]:
-    """(first, last, shape, estimated seconds) of every kernel that computes some layers of a run, by its first layer."""
-    found = [(first, last, shape) for first in range(len(run)) for last in range(first, min(first + LONGEST, len(run)))
-             for shape in part_shapes(kind, run[first:last + 1])]
-    return [(*way, float(s)) for way, s in zip(found, best_seconds(gpu, kind, [shape for *_, shape in found]), strict=True)]
 
 
 def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
@@ -105,6 +71,8 @@ class Lowering:
         self.makers: dict[str, Item] = {}
         self.chosen: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Channels of another tensor that only dense layers read: those read them where they are."""
+        self.waiting: dict[str, tuple[Node, Place, int]] = {}
+        """Choices that a concatenation will have: their node, where their source lies, and how much came before them."""
         for node in graph.nodes:
             if isinstance(node.op, Concat) and node.op.axis == 1:
                 self._divide(node)
@@ -209,8 +177,8 @@ class Lowering:
     def _mean(self, node: Node) -> None:
         x, y = self._rows(node.inputs[0]), self._target(node.output)
         item = self.makers.get(node.inputs[0])
-        if item is not None and self.kind != "int8" and item.pointwise and item.other is None and self._alone(node.inputs[0]) \
-                and x.height * x.width <= MOST_MEAN and item.y is x:
+        if item is not None and self.kind != "int8" and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
+                and item.along is None and x.height * x.width <= MOST_MEAN and item.y is x:
             item.mean = y
             item.names.append(node.name)
             item.joins.append("mean")
@@ -262,6 +230,8 @@ class Lowering:
         y, offset = self._target(node.output), 0
         for index, tensor in enumerate(node.inputs):
             channels = self.graph.shape(tensor)[1]
+            if tensor in self.waiting:
+                self._copy_along(tensor)
             if self.parts.get(tensor, ("",))[0] != node.output:
                 part = replace(y, channels=channels, offset=y.offset + offset)
                 self._choose(node, index, self._rows(tensor), part, np.arange(channels))
@@ -273,14 +243,33 @@ class Lowering:
         if self._read_in_place(node, node.op.indices):
             self.chosen[node.output] = (node.inputs[0], node.op.indices)
             return
-        y = self._target(node.output)
-        self._choose(node, 0, self._rows(node.inputs[0]), y, np.array(node.op.indices))
+        x, y = self._rows(node.inputs[0]), self._target(node.output)
         self.places[node.output] = y
+        if node.output in self.parts and self._alone(node.output) and self._unchanged(node) and y.buffer != x.buffer:
+            self.waiting[node.output] = (node, x, len(self.work))
+            return
+        self._choose(node, 0, x, y, np.array(node.op.indices))
+
+    def _copy_along(self, tensor: str) -> None:
+        """A choice that is concatenated is copied by the last kernel of a layer over as many pixels, or by one of its own."""
+        node, x, since = self.waiting.pop(tensor)
+        assert isinstance(node.op, Select)
+        y = self.places[tensor]
+        for item in reversed(self.work[since:]):
+            if isinstance(item, Item) and not item.depthwise and item.mean is None and item.along is None \
+                    and (item.y.pixels, item.y.height) == (y.pixels, y.height):
+                item.along = Along(node.name, x, y, node.op.indices)
+                return
+        self._choose(node, 0, x, y, np.array(node.op.indices))
+
+    def _unchanged(self, node: Node) -> bool:
+        """Whether a movement keeps its values as they are stored."""
+        schemes = [self.graph.tensors[t].scheme for t in (node.inputs[0], node.output)]
+        return node.op.bounds is None and schemes[0] == schemes[1]
 
     def _read_in_place(self, node: Node, indices: tuple[int, ...]) -> bool:
         """Whether only dense layers read chosen channels, each of them once: they may read the whole tensor instead."""
-        whole, same = self.places.get(node.inputs[0]), node.op.bounds is None
-        same = same and self.graph.tensors[node.inputs[0]].scheme == self.graph.tensors[node.output].scheme
+        whole, same = self.places.get(node.inputs[0]), self._unchanged(node)
         readers = self.graph.consumers(node.output)
         dense = bool(readers) and all(isinstance(r.op, Conv) and r.op.groups == 1 for r in readers)
         return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \

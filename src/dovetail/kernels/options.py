@@ -1,0 +1,48 @@
+"""A lowered graph: runs of layers, and every kernel that could compute some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.kernels.calls import Call, call_of
+from dovetail.kernels.items import LONGEST, Item, part_shapes
+from dovetail.kernels.place import Place
+from dovetail.kernels.ranking import best_seconds
+from dovetail.kernels.shapes import KernelShape
+from dovetail.platform.gpu_specification import Gpu
+
+HOPELESS = 1.5
+"""How much dearer than its layers apart a fused module may look and still be timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
+    runs: tuple[tuple[Item, ...] | Call, ...]
+    kind: str
+    gpu: Gpu
+
+    def options(self, run: tuple[Item, ...], hopeless: float = HOPELESS) -> Iterator[tuple[int, int, Call]]:
+        """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless.
+
+        That is `hopeless` times as dear as its layers apart.
+        """
+        found = ways(self.gpu, self.kind, run)
+        alone = {first: seconds for first, last, _, seconds in reversed(found) if first == last}
+        for first, last, shape, seconds in found:
+            if seconds <= hopeless * sum(alone[i] for i in range(first, last + 1)):
+                yield first, last, call_of(self.gpu, self.kind, run[first:last + 1], shape)
+
+
+Way = tuple[int, int, KernelShape, float]
+
+
+def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[Way]:
+    """(first, last, shape, estimated seconds) of every kernel that computes some layers of a run, by its first layer."""
+    found = [(first, last, shape) for first in range(len(run)) for last in range(first, min(first + LONGEST, len(run)))
+             for shape in part_shapes(kind, run[first:last + 1])]
+    return [(*way, float(s)) for way, s in zip(found, best_seconds(gpu, kind, [shape for *_, shape in found]), strict=True)]
