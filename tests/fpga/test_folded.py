@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.cost.firb import bottlenecks, firb_folds
 from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
@@ -18,6 +19,7 @@ from dovetail.fpga.engines.regroup import turns
 from dovetail.fpga.export import export_project
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
+from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window
 from tests.fpga.test_assemble import Job, check_run
 from tests.scales import with_arbitrary_scales
@@ -217,6 +219,25 @@ def words_job(seed: int) -> Job:
     y = s.conv(s.mul(s.conv(y, channels, same_window(1)), y), 2 * middle, same_window(1))
     graph = s.graph((s.gemm(s.pool(GlobalAvgPool(), y), 5),))
     return folded_job(graph, f"words{seed}", random_folds(graph, seed, 0.9), seed)
+
+
+def bottleneck_job(name: str, stride: int, residual: bool, clocks: int) -> Job:
+    """An inverted residual block whose layers share their words."""
+    s, device = Sketch(np.random.default_rng(stride)), load_platform("zcu102").device("fpga")
+    x = s.conv(s.input((1, 3, 9, 8), signed=False, exponent=-6), 6, same_window(3))
+    y = s.conv(s.conv(x, 20, same_window(1)), 20, Window((3, 3), (stride, stride), (1, 1, 1, 1)), 20)
+    y = s.conv(y, 6, same_window(1))
+    graph = s.graph((s.add(x, y) if residual else y,))
+    (block,) = bottlenecks(graph)
+    return folded_job(graph, name, firb_folds(graph, block, device.model, device.resources, clocks), stride)
+
+
+def test_inverted_residual_blocks_in_one_pipeline_equal_the_reference() -> None:
+    jobs = [bottleneck_job("block", 1, True, 700), bottleneck_job("strided_block", 2, False, 1200),
+            bottleneck_job("slow_block", 1, True, 4000)]
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
 
 
 def test_networks_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:

@@ -28,6 +28,8 @@ from dovetail.ir import Add, AvgPool, Axis, Clip, Conv, Gemm, GlobalAvgPool, Gra
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 
+PRODUCTS = "products_per_dsp"
+"""The parameter of a device: products that one multiplier block can make, where that is not what its family's can."""
 PACE = "pace_clocks"
 """The parameter of a device: clocks per frame that a folded layer may take."""
 ROUNDING_STAGES = 3
@@ -235,18 +237,23 @@ def _rounds(count: int) -> set[int]:
     return {-(-count // rounds) for rounds in range(1, count + 1)}
 
 
-def folds_offered(shape: Shape, model_name: str, clocks: int) -> list[Fold]:
-    """`folds_within`, and where a family's multiplier blocks are wide enough, also with two products in each."""
+def twins_allowed(device: Device) -> bool:
+    """Whether a multiplier block of the device can make two products: its family says so, unless the board says otherwise."""
+    return device.model in TWIN_MODELS and device.parameters.get(PRODUCTS, 2.0) >= 2
+
+
+def folds_offered(shape: Shape, twins: bool, clocks: int) -> list[Fold]:
+    """`folds_within`, and where multiplier blocks are wide enough for `twins`, also with two products in each."""
     folds = folds_within(shape, clocks)
-    twins = [replace(fold, products=2) for fold in folds if fold.outputs > 1] if model_name in TWIN_MODELS else []
-    return folds + twins
+    return folds + ([replace(fold, products=2) for fold in folds if fold.outputs > 1] if twins else [])
 
 
 @lru_cache(maxsize=65536)
-def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int) -> FoldedCost | None:
+def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int,
+              twins: bool = False) -> FoldedCost | None:
     """The fold of at most `clocks` clocks per frame that needs the smallest parts of a device; None if there is none."""
     model, limits = dhm_model(model_name), dict(resources)
-    found = [folded_cost(shape, fold, model) for fold in folds_offered(shape, model_name, clocks)]
+    found = [folded_cost(shape, fold, model) for fold in folds_offered(shape, twins, clocks)]
     return min(found, key=lambda c: (sum_of_parts(dict(c.resources), limits), c.steps), default=None)
 
 
@@ -294,7 +301,7 @@ def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, f
     if pace is None or not isinstance(node.op, Conv | Gemm):
         return None
     shape = shape_of(graph, node, axis, start, stop)
-    found = best_fold(shape, device.model, tuple(sorted(device.resources.items())), pace)
+    found = best_fold(shape, device.model, tuple(sorted(device.resources.items())), pace, twins_allowed(device))
     if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
         return None
     return found

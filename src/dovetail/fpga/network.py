@@ -67,7 +67,7 @@ class _Builder:
         self.graph, self.name, self.folds, self.words, self.datapath = graph, name, folds, words, datapath
         self.labels = dict(labels or identifiers(n.name for n in graph.nodes))
         self.pixels = stream_formats(graph)
-        self.streams = {t: self.pixels[t] for t in graph.inputs}
+        self.streams = {t: self.pixels[t] for t in graph.inputs if t in self.pixels}  # those without a stream are refused
         self.names = identifiers(graph.tensors)
         self.stations: list[Station] = []
         self.chosen: dict[str, int] = {}

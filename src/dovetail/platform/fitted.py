@@ -148,6 +148,7 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
 DHM_PARAMETERS: Mapping[str, Limits] = {
     "activity": Limits(1e-3, 2.0, "toggles per clock and signal"),
     "pace_clocks": Limits(1, 1e12, "clocks per frame that a layer with shared multipliers may take"),
+    "products_per_dsp": Limits(1, 2, "products of 8-bit numbers that one multiplier block can make at once"),
     "memory_bytes_per_s": Limits(1e6, 1e13, "B/s that the fabric reads of external memory"),
     "memory_latency_s": Limits(0.0, 1e-3, "s from a request of the fabric to its first beat"),
 }

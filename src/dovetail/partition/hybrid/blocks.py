@@ -10,7 +10,7 @@ from math import inf, prod
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.folded import TWIN_MODELS
+from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, reason_refused
 from dovetail.errors import UnsupportedError
 from dovetail.ir import AvgPool, Conv, Gemm, Graph, MaxPool, Node
@@ -41,11 +41,11 @@ def memory_port(device: Device) -> tuple[int, int]:
 def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     """Arrays of all sizes that the device has multipliers for."""
     rate, latency = memory_port(device)
-    kernel = max((max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)),
-                 default=3)
+    kernel = max((max(n.op.window.kernel) for n in graph.nodes
+                  if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
     most = device.resources.get("dsp", 0.0)
     found = []
-    packings = (False, True) if device.model in TWIN_MODELS and not monolithic else (False,)
+    packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
     for inputs, words, taps, packed in product(WIDTHS, FILTER_WORDS, TAPS, packings):
         used = min(taps, inputs) if monolithic else taps
         blocks = inputs * inputs * words // (2 if packed else 1) + (0 if monolithic else inputs * used)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_costs
-from dovetail.cost.folded import PACE, Shape, folded_cost, folds_offered, shape_of
+from dovetail.cost.folded import PACE, Shape, folded_cost, folds_offered, shape_of, twins_allowed
 from dovetail.cost.folds import Fold
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import Raster
@@ -44,7 +44,7 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         if costs is None:
             return none
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
-    folded = _folded(shape_of(graph, node), device.model, names, clocks) if folds else none
+    folded = _folded(shape_of(graph, node), (device.model, twins_allowed(device)), names, clocks) if folds else none
     beats = beats_of(graph, node)
     direct = dhm_costs(graph, node, None, *ONE, device).resources if beats <= clocks else None
     if direct is None:
@@ -56,8 +56,8 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
 
 
 @lru_cache(maxsize=16384)
-def _folded(shape: Shape, model_name: str, names: tuple[str, ...], clocks: int) -> Engines:
-    found = [(fold, *_cost(shape, fold, model_name, names)) for fold in folds_offered(shape, model_name, clocks)]
+def _folded(shape: Shape, model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> Engines:
+    found = [(fold, *_cost(shape, fold, model[0], names)) for fold in folds_offered(shape, model[1], clocks)]
     if not found:
         return Engines((), (), np.zeros((0, len(names))))
     needs = np.array([row for _, _, row in found])

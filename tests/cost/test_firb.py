@@ -1,0 +1,61 @@
+"""Inverted residual blocks as one pipeline: which nodes are one, and folds that share their words and keep the pace."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.cost.firb import bottlenecks, firb_costs, firb_folds
+from dovetail.cost.folds import Loops, channels_of
+from dovetail.fpga.assemble import build_design, design_modules
+from dovetail.ir import RELU, Add, Conv, Graph, Window
+from dovetail.platform import load_platform
+from tests.strategies import Net, quantized
+
+DEVICE = load_platform("zcu102").device("fpga")
+SAME = (1, 1, 1, 1)
+
+
+def block(expanded: int, stride: int, residual: bool) -> Graph:
+    net = Net(5)
+    x = net.add(Conv(6, Window((3, 3), pads=SAME), 1, RELU), net.input((1, 3, 9, 8)))
+    y = net.add(Conv(expanded, Window((1, 1)), 1, RELU), x)
+    y = net.add(Conv(expanded, Window((3, 3), (stride, stride), SAME), expanded, RELU), y)
+    y = net.add(Conv(6, Window((1, 1))), y)
+    return quantized(net.graph(net.add(Add(), y, x) if residual else y))
+
+
+@pytest.mark.parametrize(("stride", "residual"), [(1, True), (1, False), (2, False)])
+def test_a_block_is_found_with_its_residual(stride: int, residual: bool) -> None:
+    graph = block(18, stride, residual)
+    (found,) = bottlenecks(graph)
+    assert [node.name for node in found.layers] == [node.name for node in graph.nodes[1:4]]
+    assert (found.join is not None) == residual
+
+
+def test_layers_that_others_read_too_are_no_block() -> None:
+    graph = block(18, 1, False)
+    shown = Graph(graph.name, graph.inputs, (*graph.outputs, graph.nodes[2].output), graph.nodes, graph.tensors, graph.constants)
+    assert bottlenecks(shown) == ()
+
+
+@pytest.mark.parametrize("clocks", [1_000, 2_000, 5_000, 40_000])
+@pytest.mark.parametrize(("expanded", "stride"), [(18, 1), (25, 2), (12, 1)])
+def test_folds_of_a_block_share_their_words_and_keep_the_pace(expanded: int, stride: int, clocks: int) -> None:
+    graph = block(expanded, stride, stride == 1)
+    (found,) = bottlenecks(graph)
+    costs = firb_costs(graph, found, DEVICE.model, DEVICE.resources, clocks)
+    folds = firb_folds(graph, found, DEVICE.model, DEVICE.resources, clocks)
+    assert costs is not None
+    assert all(cost.steps <= clocks for cost in costs)
+    loops = [Loops(channels_of(node.op, graph.shape(node.inputs[0])[1], graph.shape(node.output)[1]), folds[node.name])
+             for node in found.layers if isinstance(node.op, Conv)]
+    assert loops[0].output_width == loops[1].input_width == loops[1].output_width == loops[2].input_width
+    assert loops[2].passes == 1
+    names = {f"words_{node.output}" for node in found.layers[:2]}
+    assert not [m.name for m in design_modules(graph, "block", folds) if any(name in m.name for name in names)]
+    assert build_design(graph, "block", folds=folds).interval_cycles <= max(clocks, 9 * 8)
+
+
+def test_a_pace_that_no_block_keeps_has_no_folds() -> None:
+    graph = block(18, 1, True)
+    assert firb_folds(graph, bottlenecks(graph)[0], DEVICE.model, DEVICE.resources, 60) == {}
