@@ -69,7 +69,8 @@ class NoBlocks:
 class Found:
     """An accelerator: `graph.nodes[:cut]` have engines of their own, folded as `folds` say, the others share `block`.
 
-    The slowest engine takes `pace` clocks per frame; `interval` and `latency` are clocks, `bound` is what the objective cannot go below for any accelerator of this kind.
+    The slowest engine takes `pace` clocks per frame; `interval` and `latency` are clocks, `bound` is what the objective cannot
+    go below for any accelerator of this kind.
     """
 
     cut: int
@@ -134,7 +135,8 @@ class Search:
             used = used + np.array(block.needs)
         interval = max(float(slowest), block.interval if block else 0.0)
         latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
-        return Found(cut, folds, block, max(1, slowest), interval, latency, bound, dict(zip(self.names, map(float, used), strict=True)))
+        needs = dict(zip(self.names, map(float, used), strict=True))
+        return Found(cut, folds, block, max(1, slowest), interval, latency, bound, needs)
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
