@@ -13,76 +13,24 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Graph
-from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import Judged, judge, pinned, region_of
-from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.search import Search
-from dovetail.partition.hybrid.splitcnn import split_cnn
-from dovetail.partition.plan import Goal
-from dovetail.pipeline import decide_numbers
-from dovetail.planning import cut_out
+from dovetail.partition.hybrid.architecture import Judged
 from dovetail.platform.accelerator import Architecture
-from dovetail.platform.device import Device, Kind
-from dovetail.platform.load import load_platform
-from dovetail.zoo import build
+from dovetail.platform.device import Device
+from dovetail.reproduce.compact_2024_fibha import BOARDS, KINDS, NETWORKS, figures, fpga_of, heuristic, region
 
-BOARDS = ("zc706", "kcu105", "zcu102")
-NETWORKS = ("mobilenet-v1", "mobilenet-v2", "proxylessnas", "mnasnet", "xception", "resnet50")
-KINDS = (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
-CLOCK_HZ = 200e6
-"""Assumed for every board, as by MCCM, the analytic model of FiBHA's authors; no open tool routes these parts."""
 FRAMES = 3
-
-
-def region(network: str, size: int | None, device: Device) -> Graph:
-    """The part of a zoo network that the FPGA takes over."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(build(network, size=size))
-        graph = decide_numbers(path, equalise=Equalise.OFF).graph
-    return cut_out(graph, pinned(graph, region_of(graph, device), device.name), "cpu", device.name)
-
-
-def fpga_of(board: str) -> Device:
-    """A board's FPGA at the assumed clock, its memory delivering the same bytes per second."""
-    (device,) = load_platform(board).of_kind(Kind.FPGA)
-    return replace(device, clock_hz=CLOCK_HZ)
-
-
-def figures(graph: Graph, device: Device, kind: Architecture, simulated: bool, synthesized: bool) -> dict[str, Any]:
-    """One architecture on one board."""
-    start = time.process_time()
-    try:
-        steady, single = (judge(graph, device, kind, goal) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
-    except DovetailError as reason:
-        return {"fps_200mhz": None, "reason": str(reason)}
-    needs, block = steady.found.needs, steady.found.block
-    found: dict[str, Any] = {
-        "fps_200mhz": CLOCK_HZ / steady.clocks, "bound_fps": CLOCK_HZ / steady.bound,
-        "batch1_ms": single.clocks / CLOCK_HZ * 1e3, "batch1_bound_ms": single.bound / CLOCK_HZ * 1e3,
-        "steady_batch1_ms": steady.found.latency / CLOCK_HZ * 1e3, "model_cycles": steady.clocks, "cycles_per_frame": None,
-        "dsp": needs.get("dsp"), "lut": needs.get("lut"), "bram36": needs.get("bram36"), "register": needs.get("register"),
-        "offchip_bytes": block.offchip_bytes if block else 0.0, "dedicated": steady.found.cut, "nodes": len(graph.nodes),
-        "arrays": str(block.configuration) if block else None, "search_cpu_s": time.process_time() - start}
-    if simulated or synthesized:
-        found |= built(graph, device, steady, simulated, synthesized)
-    return found
 
 
 def built(graph: Graph, device: Device, judged: Judged, simulated: bool, synthesized: bool) -> dict[str, Any]:
@@ -115,16 +63,6 @@ def frames_of(graph: Graph) -> dict[str, Any]:
     return found
 
 
-def heuristic(graph: Graph, device: Device) -> dict[str, Any]:
-    """SplitCNN as the paper describes it, beside the exact search."""
-    try:
-        split = split_cnn(Search(graph, device, cut_points(graph), Blocks(graph, device)))
-    except DovetailError as reason:
-        return {"batch1_ms": None, "reason": str(reason)}
-    return {"batch1_ms": split.found.latency / CLOCK_HZ * 1e3, "fps_200mhz": CLOCK_HZ / split.found.interval,
-            "dedicated": split.found.cut, "steps": [[s.cut, s.latency] for s in split.steps]}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
@@ -148,7 +86,12 @@ def main() -> None:
             graph = region(network, size, device)
             of_network: dict[str, Any] = of_board.setdefault(network, {})
             for kind in kinds:
-                of_network[kind.value] = figures(graph, device, kind, options.simulate or options.quick, options.synthesize)
+                start = time.process_time()
+                found, judged = figures(graph, device, kind)
+                found["search_cpu_s"] = time.process_time() - start
+                if judged is not None and (options.simulate or options.quick or options.synthesize):
+                    found |= built(graph, device, judged, options.simulate or options.quick, options.synthesize)
+                of_network[kind.value] = found
                 tell(board, network, kind.value, of_network[kind.value])
                 replace_text(options.json, json.dumps(result, indent=1) + "\n")
             of_network["splitcnn"] = heuristic(graph, device)

@@ -21,7 +21,10 @@ def add_commands(commands: Commands) -> None:
                      help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
     sub.add_argument("--figure", type=int, choices=(1, 4), default=4,
                      help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
-    sub.add_argument("--part", choices=("fcm",), default="fcm", help="compact-2024: fcm, fused modules on a GPU (paper III)")
+    sub.add_argument("--part", choices=("fcm", "fibha"), default="fcm",
+                     help="compact-2024: fcm, fused modules on a GPU (paper III, default); fibha, hybrid accelerators (I, II)")
+    sub.add_argument("--network", action="append", metavar="NAME",
+                     help="compact-2024 fibha: a network of the zoo; repeatable (default: mobilenet-v2; some take minutes)")
     sub.add_argument("--record", type=Path, metavar="FILE",
                      help="compact-2024: measurements of bench/gpu_fcm.py (default: those of an H200 that come along)")
     sub.add_argument("-o", "--output", type=Path, help="gp-2023: write its figures as SVG and the tables to this folder")
@@ -33,6 +36,10 @@ def _reproduce(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         if options.paper == "gp-2023":
             found, text = gp_2023.reproduce(progress), gp_2023.text
+        elif options.paper == "compact-2024" and options.part == "fibha":
+            from dovetail.reproduce import compact_2024_fibha
+            found = compact_2024_fibha.reproduce(options.network or ["mobilenet-v2"], progress)
+            text = compact_2024_fibha.text
         elif options.paper == "compact-2024":
             found, text = compact_2024_fcm.reproduce(options.record), compact_2024_fcm.text
         elif options.figure == 1:

@@ -1,0 +1,32 @@
+"""Papers I and II of Compact DNNs 2024: every architecture on a board, by the model, with the papers' claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.reproduce import compact_2024_fibha
+from dovetail.reproduce.compact_2024_fibha import CLOCK_HZ, fpga_of
+from tests.partition.test_hybrid import bottlenecks
+
+
+def test_all_architectures_stand_beside_the_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(compact_2024_fibha, "region", lambda network, size, device: bottlenecks())
+    found = compact_2024_fibha.reproduce(["mobilenet-v2"], lambda stage, done, total: seen.append(stage), ("zc706",))
+    kinds = found["boards"]["zc706"]["mobilenet-v2"]
+    assert list(kinds) == ["fibha", "sesl", "seml", "monolithic", "splitcnn"]
+    assert len(seen) == 6
+    made = [one for one in kinds.values() if one["fps_200mhz"] is not None]
+    assert made
+    for one in kinds.values():
+        assert one["fps_200mhz"] is not None or "no accelerator of this kind fits" in one["reason"]
+        if "bound_fps" in one:
+            assert one["fps_200mhz"] <= one["bound_fps"] * (1 + 1e-9)
+            assert one["batch1_bound_ms"] <= one["batch1_ms"] * (1 + 1e-9)
+            assert all(one[r] <= fpga_of("zc706").resources[r] for r in ("dsp", "lut", "bram36", "register"))
+            assert one["model_cycles"] * one["fps_200mhz"] == pytest.approx(CLOCK_HZ)
+    for kind in ("sesl", "seml"):
+        if kinds[kind]["fps_200mhz"] is not None:
+            assert kinds["fibha"]["fps_200mhz"] >= kinds[kind]["fps_200mhz"] * 0.99
+    shown = compact_2024_fibha.text(found)
+    assert all(claim in shown for claim in found["claims"].values())
