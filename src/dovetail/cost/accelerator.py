@@ -50,13 +50,18 @@ def _block(graph: Graph, nodes: tuple[str, ...], config: Config, device_name: st
     return block_cost(graph, nodes, config, Device(device_name, Kind.FPGA, "", model, 0.0, 0.0, clock_hz))
 
 
-def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
-    """Costs of a whole node from those of direct mapping; None for shares, which accelerators do not compute."""
-    accelerator, (node, segments) = device.accelerator, question
+def accelerator_answer(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
+    """Costs of a whole node; None for shares, which accelerators do not compute."""
+    _, segments = question
+    whole = shares_in(segments) == 1 and segments[0][0] is None
+    return accelerator_costs(graph, question, direct, device) if whole else None
+
+
+def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts:
+    """Costs of a whole node from those of direct mapping."""
+    accelerator, (node, _) = device.accelerator, question
     assert accelerator is not None
     assert device.clock_hz is not None
-    if shares_in(segments) != 1 or segments[0][0] is not None:
-        return None
     if node.name in accelerator.reusable:
         return _reused(graph, node, direct, accelerator, device)
     paced = replace(device, parameters={**device.parameters, PACE: float(accelerator.pace_clocks)}, accelerator=None)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from dovetail.cost.accelerator import accelerator_costs
 from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded import chosen_fold, word_part
 from dovetail.errors import InfeasibleError
-from dovetail.ir import Graph
+from dovetail.ir import Graph, Node
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -20,14 +22,21 @@ def estimate(graphs: Iterable[Graph], device: Device) -> dict[str, float]:
     one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     for graph in graphs:
         for node in graph.nodes:
-            direct = {r: float(v[0]) for r, v in dhm_costs(graph, node, None, *one, device).resources.items()}
-            fold = chosen_fold(graph, node, device, direct)
-            part = word_part(graph, node, device)
-            spread = dhm_model(device.model).logic, "register", "dsp"
-            needs = {r: v * part if r in spread else v for r, v in direct.items()} if fold is None else dict(fold.resources)
+            costs = dhm_costs(graph, node, None, *one, device)
+            needs = (_folded(graph, node, costs, device) if device.accelerator is None
+                     else accelerator_costs(graph, (node, ((None, *one),)), costs, device).resources)
             for resource, amount in needs.items():
-                total[resource] = total.get(resource, 0.0) + amount
+                total[resource] = total.get(resource, 0.0) + float(np.sum(amount))
     return total
+
+
+def _folded(graph: Graph, node: Node, costs: ShareCosts, device: Device) -> Mapping[str, float]:
+    """What a node's engine needs where layers are folded one by one, or not at all."""
+    direct = {r: float(v[0]) for r, v in costs.resources.items()}
+    fold = chosen_fold(graph, node, device, direct)
+    part = word_part(graph, node, device)
+    spread = dhm_model(device.model).logic, "register", "dsp"
+    return {r: v * part if r in spread else v for r, v in direct.items()} if fold is None else dict(fold.resources)
 
 
 def check_budget(graphs: Iterable[Graph], device: Device, what: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.accelerator import accelerator_costs, why_outside
+from dovetail.cost.accelerator import accelerator_answer, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
@@ -53,7 +53,7 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
 def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
     """What direct mapping costs becomes what the device really builds: folded engines, or its part of an accelerator."""
     if device.accelerator is not None:
-        return accelerator_costs(graph, question, direct, device)
+        return accelerator_answer(graph, question, direct, device)
     return paced_costs(graph, question, direct, device)
 
 
