@@ -25,7 +25,8 @@ from dovetail.ir import Array, Graph
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
-from dovetail.pipeline import AUTO, Options, decide_numbers, make_plan, with_folds
+from dovetail.pipeline import decide_numbers
+from dovetail.planning import AUTO, Options, make_plan, with_folds
 from dovetail.platform.load import load_platform
 from dovetail.schedule.program import lower
 

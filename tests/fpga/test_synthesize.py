@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.fpga import synthesize as room
 from dovetail.fpga import tools
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.resources import RESOURCES
@@ -73,10 +72,9 @@ MAIN = {"ecp5": "lut4", "xcu": "lut", "xcup": "lut", "cyclonev": "alm", "cyclone
 
 
 @pytest.mark.parametrize("family", MAIN)
-def test_parts_add_up_to_the_whole_design(family, monkeypatch):
-    monkeypatch.setattr(room, "UNIT_BYTES", 400)
+def test_parts_add_up_to_the_whole_design(family):
     heard: list[tuple[int, int]] = []
-    parts = synthesize(filters(), family, progress=lambda done, total: heard.append((done, total)))
+    parts = synthesize(filters(), family, progress=lambda done, total: heard.append((done, total)), unit_bytes=400)
     whole = synthesize(filters(), family, split=False)
     assert heard == [(1, 2), (2, 2)]
     assert "sum over 2 parts synthesized out of context" in parts.notes
