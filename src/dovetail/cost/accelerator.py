@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.cost.estimate import Question, ShareCosts, shares_in
-from dovetail.cost.folded import PACE, folded_cost, paced_costs, shape_of
+from dovetail.cost.folded import folded_cost, paced_costs, shape_of
 from dovetail.cost.folds import Fold
 from dovetail.cost.power import power_w
 from dovetail.cost.reusable import BlockCost, Config, block_cost
@@ -64,7 +64,7 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     assert device.clock_hz is not None
     if node.name in accelerator.reusable:
         return _reused(graph, node, direct, accelerator, device)
-    paced = replace(device, parameters={**device.parameters, PACE: float(accelerator.pace_clocks)}, accelerator=None)
+    paced = replace(device.at_pace(accelerator.pace_clocks), accelerator=None)
     costs = paced_costs(graph, question, direct, paced)
     fold = accelerator.dedicated[node.name]
     if fold is None or not isinstance(node.op, Conv | Gemm):

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.folds import Fold
-from dovetail.fpga.assemble import Link, build_design, stream_port
+from dovetail.fpga.assemble import Link, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.expressions import Signal, signal
+from dovetail.fpga.expressions import Signal
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.reusable.block import Block, build_block
@@ -65,7 +65,7 @@ def _joined(graph: Graph, name: str, dedicated: Design | None, block: Block) -> 
                                           f"{dedicated.interval_cycles} clocks."]
     second = f"{block.design.top}: {block.program.config}, a frame every {block.design.interval_cycles} clocks."
     top = Module(name, (*first, second))
-    source, target = _link(top, "in0", entry.data_bits, True), _link(top, "out0", out.data_bits, False)
+    source, target = stream_ports(top, "in0", entry.data_bits, True), stream_ports(top, "out0", out.data_bits, False)
     between = source
     if dedicated is not None:
         between = Link(top.net("words_valid"), top.net("words_ready"), top.net("words_data", dedicated.outputs[0].data_bits))
@@ -77,15 +77,6 @@ def _joined(graph: Graph, name: str, dedicated: Design | None, block: Block) -> 
     return replace(known, top=name, files=files, inputs=(entry,), outputs=(out,), memory=after.memory,
                    latency_cycles=known.latency_cycles + after.latency_cycles,
                    interval_cycles=max(known.interval_cycles, after.interval_cycles))
-
-
-def _link(module: Module, name: str, width: int, inward: bool) -> Link:
-    """Ports of a stream at the top."""
-    link = Link(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << width) - 1))
-    there, back = (module.inputs, module.outputs) if inward else (module.outputs, module.inputs)
-    there += [link.valid, link.data]
-    back.append(link.ready)
-    return link
 
 
 def _passed(top: Module, block: Block) -> tuple[tuple[str, Signal], ...]:

@@ -37,6 +37,15 @@ class Link:
         return ((f"{port}_valid", self.valid), (f"{port}_ready", self.ready), (f"{port}_data", self.data))
 
 
+def stream_ports(module: Module, name: str, width: int, inward: bool) -> Link:
+    """Ports of a module for a stream."""
+    link = Link(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << width) - 1))
+    there, back = (module.inputs, module.outputs) if inward else (module.outputs, module.inputs)
+    there += [link.valid, link.data]
+    back.append(link.ready)
+    return link
+
+
 class Top:
     """The top module under construction, with the modules it instantiates."""
 
@@ -50,11 +59,7 @@ class Top:
 
     def port(self, name: str, form: Format, inward: bool) -> Link:
         """Top-level ports of a stream."""
-        link = Link(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << form.data_bits) - 1))
-        there, back = (self.module.inputs, self.module.outputs) if inward else (self.module.outputs, self.module.inputs)
-        there += [link.valid, link.data]
-        back.append(link.ready)
-        return link
+        return stream_ports(self.module, name, form.data_bits, inward)
 
     def wires(self, name: str, form: Format) -> Link:
         return Link(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),

@@ -60,6 +60,11 @@ class Device:
     kernels: str | None = None
     """Of a GPU that runs our kernels, the name of its specification in platform/gpus: plans then go by their estimates."""
 
+    def at_pace(self, clocks: int) -> Device:
+        """An FPGA that may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
+        return replace(self, parameters={**self.parameters, "pace_clocks": float(clocks)},
+                       sources={**self.sources, "parameters.pace_clocks": "chosen for this plan"})
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -102,10 +107,7 @@ class Platform:
 
     def with_pace(self, clocks: int) -> Platform:
         """The same board whose FPGAs may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
-        return replace(self, devices=tuple(
-            replace(d, parameters={**d.parameters, "pace_clocks": float(clocks)},
-                    sources={**d.sources, "parameters.pace_clocks": "chosen for this plan"})
-            if d.kind is Kind.FPGA else d for d in self.devices))
+        return replace(self, devices=tuple(d.at_pace(clocks) if d.kind is Kind.FPGA else d for d in self.devices))
 
     def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
         """The same board with one FPGA that is to become an accelerator for a whole network."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dovetail.cost import why_not
@@ -19,8 +18,6 @@ from dovetail.platform.device import Device, Kind, Platform
 
 CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
 """What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

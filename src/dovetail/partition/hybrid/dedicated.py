@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_costs
-from dovetail.cost.folded import PACE, Shape, folded_cost, folds_offered, shape_of, twins_allowed
+from dovetail.cost.folded import Shape, folded_cost, folds_offered, shape_of, twins_allowed
 from dovetail.cost.folds import Fold
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import Raster
@@ -39,8 +39,7 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
     """
     none = Engines((), (), np.zeros((0, len(names))))
     if not isinstance(node.op, Conv | Gemm):
-        paced = _at_pace(device, clocks)
-        costs = costs_of(graph, node, None, *ONE, paced)
+        costs = costs_of(graph, node, None, *ONE, device.at_pace(clocks))
         if costs is None:
             return none
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
@@ -75,10 +74,6 @@ def _cost(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> 
 
 def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:
     return [float(resources[r][0]) if r in resources else 0.0 for r in names]
-
-
-def _at_pace(device: Device, clocks: int) -> Device:
-    return replace(device, parameters={**device.parameters, PACE: float(clocks)})
 
 
 def _raster(graph: Graph, node: Node) -> Raster | None:

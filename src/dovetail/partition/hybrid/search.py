@@ -12,7 +12,7 @@ One frame by itself passes the dedicated engines in T * (1 + what their windows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf, sqrt
 from typing import Protocol
@@ -122,7 +122,8 @@ class Search:
         """Configurations behind a cut that keep an interval."""
         return [o for o in self.blocks(cut, pace) if o.interval <= pace] if cut < len(self.graph.nodes) else []
 
-    def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption], bound: float = 0.0) -> Found:
+    def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> Found:
+        """An accelerator as it was chosen; nothing is known yet of what others of its kind reach."""
         folds, used, slowest = {}, np.zeros(len(self.names)), 0
         for i in range(cut):
             engines, place = self.engine(i, pace), chosen.places[i]
@@ -136,10 +137,14 @@ class Search:
         interval = max(float(slowest), block.interval if block else 0.0)
         latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
         needs = dict(zip(self.names, map(float, used), strict=True))
-        return Found(cut, folds, block, max(1, slowest), interval, latency, bound, needs)
+        return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs)
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
+        found = self._fastest_fitting()
+        return replace(found, bound=self._interval_bound(found.interval))
+
+    def _fastest_fitting(self) -> Found:
         low, high = self.span()
         found = self._fitting(high)
         if found is None:
@@ -150,7 +155,7 @@ class Search:
                 low = pace
             else:
                 found = better
-        return _bounded(found, self._interval_bound(found.interval))
+        return found
 
     def span(self) -> tuple[int, int]:
         """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
@@ -192,10 +197,10 @@ class Search:
         fewer clocks than its bottom.
         """
         _, high = self.span()
-        best, settled = self.fastest(), inf
+        best, settled = self._fastest_fitting(), inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
-            slowest = max([1, *(self.least_clocks(i) for i in range(cut))]) if cut else high
+            slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
             least = next(self.blocks.promising(cut), (inf,))[0] if cut < len(self.graph.nodes) else 0.0
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
@@ -210,11 +215,7 @@ class Search:
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        return _bounded(best, min([best.latency, settled, *(r[0] for r in ranges[:1])]))
-
-    def least_clocks(self, index: int) -> int:
-        """Clocks per frame that any engine of a node takes."""
-        return beats_of(self.graph, self.graph.nodes[index])
+        return replace(best, bound=min([best.latency, settled, *(r[0] for r in ranges[:1])]))
 
     def _passing(self, cut: int, pace: int) -> float:
         """Clocks of a frame through dedicated engines of a pace."""
@@ -251,8 +252,3 @@ def between(low: int, high: float) -> int | None:
     """An interval to try between one that is too short and one that is reached; None where the two are close."""
     middle = max(int(sqrt(low * high)), low + 1)
     return middle if high > low * CLOSE and middle < high else None
-
-
-def _bounded(found: Found, bound: float) -> Found:
-    return Found(found.cut, found.folds, found.block, found.pace, found.interval, found.latency, bound, found.needs)
-
