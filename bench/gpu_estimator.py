@@ -116,15 +116,16 @@ def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]
             yield call, kernel["times"]
 
 
-def fit(path: Path, target: Path = COSTS) -> None:
-    """Write costs, keeping those of kernels that the file does not time.
+def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
+    """Write costs, keeping those of kernels that no file times; files of other arithmetic count for kernels the first lacks.
 
     Costs are never negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen.
     """
     from scipy.optimize import nnls
     rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
     gpu = specification(FITTED_ON)
-    for call, times in matched(path):
+    own = {call.kernel for call, _ in matched(paths[0])}
+    for call, times in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
         best, work = min(t for t, _ in times), work_of(gpu, call.shape, tiles_of([c for _, c in times]))
         fits = np.broadcast_to(work.fits, len(times))
         columns = {name: np.broadcast_to(amount, len(times)) for name, amount in work.amounts.items()}
@@ -132,7 +133,7 @@ def fit(path: Path, target: Path = COSTS) -> None:
             taken = times[i][0]
             rows.setdefault(call.kernel, []).append(({n: float(a[i]) for n, a in columns.items()}, taken,
                                                      (best / taken) ** 1.5 / taken))
-    measured = json.loads(path.read_text())
+    measured = json.loads(paths[0].read_text())
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
     made: dict[str, Mapping[str, float]] = {**costs()}
     for kernel in sorted({*rows, *costs()}):
@@ -149,7 +150,7 @@ def fit(path: Path, target: Path = COSTS) -> None:
         lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in made[kernel].items())]
         print(f"{kernel}: {len(found)} tiles")
     lines += ["", "[judged]  # errors where costs were fitted", f"fitted = {json.dumps(sorted(rows))}",
-              *(f"{n} = {v:.4g}" for n, v in errors(path, made).items())]
+              *(f"{n} = {v:.4g}" for n, v in errors(paths[0], made).items())]
     replace_text(target, "\n".join(lines) + "\n")
 
 
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, help="time tiles on this machine's GPU into a file")
     parser.add_argument("--kind", default=FITTED_KIND, choices=["float16", "float32", "tf32", "int8"], help="with --measure")
     parser.add_argument("--unseen", action="store_true", help="with --measure: the networks to judge with")
-    parser.add_argument("--fit", type=Path, help="fit the costs to a measured file")
+    parser.add_argument("--fit", type=Path, nargs="+", help="fit the costs to measured files, that of float16 first")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()

@@ -12,10 +12,11 @@ from bench.gpu_estimator import fit, judge
 from dovetail.kernels.estimator import costs, judged
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
+BYTES = RECORD.with_name("gpu_tiles_int8.json")
 
 
 def test_costs_are_fitted_to_the_committed_measurements(tmp_path: Path) -> None:
-    fit(RECORD, tmp_path / "costs.toml")
+    fit([RECORD, BYTES], tmp_path / "costs.toml")
     found = tomllib.loads((tmp_path / "costs.toml").read_text())
     errors, shipped = found.pop("judged"), asdict(judged())
     assert tuple(errors.pop("fitted")) == shipped.pop("fitted")

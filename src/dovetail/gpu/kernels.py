@@ -26,30 +26,45 @@ def begin(PDL: tl.constexpr):
         gdc_launch_dependents()
 
 
+MAGIC = tl.constexpr(0x4B400000)
+"""float32's 1.5 * 2**23: its mantissa counts ones, from there up and down."""
+
+
 @triton.jit
-def rounded(total, multiplier, shift, WIDE: tl.constexpr):
-    """total * multiplier / 2**shift, half to even, no shift below zero; `WIDE`: with multipliers (64-bit products), else none."""
+def rounded(total, multiplier, shift, ROUND: tl.constexpr):
+    """total * multiplier / 2**shift, half to even, no shift below zero; unless `ROUND` is WIDE (64 bits), without multipliers."""
     left = total
     by = shift
-    if WIDE:
+    if ROUND == 1:
         left = total.to(tl.int64) * multiplier.to(tl.int64)
         by = shift.to(tl.int64)
-    quotient = left >> by
-    rest = left - (quotient << by)
-    half = ((quotient * 0 + 1) << by) >> 1
-    up = (rest > half) | ((rest == half) & ((quotient & 1) == 1))
-    return (quotient + (up & (by > 0)).to(quotient.dtype)).to(tl.int32)
+    some = (by > 0).to(by.dtype)
+    below = (some << (by - some)) - some  # just less than a half: an odd quotient adds what is missing
+    return (left + below + ((left >> by) & some)) >> by
 
 
 @triton.jit
-def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, WIDE: tl.constexpr):
+def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
+    """(total + offset) / 2**shift, half to even, between bounds: float32 rounds where its mantissa ends.
+
+    Sums below 2**22 and shifts up to 22 make every step but that rounding exact.
+    """
+    one = 12582912.0
+    scale = ((127 - shift) << 23).to(tl.float32, bitcast=True)
+    value = (total + (offset + MAGIC)).to(tl.float32, bitcast=True) * scale + (one - one * scale)
+    value = tl.minimum(tl.maximum(value, one + LO), one + HI)
+    return value.to(tl.int32, bitcast=True) - MAGIC
+
+
+@triton.jit
+def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, ROUND: tl.constexpr):
     """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for."""
     offset = tl.load(bias + channel, mask=inside, other=0)[None, :]
     by = offset
     factor = offset
     if INTEGER:
         by = tl.load(shift + channel, mask=inside, other=0)[None, :]
-        if WIDE:
+        if ROUND == 1:
             factor = tl.load(multiplier + channel, mask=inside, other=0)[None, :]
     else:
         offset = offset.to(tl.float32)
@@ -58,13 +73,14 @@ def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, W
 
 @triton.jit
 def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
-             INTEGER: tl.constexpr, WIDE: tl.constexpr):
+             INTEGER: tl.constexpr, ROUND: tl.constexpr):
     """Bias, rounding (integers only) and activation of sums."""
-    acc += offset
-    if INTEGER:
-        done = tl.minimum(tl.maximum(rounded(acc, factor, by, WIDE) + ZERO, LO), HI)
+    if not INTEGER:
+        done = activated(limited(acc + offset, LO, HI), ACT)
+    elif ROUND == 2:
+        done = rounded_between(acc, offset, by, LO - ZERO, HI - ZERO) + ZERO
     else:
-        done = activated(limited(acc, LO, HI), ACT)
+        done = tl.minimum(tl.maximum(rounded(acc + offset, factor, by, ROUND) + ZERO, LO), HI).to(tl.int32)
     return done
 
 
@@ -109,7 +125,7 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
     """A finished value plus another tensor's, as an addition of its own would be."""
     if INTEGER:
         total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
-        total = rounded(total, total, total * 0 + shift, False) + ZERO
+        total = rounded(total, total, tl.full((1, 1), shift, tl.int32), 0) + ZERO
         done = tl.minimum(tl.maximum(total, LO), HI)
     else:
         done = limited(acc + other.to(tl.float32), LO, HI)
@@ -167,8 +183,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
-         ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
-         A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
+         ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
+         ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
          AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr,
          MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
          BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
@@ -199,7 +215,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
     BLOCKS: tl.constexpr = (K + BK - 1) // BK
     STEPS: tl.constexpr = BLOCKS if FLAT else BLOCKS * KH * KW
     channel = group * N + n
-    offset, factor, by = constants(channel, own, bias, multiplier, shift, INTEGER, WIDE)
+    offset, factor, by = constants(channel, own, bias, multiplier, shift, INTEGER, ROUND)
     keep = alive[:, None] & own[None, :]
     if (STEPS == 1) and not FLAT:
         k = tl.arange(0, BK)
@@ -251,7 +267,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
                 weight = w + (tap * CI + k)[:, None] * WK + n[None, :] * WN
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
-    acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
+    acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
     if MEAN:
         total = tl.sum(tl.where(alive[:, None], acc, 0.0), 0) / (OH * OW)
         tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
@@ -265,9 +281,21 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
 
 
 @triton.jit
-def tapped(d, v, w, channel, inside, tap, C: tl.constexpr):
-    """A depthwise sum plus one tap."""
-    return d + v * tl.load(w + tap * C + channel, mask=inside, other=0).to(v.dtype)[None, :]
+def weighed(taps, w, channel, inside, tap: tl.constexpr, C: tl.constexpr, EARLY: tl.constexpr, kind: tl.constexpr):
+    """Weights of a tap, which are held, or loaded here."""
+    if EARLY:
+        weight = taps[tap]
+    else:
+        weight = tl.load(w + tap * C + channel, mask=inside, other=0).to(kind)[None, :]
+    return weight
+
+
+@triton.jit
+def tapped(x, image, row, at, beside, channel, own, H: tl.constexpr, W: tl.constexpr, XP: tl.constexpr, PAD: tl.constexpr,
+           kind: tl.constexpr):
+    """Values of a row that a tap reads."""
+    seen = beside & (row >= 0) & (row < H)
+    return padded(x + ((image * H + row) * W + at)[:, None] * XP + channel[None, :], seen[:, None] & own[None, :], PAD).to(kind)
 
 
 @triton.jit
@@ -275,9 +303,12 @@ def depthwise(x, w, bias, multiplier, shift, y,
               H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
               KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
               DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
-              ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, WIDE: tl.constexpr,
-              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
-    """R output rows x TW columns x BC channels per program: every input value read serves all rows it belongs to."""
+              ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
+              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
+    """R output rows x TW columns x BC channels per program: every input value read serves all rows it belongs to.
+
+    `EARLY`: weights are held in registers before the layer in front is done.
+    """
     TX: tl.constexpr = (OW + TW - 1) // TW
     TY: tl.constexpr = (OH + R - 1) // R
     pid = tl.program_id(0)
@@ -291,22 +322,38 @@ def depthwise(x, w, bias, multiplier, shift, y,
     d1 = d0
     d2 = d0
     d3 = d0
-    offset, factor, by = constants(c, own, bias, multiplier, shift, INTEGER, WIDE)
+    offset, factor, by = constants(c, own, bias, multiplier, shift, INTEGER, ROUND)
+    taps = ()
+    if EARLY:
+        for t in tl.static_range(KH * KW):
+            taps = taps + (tl.load(w + t * C + c, mask=own, other=0).to(kind)[None, :],)  # noqa: RUF005 - Triton has no unpacking
     begin(PDL)
-    for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
-        row = column * 0 + first * SH + i - PH
-        for j in tl.static_range(KW):
-            at = column * SW + j * DW - PW
-            seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
-            v = padded(x + ((image * H + row) * W + at)[:, None] * XP + c[None, :], seen[:, None] & own[None, :], PAD).to(kind)
-            if (i % DH == 0) and (i // DH < KH):
-                d0 = tapped(d0, v, w, c, own, i // DH * KW + j, C)
-            if (R > 1) and (i >= SH) and ((i - SH) % DH == 0) and ((i - SH) // DH < KH):
-                d1 = tapped(d1, v, w, c, own, (i - SH) // DH * KW + j, C)
-            if (R > 2) and (i >= 2 * SH) and ((i - 2 * SH) % DH == 0) and ((i - 2 * SH) // DH < KH):
-                d2 = tapped(d2, v, w, c, own, (i - 2 * SH) // DH * KW + j, C)
-            if (R > 2) and (i >= 3 * SH) and ((i - 3 * SH) % DH == 0) and ((i - 3 * SH) // DH < KH):
-                d3 = tapped(d3, v, w, c, own, (i - 3 * SH) // DH * KW + j, C)
+    if KH * KW > 9:  # unrolled, so many taps would not fit registers
+        for t in range(KH):
+            for j in tl.static_range(KW):
+                weight = tl.load(w + (t * KW + j) * C + c, mask=own, other=0).to(kind)[None, :]
+                at = column * SW + j * DW - PW
+                beside = (at >= 0) & (at < W)
+                row = column * 0 + first * SH + t * DH - PH
+                d0 += tapped(x, image, row, at, beside, c, own, H, W, XP, PAD, kind) * weight
+                if R > 1:
+                    d1 += tapped(x, image, row + SH, at, beside, c, own, H, W, XP, PAD, kind) * weight
+                if R > 2:
+                    d2 += tapped(x, image, row + 2 * SH, at, beside, c, own, H, W, XP, PAD, kind) * weight
+                    d3 += tapped(x, image, row + 3 * SH, at, beside, c, own, H, W, XP, PAD, kind) * weight
+    else:
+        for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
+            for j in tl.static_range(KW):
+                at = column * SW + j * DW - PW
+                v = tapped(x, image, column * 0 + first * SH + i - PH, at, (at >= 0) & (at < W), c, own, H, W, XP, PAD, kind)
+                if (i % DH == 0) and (i // DH < KH):
+                    d0 += v * weighed(taps, w, c, own, i // DH * KW + j, C, EARLY, kind)
+                if (R > 1) and (i >= SH) and ((i - SH) % DH == 0) and ((i - SH) // DH < KH):
+                    d1 += v * weighed(taps, w, c, own, (i - SH) // DH * KW + j, C, EARLY, kind)
+                if (R > 2) and (i >= 2 * SH) and ((i - 2 * SH) % DH == 0) and ((i - 2 * SH) // DH < KH):
+                    d2 += v * weighed(taps, w, c, own, (i - 2 * SH) // DH * KW + j, C, EARLY, kind)
+                if (R > 2) and (i >= 3 * SH) and ((i - 3 * SH) % DH == 0) and ((i - 3 * SH) // DH < KH):
+                    d3 += v * weighed(taps, w, c, own, (i - 3 * SH) // DH * KW + j, C, EARLY, kind)
     for r in tl.static_range(R):
         if r == 0:
             d = d0
@@ -316,29 +363,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
             d = d2
         else:
             d = d3
-        d = finished(d, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
+        d = finished(d, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
         row = column * 0 + first + r
         keep = ((column < OW) & (row < OH))[:, None] & own[None, :]
         tl.store(y + ((image * OH + row) * OW + column)[:, None] * YP + c[None, :], d.to(y.dtype.element_ty), mask=keep)
-
-
-@triton.jit
-def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
-           LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr,
-           WIDE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
-    """A fully connected layer of one pixel per image: BN outputs per program, all their weights (filters x channels) at once.
-
-    Weights are there before the layer in front is done; only one load, one product and one sum are waited for.
-    """
-    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
-    image = tl.program_id(1)
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    k = tl.arange(0, BK)
-    own = n < N
-    weight = tl.load(w + n[:, None] * K + k[None, :], mask=own[:, None] & (k < K)[None, :], other=0)
-    offset, factor, by = constants(n, own, bias, multiplier, shift, INTEGER, WIDE)
-    begin(PDL)
-    v = tl.load(x + image * XP + k, mask=k < K, other=0)
-    total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
-    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, WIDE)
-    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])

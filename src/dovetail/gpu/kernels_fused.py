@@ -20,7 +20,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
           LO1: tl.constexpr, HI1: tl.constexpr, ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr,
           LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, ACT1: tl.constexpr, ACTD: tl.constexpr, ACT2: tl.constexpr,
           PAD: tl.constexpr, PADE: tl.constexpr,
-          INTEGER: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
+          INTEGER: tl.constexpr, ROUND: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
           A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
           AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr, FRONT: tl.constexpr, MIDDLE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
           T: tl.constexpr, BP: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
@@ -37,7 +37,7 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
     n = tl.arange(0, BN)
     acc = tl.zeros((BP, BN), kind)
     if BACK:
-        o2, f2, y2 = constants(n, n < N, b2, m2, s2, INTEGER, WIDE)
+        o2, f2, y2 = constants(n, n < N, b2, m2, s2, INTEGER, ROUND)
         keep = alive[:, None] & (n < N)[None, :]
     begin(PDL)
     if ADD:
@@ -61,8 +61,8 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
         if FRONT:
             weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
             a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
-            o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, WIDE)
-            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, WIDE)
+            o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, ROUND)
+            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND)
         if MIDDLE:
             if FRONT:
                 a = tl.where(seen[:, None], a.to(stored).to(kind), PADE)
@@ -77,15 +77,15 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
                     v = padded(x + ((image * H + row) * W + column)[:, None] * XP + e[None, :], seen[:, None] & own[None, :],
                                PAD).to(kind)
                     a += v * tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :]
-            od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
-            a = finished(a, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, WIDE)
+            od, fd, yd = constants(e, own, bd, md, sd, INTEGER, ROUND)
+            a = finished(a, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND)
         if BACK:
             weight = tl.load(w2 + e[:, None] * W2K + n[None, :] * W2N, mask=own[:, None] & (n < N)[None, :], other=0)
             acc = tl.dot(settled(a.to(stored)), weight, acc, input_precision=PRECISION, out_dtype=kind)
         else:
             tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
     if BACK:
-        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, WIDE)
+        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND)
         if ADD:
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
         tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], acc.to(y.dtype.element_ty), mask=keep)
@@ -100,7 +100,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
            W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO1: tl.constexpr, HI1: tl.constexpr,
            ZERO1: tl.constexpr, LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, ACT1: tl.constexpr,
            ACTD: tl.constexpr, PADE: tl.constexpr,
-           INTEGER: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, BAND: tl.constexpr, BR: tl.constexpr,
+           INTEGER: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr, BAND: tl.constexpr, BR: tl.constexpr,
            BO: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
     """A pointwise layer and the depthwise layer behind it: BAND output rows x BE channels per program.
 
@@ -116,8 +116,8 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
     own = e < E
     c = tl.arange(0, BC)
     weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
-    o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, WIDE)
-    od, fd, yd = constants(e, own, bd, md, sd, INTEGER, WIDE)
+    o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, ROUND)
+    od, fd, yd = constants(e, own, bd, md, sd, INTEGER, ROUND)
     taps = ()
     for t in tl.static_range(KH * KW):
         taps = taps + (tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :],)  # noqa: RUF005 - Triton has no unpacking
@@ -127,7 +127,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
     begin(PDL)
     v = tl.load(x + ((image * H + row) * W + p % W)[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=0)
     a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
-    a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, WIDE)
+    a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND)
     a = tl.where(seen[:, None], a, PADE).to(stored)
     o = tl.arange(0, BO)
     below = o // OW
@@ -139,7 +139,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
         place = tl.where(inside, (below * SH + t // KW) * W + column, 0)
         fetched = tl.gather(a, tl.minimum(place, BR - 1)[:, None] + (e * 0)[None, :], 0).to(kind)
         d += tl.where(inside[:, None], fetched, PADE) * taps[t]
-    d = finished(d, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, WIDE)
+    d = finished(d, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND)
     keep = ((o < BAND * OW) & (first + below < OH))[:, None] & own[None, :]
     at = (image * OH + first + below) * OW + o % OW
     tl.store(y + at[:, None] * YP + e[None, :], d.to(y.dtype.element_ty), mask=keep)

@@ -98,7 +98,7 @@ def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.cons
     if not SAME:
         if INTEGER:
             total = (v.to(tl.int32) - X_ZERO) * FACTOR
-            v = tl.minimum(tl.maximum(rounded(total, total, total * 0 + SHIFT, False) + ZERO, LO), HI)
+            v = tl.minimum(tl.maximum(rounded(total, total, tl.full((1, 1), SHIFT, tl.int32), 0) + ZERO, LO), HI)
         else:
             v = activated(tl.minimum(tl.maximum(v.to(tl.float32), LO), HI), ACT)
     tl.store(y + at * YP + c[None, :], v.to(y.dtype.element_ty), mask=keep)

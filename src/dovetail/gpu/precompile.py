@@ -13,10 +13,11 @@ from typing import Any
 import torch
 import triton
 
-from dovetail.gpu import kernels, kernels_fused, kernels_moves
+from dovetail.gpu import kernels, kernels_bytes, kernels_fused, kernels_held, kernels_moves
 
 KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "vector": kernels.vector, "depthwise": kernels.depthwise, "fused": kernels_fused.fused,
+    "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels.depthwise,
+    "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
     "banded": kernels_fused.banded, "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
     "multiplied": kernels_moves.multiplied}

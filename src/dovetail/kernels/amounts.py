@@ -9,13 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.kernels.estimator import Number, Programs, Tiles, Work, shared_out
-from dovetail.kernels.shapes import BandedShape, ConvShape, DepthwiseShape, FusedShape, MovedShape, VectorShape
+from dovetail.kernels.shapes import (
+    BandedShape,
+    BytewiseShape,
+    ConvShape,
+    DeepShape,
+    DepthwiseShape,
+    FusedShape,
+    MovedShape,
+    VectorShape,
+)
 from dovetail.platform.gpu_specification import Gpu
 
 SECTOR = 32
 """Bytes that come from the cache at least."""
 VECTOR = 16
 """Bytes a thread loads at once."""
+MOST_UNROLLED = 9
+"""Taps of a depthwise layer up to which its kernel has no loop."""
 
 
 def _work(out: Programs, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:
@@ -43,20 +54,50 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
         2.0 * programs * sums * c["BP"] * c["BN"] * c["BK"] * steps, s.moved_bytes)
 
 
+def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:
+    """A product of matrices whose weights are there: inputs from the cache, products of one warp's part, a sum over warps."""
+    warps, threads, programs = c["num_warps"], 32 * c["num_warps"], s.programs(c)
+    steps = np.ceil(s.depth / (c["PARTS"] * c["BK"]))
+    held = c["PARTS"] * c["BK"] * steps
+    results, shared = c["BP"] * c["BN"] * c["PARTS"] / threads, held * (c["BP"] + c["BN"]) * s.element
+    out = shared_out(gpu, programs, warps, 40 + 1.2 * results + shared / 4 / threads, shared)
+    return _work(out, {
+        "waves": out.waves, "cache": out.each * held * c["BP"] * s.element, "weights": out.each * held * c["BN"] * s.element,
+        "chain": out.waves * c["BK"] * steps * np.maximum(1.0, c["PARTS"] * c["BP"] * c["BN"] / 256 / warps),
+        "sm_results": out.each * results * warps, "wide": out.waves * warps, "programs": programs},
+        2.0 * programs * c["BP"] * c["BN"] * held, s.moved_bytes)
+
+
 def depthwise_work(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Work:
-    """One filter per channel; the rows a program reads serve all its output rows."""
+    """One filter per channel; of few taps, the rows a program reads serve all its output rows, of many, its weights do."""
     warps, r, programs = c["num_warps"], c["R"], s.programs(c)
     taps = s.taps_down * s.taps_across
-    rows = (r - 1) * s.stride + s.reach
+    looped, early = np.asarray(taps > MOST_UNROLLED), c.get("EARLY", np.zeros(1)) > 0
+    rows = np.where(looped, r * s.taps_down, (r - 1) * s.stride + s.reach)
     each = c["TW"] * c["BC"] / (32 * warps)
-    out = shared_out(gpu, programs, warps, 1.2 * r * each + 4 * each + 24, np.zeros(len(r)))
+    weights = np.where(looped | early, taps, r * taps)
+    out = shared_out(gpu, programs, warps, 1.2 * r * each + 4 * each + 24 + np.where(early, 0.5 * taps * each, 0.0),
+                     np.zeros(len(r)))
     loads = rows * s.taps_across * np.ceil(each * s.element / VECTOR)
     converted, products = rows * s.taps_across * each, r * taps * each
     return _work(out, {
-        "waves": out.waves, "sm_loads": out.each * loads * warps, "products": out.waves * products,
+        "waves": out.waves, "late": out.waves * ~early, "sm_loads": out.each * loads * warps, "products": out.waves * products,
         "sm_products": out.each * products * warps, "converted": out.waves * converted,
-        "sm_converted": out.each * converted * warps, "sm_weights": out.each * r * taps * warps, "programs": programs,
+        "sm_converted": out.each * converted * warps, "sm_weights": out.each * weights * warps, "programs": programs,
         "sm_warps": out.each * warps}, 0.0, s.moved_bytes)
+
+
+def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:
+    """Bytes four at a time: words loaded and turned, products of four, and what becomes of every sum."""
+    warps, r, programs = c["num_warps"], c["R"], s.programs(c)
+    each, rows = c["TW"] * c["BC"] / (32 * warps), (r - 1) * s.stride + s.taps_down
+    turned, sums = 12 * rows * s.words * each, 4 * r * s.side * each
+    out = shared_out(gpu, programs, warps, 4 * rows * s.words * each + 60, np.zeros(len(r)))
+    products = sums * s.taps_down * s.words
+    return _work(out, {
+        "waves": out.waves, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
+        "sm_sums": out.each * sums * warps, "sm_weights": out.each * products / each * warps, "programs": programs},
+        0.0, s.moved_bytes)
 
 
 def fused_work(gpu: Gpu, c: Tiles, s: FusedShape) -> Work:

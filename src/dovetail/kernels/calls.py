@@ -9,11 +9,21 @@ import numpy as np
 
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
-from dovetail.kernels.items import Item, fused_shape, stages
-from dovetail.kernels.layers import Sum
+from dovetail.kernels.items import QUARTER, Item, fused_shape, side_by_side, stages
+from dovetail.kernels.layers import Sum, common_rounding
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
-from dovetail.kernels.shapes import BandedShape, ConvShape, DepthwiseShape, FusedShape, KernelShape, MovedShape, VectorShape
+from dovetail.kernels.shapes import (
+    BandedShape,
+    BytewiseShape,
+    ConvShape,
+    DeepShape,
+    DepthwiseShape,
+    FusedShape,
+    KernelShape,
+    MovedShape,
+    VectorShape,
+)
 from dovetail.platform.gpu_specification import Gpu
 
 NOTHING = np.zeros(1, dtype=np.int32)
@@ -70,7 +80,8 @@ def laid(weights: Array, kind: str, groups: int = 1) -> tuple[Array, int, int]:
 def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Call:
     """The launch that computes a part of a run with one of its kernels."""
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
-        ConvShape: _conv, VectorShape: _vector, DepthwiseShape: _depthwise, FusedShape: _fused, BandedShape: _banded}
+        ConvShape: _conv, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise, BytewiseShape: _bytewise,
+        FusedShape: _fused, BandedShape: _banded}
     operands, constants = makers[type(shape)](kind, part)
     copied = [item.along.node for item in part if item.along is not None]
     return _keyed(gpu, kind, WORK[type(shape)][0], (*(n for item in part for n in item.names), *copied), operands, constants,
@@ -105,11 +116,24 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": channels, "N": y.channels // item.groups,
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
                  "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(item), "PAD": layer.pad,
-                 "INTEGER": kind == "int8", "WIDE": layer.wide, "MEAN": item.mean is not None,
+                 "INTEGER": kind == "int8", "ROUND": layer.rounding, "MEAN": item.mean is not None,
                  "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other),
                  **_along_constants(item)}
     beside = item.other if item.other is not None else NOTHING
     return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, *_along(item), y.images), constants
+
+
+def _deep(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """A pointwise layer of few pixels."""
+    item, = part
+    x, y, layer, out = item.x, item.y, item.layer, item.output
+    weights, wk, wn = laid(layer.weights, kind)
+    constants = {"SPACE": y.height * y.width, "K": x.channels, "N": y.channels, "XP": x.pitch, "WK": wk, "WN": wn,
+                 "YP": out.pitch, **_layer_constants(item), "INTEGER": kind == "int8", "ROUND": layer.rounding,
+                 "MEAN": item.mean is not None,
+                 "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
+    beside = item.other if item.other is not None else NOTHING
+    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, y.images), constants
 
 
 def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -117,7 +141,7 @@ def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     item, = part
     layer = item.layer
     constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **_layer_constants(item),
-                 "INTEGER": kind == "int8", "WIDE": layer.wide}
+                 "INTEGER": kind == "int8", "ROUND": layer.rounding}
     return (item.x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, item.y), constants
 
 
@@ -127,8 +151,35 @@ def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     x, y, window, layer = item.x, item.y, item.window, item.layer
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(item),
-                 "PAD": layer.pad, "INTEGER": kind == "int8", "WIDE": layer.wide}
+                 "PAD": layer.pad, "INTEGER": kind == "int8", "ROUND": layer.rounding}
     return (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y), constants
+
+
+def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """One filter per channel, of bytes."""
+    item, = part
+    x, y, window, layer = item.x, item.y, item.window, item.layer
+    side, words = side_by_side(window)
+    four = int.from_bytes(bytes([int(layer.pad) & 255]) * QUARTER, "little", signed=True)
+    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels // QUARTER,
+                 **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **_layer_constants(item),
+                 "PAD": four, "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
+    return (x, packed_taps(layer.weights, window, side, words), layer.bias, layer.multipliers, layer.shifts, y), constants
+
+
+def packed_taps(weights: Array, window: Window, side: int, words: int) -> Array:
+    """Weights (taps x channels) of a depthwise layer as words of four taps.
+
+    They lie as rows x side x words x four channels x words of channels. Output column `q` of those side by side begins at
+    pixel q * stride, so its taps lie that much further on.
+    """
+    rows, across = window.kernel
+    taps = weights.reshape(rows, across, -1)
+    laid_out = np.zeros((rows, side, words * QUARTER, taps.shape[2]), dtype=np.int8)
+    for q in range(side):
+        laid_out[:, q, q * window.stride[1]:q * window.stride[1] + across] = taps
+    four = laid_out.reshape(rows, side, words, QUARTER, -1, QUARTER)  # ..., pixel, word of channels, channel
+    return np.ascontiguousarray(four.transpose(0, 1, 2, 5, 4, 3)).view(np.int32).reshape(-1)
 
 
 def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -141,7 +192,7 @@ def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": fused_shape(kind, part).inner,
         "N": y.channels, **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8",
         "FRONT": front is not None, "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": precision(kind),
-        "WIDE": any(stage is not None and stage.wide for stage in (front, middle, back)),
+        "ROUND": common_rounding([stage for stage in (front, middle, back) if stage is not None]),
         **sum_constants(last.total, last.other), **_along_constants(last), "PAD": part[0].layer.pad,
         "PADE": middle.pad if middle is not None else 0.0}
     arrays: list[Array] = []
@@ -162,7 +213,7 @@ def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": y.channels,
         **window_constants(last.window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, **_layer_constants(first, "1"),
-        **_layer_constants(last, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "WIDE": front.wide or middle.wide,
+        **_layer_constants(last, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "ROUND": common_rounding([front, middle]),
         "PRECISION": precision(kind)}
     return (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
             middle.shifts, y), constants

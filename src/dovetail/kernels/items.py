@@ -12,7 +12,9 @@ from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     MOST_VECTOR,
     BandedShape,
+    BytewiseShape,
     ConvShape,
+    DeepShape,
     DepthwiseShape,
     FusedShape,
     KernelShape,
@@ -21,6 +23,8 @@ from dovetail.kernels.shapes import (
 
 MOST_HALVED = 4096
 """Pixels up to which chains of products are what a pointwise layer waits for."""
+LEAST_DEEP = 32
+"""Input channels from which a pointwise layer's weights may be held."""
 MOST_VECTOR_IMAGES = 4
 """Images up to which every image may read all weights anew."""
 MOST_FRONT = 256
@@ -101,8 +105,11 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     first, last = part[0], part[-1]
     if len(part) == 1:
         if first.depthwise:
-            return [depthwise_shape(kind, first)]
-        return [conv_shape(kind, first), *([vector_shape(kind, first)] if _is_vector(first) else [])]
+            bytewise = [bytewise_shape(first)] if kind == "int8" and _is_bytewise(first) else []
+            return [depthwise_shape(kind, first), *(s for s in bytewise if s.tiles())]
+        others = [deep_shape(kind, first)] if _is_deep(first) else []
+        return [conv_shape(kind, first), *(o for o in others if o.tiles()),
+                *([vector_shape(kind, first)] if _is_vector(first) else [])]
     found: list[KernelShape] = [fused_shape(kind, part)] if _is_module(part) else []
     if len(part) == 2 and first.pointwise and not first.ends and last.depthwise and not first.x.planar \
             and first.x.channels <= MOST_FRONT and last.window.dilation == (1, 1):
@@ -119,6 +126,18 @@ def conv_shape(kind: str, item: Item) -> ConvShape:
     return ConvShape(element, values * element, y.images, y.pixels, y.channels // groups, taps * channels if flat else channels,
                      1 if flat else taps, groups, flat or x.planar,
                      taps == 1 and not any(item.window.pads) and y.pixels <= MOST_HALVED, item.mean is not None)
+
+
+def _is_deep(item: Item) -> bool:
+    """Whether a layer is pointwise with few pixels, and enough channels that waiting for them is what it does."""
+    return (item.pointwise and not item.x.planar and item.along is None and item.y.pixels <= MOST_HALVED
+            and item.x.channels >= LEAST_DEEP)
+
+
+def deep_shape(kind: str, item: Item) -> DeepShape:
+    """A pointwise layer of few pixels."""
+    conv = conv_shape(kind, item)
+    return DeepShape(conv.element, conv.moved_bytes, conv.images, conv.pixels, conv.filters, conv.depth, conv.mean)
 
 
 def _copied(item: Item) -> int:
@@ -143,6 +162,34 @@ def depthwise_shape(kind: str, item: Item) -> DepthwiseShape:
     x, y, window = item.x, item.y, item.window
     return DepthwiseShape(ELEMENT[kind], (x.pixels + y.pixels) * x.channels * ELEMENT[kind], y.images, y.height, y.width,
                           x.channels, *window.kernel, window.stride[0], window.reach[0])
+
+
+QUARTER = 4
+"""Bytes of a word."""
+MOST_ACROSS = 8
+"""Taps in a row up to which bytes are turned."""
+
+
+def _is_bytewise(item: Item) -> bool:
+    """Whether pixels are whole words of four channels."""
+    whole = all(number % QUARTER == 0 for place in (item.x, item.y) for number in (place.channels, place.pitch, place.offset))
+    return whole and item.window.dilation == (1, 1) and item.window.kernel[1] <= MOST_ACROSS
+
+
+def side_by_side(window: Window) -> tuple[int, int]:
+    """How many output columns share words of four pixels, and how many words: with the fewest instructions for each."""
+    def cost(side: int) -> tuple[float, int]:
+        words = -(-((side - 1) * window.stride[1] + window.kernel[1]) // QUARTER)
+        return words * (2.0 + window.kernel[0] * side) / side, side
+    side = min((1, 2, 4), key=cost)
+    return side, -(-((side - 1) * window.stride[1] + window.kernel[1]) // QUARTER)
+
+
+def bytewise_shape(item: Item) -> BytewiseShape:
+    """One filter per channel, of bytes."""
+    x, y, window = item.x, item.y, item.window
+    return BytewiseShape(1, (x.pixels + y.pixels) * x.channels, y.images, y.height, y.width, x.channels // QUARTER,
+                         window.kernel[0], window.stride[0], *side_by_side(window))
 
 
 def _is_module(part: Sequence[Item]) -> bool:

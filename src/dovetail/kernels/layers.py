@@ -17,6 +17,9 @@ from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer
 
 STORED_OFFSET = 128
+PLAIN, WIDE, FLOATING = 0, 1, 2
+"""Shifts of 32-bit sums; shifts of 64-bit products with multipliers; shifts of sums that float32 holds, by its own rounding."""
+LARGEST_FLOATING, MOST_FLOATING_SHIFT = 1 << 22, 22
 LARGEST_SUM = 1 << 31
 """Sums of products must stay below, or int32 accumulators would wrap."""
 
@@ -33,7 +36,8 @@ class Layer:
     bias: Array
     multipliers: Array
     shifts: Array
-    wide: bool
+    rounding: int
+    """How sums become the next layer's integers: PLAIN, WIDE or FLOATING."""
     lo: float
     hi: float
     zero: int
@@ -105,7 +109,7 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
     weights, bias = arranged(graph, node, height, width), graph.constants[node.params[1]].array
     if not graph.quantized:
         lo, hi = float_bounds(op.clamp)
-        return Layer(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), False, lo, hi, 0, 0.0)
+        return Layer(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), PLAIN, lo, hi, 0, 0.0)
     source, target = byte_scheme(graph, node.inputs[0]), byte_scheme(graph, node.output)
     how, filters = requantizer(graph, node), graph.shape(node.output)[1]
     pairs = how.per_channel(filters)
@@ -113,14 +117,25 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
     total = graph.constants[node.params[0]].array.astype(np.int64).reshape(filters, -1)
     bound = np.abs(total).sum(1) * (source.hi - source.lo) + np.abs(bias.astype(np.int64))
     shifts = np.array([s for _, s in pairs], dtype=np.int32)
-    wide = any(m != 1 for m, _ in pairs) or bool((shifts < 0).any())
-    if bound.max(initial=0) >= LARGEST_SUM or shifts.max(initial=0) > (62 if wide else 31):
+    half = np.left_shift(1, np.clip(shifts, 0, 62), dtype=np.int64) >> 1
+    rounding = PLAIN
+    if any(m != 1 for m, _ in pairs) or bool((shifts < 0).any() or (bound + half).max(initial=0) >= LARGEST_SUM):
+        rounding = WIDE
+    elif bound.max(initial=0) < LARGEST_FLOATING and shifts.max(initial=0) <= MOST_FLOATING_SHIFT:
+        rounding = FLOATING
+    if bound.max(initial=0) >= LARGEST_SUM or shifts.max(initial=0) > (62 if rounding == WIDE else 31):
         raise UnsupportedError(f"node {node.name}: its sums may exceed 32 bits; such parts run in the integer interpreter")
     lo, hi = integer_bounds(op.clamp, target)
     moved = offset_of(target)
     multipliers = np.array([m << max(-s, 0) for m, s in pairs], dtype=np.int64)
     return Layer(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
-                 np.maximum(shifts, 0) if wide else shifts, wide, lo - moved, hi - moved, how.zero - moved, zero)
+                 np.maximum(shifts, 0), rounding, lo - moved, hi - moved, how.zero - moved, zero)
+
+
+def common_rounding(layers: Sequence[Layer]) -> int:
+    """How one kernel may round the sums of several layers."""
+    found = {layer.rounding for layer in layers}
+    return WIDE if WIDE in found else FLOATING if found == {FLOATING} else PLAIN
 
 
 def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:

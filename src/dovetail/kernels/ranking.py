@@ -6,11 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dovetail.kernels.amounts import banded_work, conv_work, depthwise_work, fused_work, moved_work, vector_work
+from dovetail.kernels.amounts import (
+    banded_work,
+    bytewise_work,
+    conv_work,
+    deep_work,
+    depthwise_work,
+    fused_work,
+    moved_work,
+    vector_work,
+)
 from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
 from dovetail.kernels.shapes import (
     BandedShape,
+    BytewiseShape,
     ConvShape,
+    DeepShape,
     DepthwiseShape,
     FusedShape,
     KernelShape,
@@ -22,7 +33,8 @@ from dovetail.kernels.shapes import (
 from dovetail.platform.gpu_specification import Gpu
 
 WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
-    ConvShape: ("conv", conv_work), DepthwiseShape: ("depthwise", depthwise_work), FusedShape: ("fused", fused_work),
+    ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
+    BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work),
     BandedShape: ("banded", banded_work), VectorShape: ("vector", vector_work), MovedShape: ("moved", moved_work)}
 """Of every kind of shape, whose costs it has and what it asks for."""
 AT_ONCE = 1 << 16

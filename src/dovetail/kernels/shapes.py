@@ -51,6 +51,27 @@ class ConvShape(NamedTuple):
                            bool(self.mean), bool(self.halved), 32 if self.element == BYTE else 16)
 
 
+class DeepShape(NamedTuple):
+    """A pointwise layer of few pixels: all weights of a program are held before it begins."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    pixels: Number
+    filters: Number
+    depth: Number
+    mean: Number = False
+
+    def grid(self, c: Tiles) -> Grid:
+        return np.where(self.mean, self.images, np.ceil(self.pixels / c["BP"])), np.ceil(self.filters / c["BN"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _deep_tiles(self)
+
+
 class DepthwiseShape(NamedTuple):
     """One filter per channel; height and width are those of the output."""
 
@@ -73,7 +94,34 @@ class DepthwiseShape(NamedTuple):
         return _count(self.grid(c))
 
     def tiles(self) -> Tiles:
-        return _depthwise_tiles(min(self.height, 4), min(self.width, 32), min(self.channels, 128))
+        return _depthwise_tiles(min(self.height, 4), min(self.width, 32), min(self.channels, 128),
+                                self.taps_down * self.taps_across)
+
+
+class BytewiseShape(NamedTuple):
+    """One filter per channel, of bytes: words of four channels, `side` output columns from `words` words of four pixels."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    height: Number
+    width: Number
+    quarters: Number
+    """Words of a pixel."""
+    taps_down: Number
+    stride: Number
+    side: Number
+    words: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        across = np.ceil(self.width / (c["TW"] * self.side))
+        return self.images * across * np.ceil(self.height / c["R"]), np.ceil(self.quarters / c["BC"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _bytewise_tiles(min(self.height, 4), min(ceil(self.width / self.side), 32), min(self.quarters, 64), self)
 
 
 class FusedShape(NamedTuple):
@@ -168,7 +216,7 @@ class MovedShape(NamedTuple):
         return _moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
 
 
-KernelShape = ConvShape | DepthwiseShape | FusedShape | BandedShape | VectorShape | MovedShape
+KernelShape = ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | VectorShape | MovedShape
 
 
 def _count(grid: Grid) -> Number:
@@ -204,13 +252,56 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
     return tiles_of(found)
 
 
+MOST_HELD = 8 << 10
+"""Bytes of weights, or of inputs, that a warp of the kernel for deep layers holds in registers."""
+MOST_DEEP_STEPS, MOST_WASTE = 16, 1.4
+"""Steps of such a program, and how many times the channels it may read."""
+
+
 @lru_cache(maxsize=1024)
-def _depthwise_tiles(height: int, width: int, channels: int) -> Tiles:
-    found = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, min(8, tw * bc // each)), "num_stages": 2}
-             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128) for each in (128, 256)
+def _deep_tiles(s: DeepShape) -> Tiles:
+    """Tiles whose operands fit registers."""
+    least = 32 if s.element == BYTE else 16
+    rows = [power(s.pixels // s.images)] if s.mean else [b for b in (16, 32, 64) if b == 16 or b < 2 * s.pixels]
+    found: list[Config] = []
+    for parts, bp, bn in product((1, 2, 4), rows, (8, 16, 32, 64)):
+        for bk, warps in product(_depths(s.depth, parts, least), (parts,) if parts > 1 else (2, 4)):
+            steps = ceil(s.depth / (parts * bk))
+            if steps <= MOST_DEEP_STEPS and steps * parts * bk * s.element * max(bp, bn) <= MOST_HELD * warps \
+                    and bn < 2 * s.filters and bp * bn >= 128 * warps // parts:
+                found.append({"PARTS": parts, "BP": bp, "BN": bn, "BK": bk, "num_warps": warps, "num_stages": 1})
+    return tiles_of(found)
+
+
+def _depths(depth: int, parts: int, least: int) -> list[int]:
+    """Channels of a step of each part: those that leave the least over, and the most that waste little."""
+    padded = {bk: ceil(depth / (parts * bk)) * parts * bk for bk in (16, 32, 64, 128, 256) if bk >= least}
+    close = min(padded, key=lambda bk: (padded[bk], -bk))
+    return sorted({close, max(bk for bk in padded if padded[bk] <= MOST_WASTE * depth or bk == close)})
+
+
+@lru_cache(maxsize=1024)
+def _depthwise_tiles(height: int, width: int, channels: int, taps: int) -> Tiles:
+    """Weights of few taps may be held early."""
+    found = [{"R": r, "TW": tw, "BC": bc, "EARLY": early, "num_warps": warps, "num_stages": 2}
+             for early in ((0, 1) if taps <= 9 else (0,)) for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128)
+             for warps in sorted({max(1, min(8, tw * bc // each)) for each in (128, 256)})
              if (tw == 4 or tw < 2 * width) and (bc == 16 or bc < 2 * channels) and (r == 1 or r <= height)
              and 128 <= tw * bc <= 4096]
-    return tiles_of(found or [{"R": 1, "TW": 4, "BC": 16, "num_warps": 1, "num_stages": 2}])
+    return tiles_of(found or [{"R": 1, "TW": 4, "BC": 16, "EARLY": 0, "num_warps": 1, "num_stages": 2}])
+
+
+MOST_TURNED = 128
+"""Registers of a thread for the pixels of all rows that a program of the kernel for bytes reads."""
+
+
+@lru_cache(maxsize=1024)
+def _bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> Tiles:
+    found = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
+             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (4, 8, 16, 32, 64) for each in (1, 2, 4)
+             if (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and (r == 1 or r <= height)
+             and 32 <= tw * bc // each <= 256 and each * 4 * s.words * ((r - 1) * s.stride + s.taps_down) <= MOST_TURNED]
+    return tiles_of(found)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,130 @@
+"""Depthwise convolution of bytes, four at a time.
+
+Matrix units do nothing for a filter per channel, and a byte of its own costs as many instructions as a float. Here a 32-bit word
+holds four channels of a pixel; four words, of four pixels side by side, are turned into four words of one channel each, and one
+instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conventions as in `gpu/kernels.py`.
+"""
+
+import triton
+import triton.language as tl
+
+from dovetail.gpu.kernels import begin, constants, finished
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Triton's interpreter knows no instructions: there, the same is computed byte by byte."""
+
+
+@triton.jit
+def byte(word, at: tl.constexpr):
+    """One byte of a word, with its sign."""
+    return (word << (24 - 8 * at)) >> 24
+
+
+@triton.jit
+def combined(a, b, c, d):
+    """Four numbers' lowest bytes as one word."""
+    if INTERPRETED:
+        word = (a & 255) | ((b & 255) << 8) | ((c & 255) << 16) | (d << 24)
+    else:
+        low = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x0040;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
+        high = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x0040;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
+        word = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [low, high], tl.int32, is_pure=True, pack=1)
+    return word
+
+
+@triton.jit
+def turned(a, b, c, d):
+    """Four words of four channels as four words of four pixels."""
+    if INTERPRETED:
+        first = combined(a, b, c, d)
+        second = combined(a >> 8, b >> 8, c >> 8, d >> 8)
+        third = combined(a >> 16, b >> 16, c >> 16, d >> 16)
+        fourth = combined(a >> 24, b >> 24, c >> 24, d >> 24)
+    else:
+        p = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5140;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
+        q = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7362;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
+        r = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5140;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
+        s = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7362;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
+        first = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [p, r], tl.int32, is_pure=True, pack=1)
+        second = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7632;", "=r,r,r", [p, r], tl.int32, is_pure=True, pack=1)
+        third = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [q, s], tl.int32, is_pure=True, pack=1)
+        fourth = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7632;", "=r,r,r", [q, s], tl.int32, is_pure=True, pack=1)
+    return first, second, third, fourth
+
+
+@triton.jit
+def summed(total, pixels, taps):
+    """A sum plus four products."""
+    if INTERPRETED:
+        total = (total + byte(pixels, 0) * byte(taps, 0) + byte(pixels, 1) * byte(taps, 1) + byte(pixels, 2) * byte(taps, 2)
+                 + byte(pixels, 3) * byte(taps, 3))
+    else:
+        total = tl.inline_asm_elementwise("dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [pixels, taps, total], tl.int32,
+                                          is_pure=True, pack=1)
+    return total
+
+
+@triton.jit
+def bytewise(x, w, bias, multiplier, shift, y,
+             H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
+             KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+             XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             PAD: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
+             R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program.
+
+    C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four pixels per row; weights lie
+    (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them.
+    """
+    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
+    TY: tl.constexpr = (OH + R - 1) // R
+    pid = tl.program_id(0)
+    first = (pid // TX) % TY * R
+    image = (pid // (TX * TY)).to(tl.int64)
+    column = (pid % TX * TW + tl.arange(0, TW)) * SIDE
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    own = c < C
+    source = x.to(tl.pointer_type(tl.int32), bitcast=True)
+    target = y.to(tl.pointer_type(tl.int32), bitcast=True)
+    o0, f0, b0 = constants(4 * c, own, bias, multiplier, shift, True, ROUND)
+    o1, f1, b1 = constants(4 * c + 1, own, bias, multiplier, shift, True, ROUND)
+    o2, f2, b2 = constants(4 * c + 2, own, bias, multiplier, shift, True, ROUND)
+    o3, f3, b3 = constants(4 * c + 3, own, bias, multiplier, shift, True, ROUND)
+    nothing = tl.zeros((TW, BC), tl.int32)
+    begin(PDL)
+    rows = ()
+    for i in tl.static_range((R - 1) * SH + KH):
+        row = column * 0 + first * SH + i - PH
+        for u in tl.static_range(WORDS):
+            four = ()
+            for j in tl.static_range(4):
+                if u * 4 + j < (SIDE - 1) * SW + KW:
+                    at = column * SW + u * 4 + j - PW
+                    seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
+                    word = tl.load(source + ((image * H + row) * W + at)[:, None] * XP + c[None, :], mask=seen[:, None] & own[None, :], other=0)
+                    if PAD != 0:
+                        word = tl.where(seen[:, None], word, PAD)
+                else:
+                    word = nothing
+                four = four + (word,)  # noqa: RUF005 - Triton has no unpacking
+            rows = rows + turned(four[0], four[1], four[2], four[3])
+    for r in tl.static_range(R):
+        for q in tl.static_range(SIDE):
+            d0 = nothing
+            d1 = nothing
+            d2 = nothing
+            d3 = nothing
+            for i in tl.static_range(KH):
+                for u in tl.static_range(WORDS):
+                    taps = w + ((i * SIDE + q) * WORDS + u) * 4 * C + c
+                    d0 = summed(d0, rows[((r * SH + i) * WORDS + u) * 4], tl.load(taps, mask=own, other=0)[None, :])
+                    d1 = summed(d1, rows[((r * SH + i) * WORDS + u) * 4 + 1], tl.load(taps + C, mask=own, other=0)[None, :])
+                    d2 = summed(d2, rows[((r * SH + i) * WORDS + u) * 4 + 2], tl.load(taps + 2 * C, mask=own, other=0)[None, :])
+                    d3 = summed(d3, rows[((r * SH + i) * WORDS + u) * 4 + 3], tl.load(taps + 3 * C, mask=own, other=0)[None, :])
+            word = combined(finished(d0, o0, f0, b0, LO, HI, ZERO, ACT, True, ROUND),
+                            finished(d1, o1, f1, b1, LO, HI, ZERO, ACT, True, ROUND),
+                            finished(d2, o2, f2, b2, LO, HI, ZERO, ACT, True, ROUND),
+                            finished(d3, o3, f3, b3, LO, HI, ZERO, ACT, True, ROUND))
+            below = column * 0 + first + r
+            keep = ((column + q < OW) & (below < OH))[:, None] & own[None, :]
+            tl.store(target + ((image * OH + below) * OW + column + q)[:, None] * YP + c[None, :], word, mask=keep)
