@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.folded import folds_of
-from dovetail.errors import BuildError
+from dovetail.errors import BuildError, UnsupportedError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS
+from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
+from dovetail.fpga.links.stored import write_system
+from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported, read_onnx
@@ -118,7 +121,8 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        _write_parts(folder, program, board, bus_bits, progress)
+        unlinked = _write_parts(folder, program, board, bus_bits, progress)
+        numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
@@ -128,8 +132,9 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> None:
-    """One folder per kind of device that has something to do."""
+def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> list[str]:
+    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined."""
+    designs: dict[str, Design] = {}
     for number, segment in enumerate(program.segments):
         kind = platform.device(segment.device).kind
         progress(f"generate {segment.name}", number, len(program.segments))
@@ -137,10 +142,18 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             device = platform.device(segment.device)
-            fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device), device.accelerator)
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device),
+                                                         device.accelerator)
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
+    notes = []
+    for name, segments in systems_of(program, platform).items():
+        try:
+            write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
+        except UnsupportedError as reason:
+            notes.append(f"{reason}; the host carries what passes between these boards")
     progress("generate", len(program.segments), len(program.segments))
+    return notes
 
 
 def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path) -> None:

@@ -1,12 +1,12 @@
 """One board of a system: its layers, the ends of its links, and what stands between them, as one design.
 
-The top module of a board has the streams that host and board exchange, a pair of streams `linkN_rx` and `linkN_tx` per link, whose
-words are cells, and `status`: bit 0 a fault anywhere, bit 1 all links up, then four bits per link: up, and the cause of its fault.
+The top module of a board has the streams that host and board exchange, a pair of streams `linkN_rx` and `linkN_tx` per link,
+whose words are cells, and `status`: bit 0 a fault anywhere, bit 1 all links up, then four bits per link: up, and the cause of
+its fault (`receive.Cause`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 

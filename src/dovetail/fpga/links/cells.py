@@ -43,7 +43,8 @@ class CellFormat:
     payload_bits: int
 
     def __post_init__(self) -> None:
-        assert self.payload_bits % 8 == 0 and self.payload_bits >= IDENTITY_BITS
+        assert self.payload_bits % 8 == 0
+        assert self.payload_bits >= IDENTITY_BITS
 
     @property
     def body_bits(self) -> int:

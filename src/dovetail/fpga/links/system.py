@@ -1,8 +1,8 @@
 """Segments of a program on several FPGAs as one system: which streams cross which links, and every board as a design.
 
-A stream that crosses links is a circuit: its way is fixed when the system is built, the shortest over the platform's links, and on
-every link it has time slots in proportion to what a frame of it takes. Boards on the way pass it on. Frames enter and leave at the
-board that the host is linked to.
+A stream that crosses links is a circuit: its way is fixed when the system is built, the shortest over the platform's links, and
+on every link it has time slots in proportion to what a frame of it takes. Boards on the way pass it on. Frames enter and leave
+at the board that the host is linked to.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def depths(program: Program, platform: Platform) -> dict[str, int]:
                 deepest = max(deepest, found[other.name] + returns)
         found[segment.name] = deepest
     return found
+
+
+def in_turn(program: Program, platform: Platform) -> list[Segment]:
+    """All segments in an order in which those of a system follow each other."""
+    deep = depths(program, platform)
+    return sorted(program.segments, key=lambda s: (deep[s.name], platform.device(s.device).kind is not Kind.FPGA))
 
 
 def _feeds(writer: Segment, reader: Segment) -> bool:
@@ -207,8 +213,9 @@ class _Layout:
             area = None if alone else self.area(source.region, source.port, binding.tensor)
             parts.append(Reading(*self.carried(source, segment.device, binding.tensor), area, waits))
         if alone and _geometry(sources[0].port) != _geometry(port):
-            raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {sources[0].device} as {_geometry(sources[0].port)} and "
-                                   f"is read by {segment.name} as {_geometry(port)}; put the reshape where it is read")
+            left = f"{sources[0].device} as {_geometry(sources[0].port)}"
+            raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {left} and is read by {segment.name} as "
+                                   f"{_geometry(port)}; put the reshape where it is read")
         wanted = None if alone else self.area(binding.region, port, binding.tensor)
         self.site(segment.device).readings.append((segment.name, index, port, wanted, tuple(parts)))
 
@@ -272,6 +279,8 @@ def build_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
     Raises:
         UnsupportedError: a tensor cannot travel as a stream; says which.
     """
+    if any(designs[s.name].memory is not None for s in segments):
+        raise UnsupportedError(f"{name}: a board that reads weights from memory has no links; leave out --architecture")
     layout = _Layout(name, segments, designs, platform)
     for segment in segments:
         for index in range(len(segment.reads)):

@@ -34,7 +34,6 @@ from dovetail.fpga.links.cells import (
     syndrome_masks,
 )
 
-
 PART_BITS = 64
 
 
