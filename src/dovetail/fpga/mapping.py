@@ -334,15 +334,13 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}",
                f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
-    stored = graph.constants[node.params[0]].array.astype(np.int64)
     window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
-    weights = stored.reshape(output.channels, loops.channels.inputs, *window.kernel)
+    weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
+    front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, zero)
     if isinstance(node.op, Coded):
-        front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, 0)
         codes = coded_filters(node.op, weights, graph.params(node), None if node.op.output_bits else _rescale(graph, node), form)
         return (*front, folded_coded_engine(layer, window, codes, loops))
     _, bias, rescale = _filters(graph, node, weights.reshape(len(weights), -1))
-    front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, zero)
     return (*front, folded_engine(layer, window, zero, Filters(weights, bias, rescale), loops))
 
 
