@@ -9,6 +9,9 @@ memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
+`fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
+and a small network of the same layers over two boards, simulated with the links between them.
+
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. The host resets the boards
 when one of them reports a fault and sends again what did not come back; every frame it took is held against the reference.
@@ -24,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.cost.folded import folds_of
 from dovetail.cost.folds import Fold
 from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
@@ -36,9 +40,11 @@ from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import FAMILIES, synthesize
 from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, weight_values
+from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
+from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
 
 SAME = (2, 2, 2, 2)
@@ -55,7 +61,10 @@ TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FIT_ROUNDS = 50
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2")
+PARTS = ("datapaths", "faults", "conv2", "fic")
+FIC_BOARDS = (2, 3, 4, 6, 12, 24)
+CUT_PACE = 12_000
+"""Clocks per frame of the small network over two boards."""
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
@@ -205,11 +214,44 @@ def alexnet_conv2() -> dict[str, Any]:
                                      **row, "area_xcku095": area, "parts_of_xcku095": parts}}
 
 
+def boards_of_fic(counts: list[int]) -> dict[str, Any]:
+    """The whole network on boards of FiC, and a small one of the same layers on two of them, simulated with their links."""
+    graph, found = lq_alexnet(), dict[str, Any]()
+    least = least_boards(graph, load_platform("fic:1").device("fpga0"))
+    for count in counts:
+        board = load_platform(f"fic:{count}")
+        best = fastest(graph, board) if count >= least else None
+        found[str(count)] = None if best is None else row_of(*best, board)
+        print(f"fic:{count}: {found[str(count)]}", flush=True)
+    return {"fic": found, "fic_least_by_memory": least, "fic_cut": cut_in_two()}
+
+
+def cut_in_two() -> dict[str, Any]:
+    """AlexNet of 99x99 images and an eighth of the channels in folded engines over two boards, fc6 divided, links included."""
+    graph, board = lq_alexnet(99, 12, 48, 10), load_platform("fic:2").with_pace(CUT_PACE)
+    on = {n.name: whole_on("fpga0" if n.name.startswith(("conv1", "conv2")) else "fpga1") for n in graph.nodes}
+    on["fc6"] = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 16), Piece("fpga1", 16, 48)))
+    program = lower(graph, on)
+    ((name, segments),) = systems_of(program, board).items()
+    cores = {s.name: build_design(s.graph, s.name, folds=folds_of(s.graph, board.device(s.device))) for s in segments}
+    system = build_system(name, segments, cores, program, board)
+    x = {"image": np.random.default_rng(3).integers(0, 256, (2, 3, 99, 99)).astype(np.uint8)}
+    run, right = simulate_system(system, x), run_integer(graph, x)["fc8_y"]
+    (taken,) = run.outputs.values()
+    equal = bool((taken.reshape(right.shape) == right).all())
+    row = {"bit_exact": equal, "frames": 2, "distinct_outputs": len(np.unique(right)), "cycles": run.cycles,
+           "frame_cycles": list(run.frame_cycles), "circuits": list(system.circuits),
+           "folds": {k: list(v) for c in cores.values() for k, v in c.folds.items()}}
+    print(f"cut over two boards: {row}", flush=True)
+    return row
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
     parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
+    parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
@@ -224,6 +266,8 @@ def main() -> int:
         found |= faulty_links(options.frames)
     if "conv2" in parts:
         found |= alexnet_conv2()
+    if "fic" in parts:
+        found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")
     return 0
 
