@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from dovetail.errors import PlatformError, UnsupportedError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.bench import Faults, simulate_system
-from dovetail.fpga.links.cells import HEADER_BITS, OVERHEAD_BITS, Cell, CellFormat, encode_cell, syndrome_masks
+from dovetail.fpga.links.cells import HEADER_BITS, Cell, CellFormat, encode_cell, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cell_of, entry_of, in_turn, systems_of, time_slots
-from dovetail.ir import Array, Axis, Conv, Gemm, Graph, Node, Reshape, Scheme, Tensor, Window, slices
+from dovetail.ir import Array, Axis, Gemm, Graph, Node, Reshape, Tensor, slices
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -26,31 +26,8 @@ from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_of_devices
 from dovetail.platform.topology import Topology, pairs_of, with_topology
 from dovetail.schedule.program import Program, lower
+from tests.fpga.joined_boards import CODES, chain, narrow
 from tests.numerics.lq_networks import learned
-
-CODES = Scheme(2, False, (0,))
-
-
-def chain(layers: int = 3, channels: int = 4, size: int = 4) -> Graph:
-    """Convolutions of two-bit codes, one after another."""
-    rng = np.random.default_rng(3)
-    shape = (1, channels, size, size)
-    tensors, nodes, constants = [Tensor("x", shape, CODES)], list[Node](), []
-    for n in range(layers):
-        body = Conv(channels, Window((3, 3), pads=(1, 1, 1, 1)))
-        layer = learned(rng, body, (channels, channels, 3, 3), 1, 2)
-        node, own = coded_node(f"n{n}", layer, tensors[-1].name, f"y{n}", [0.1, 0.5, 0.9], 3, 6)
-        nodes.append(node)
-        constants += own
-        tensors.append(Tensor(f"y{n}", shape, CODES))
-    return Graph("chain", ("x",), (f"y{layers - 1}",), tuple(nodes), {t.name: t for t in tensors}, {c.name: c for c in constants})
-
-
-def narrow(platform: Platform) -> Platform:
-    """The board with links of one small cell per clock, a few clocks long: quick to compile, and pixels take several cells."""
-    bytes_per_s = (OVERHEAD_BITS + 32) / 8 * 100e6
-    return replace(platform, links=tuple(replace(x, bandwidth_bytes_per_s=bytes_per_s, latency_s=4e-8)
-                                         if x.name.startswith("serial") else x for x in platform.links))
 
 
 def frames(count: int, graph: Graph) -> dict[str, Array]:

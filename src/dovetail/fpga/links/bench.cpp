@@ -3,12 +3,12 @@
 // bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table of every board.
 // usage: bench FOLDER   where FOLDER/system.txt holds one item per line:
 //   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY DETECT_LIMIT     (FAULT_SEED 0: no faults)
-//   in BOARD PORT | out BOARD PORT | status BOARD PORT
+//   in BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT     (host: the status of a board the host is linked to)
 //   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
 // Beats lie in FOLDER/inN.bin and go to FOLDER/outN.bin in the byte layout of the Verilated port; only whole frames are written.
 // FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
-// After a fault was injected, boards are watched until their host's status reports one; then everything is reset and the host
-// sends again what has not come back as a whole frame.
+// After a fault was injected, the host watches the status of the board it is linked to until that reports one; then everything is
+// reset and the host sends again what has not come back as a whole frame.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -163,6 +163,7 @@ public:
                 if (what == "in") add_source(boards_[board].inputs.at(port));
                 if (what == "out") add_sink(boards_[board].outputs.at(port));
                 if (what == "status") statuses_.push_back(boards_[board].outputs.at(port));
+                if (what == "host") hosts_.push_back(boards_[board].outputs.at(port));
                 if (what == "wire") {
                     uint64_t target = 0, input = 0, latency = 0, rate = 0;
                     fields >> target >> input >> latency >> rate;
@@ -249,12 +250,12 @@ private:
     }
 
     static bool bit(const Port& status, int index) { return static_cast<uint8_t*>(status.data)[0] >> index & 1; }
-    bool all(int index) const {
-        for (const Port& status : statuses_) if (!bit(status, index)) return false;
+    bool all_up() const {
+        for (const Port& status : statuses_) if (!bit(status, 1)) return false;
         return true;
     }
-    bool any(int index) const {
-        for (const Port& status : statuses_) if (bit(status, index)) return true;
+    bool any_reports() const {
+        for (const Port& status : hosts_) if (bit(status, 0)) return true;
         return false;
     }
 
@@ -283,8 +284,8 @@ private:
             moved = true;
             if (!first_output_) first_output_ = cycle_;
         }
-        const bool reported = any(0);
-        up_ = up_ || all(1);
+        const bool reported = any_reports();
+        up_ = up_ || all_up();
         edge(1);
         filled_ = filled_ || quiet_ > kFillCycles;
         if (moved) note_frames();
@@ -350,7 +351,7 @@ private:
     uint64_t stream_ = 0;
     std::vector<Source> sources_;
     std::vector<Sink> sinks_;
-    std::vector<Port> statuses_;
+    std::vector<Port> statuses_, hosts_;
     std::deque<Cable> cables_;
     std::vector<uint64_t> frame_cycles_;
     Cable* struck_ = nullptr;

@@ -95,6 +95,8 @@ def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faul
     lines = [f"run {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {jitter} {bits} {' '.join(map(str, spoil))}"]
     lines += [f"in {p.board} {p.port}" for p in system.inputs] + [f"out {p.board} {p.port}" for p in system.outputs]
     lines += [f"status {n} {len(b.outputs) - 1}" for n, b in enumerate(system.boards)]
+    entries = sorted({p.board for p in (*system.inputs, *system.outputs)})
+    lines += [f"host {n} {len(system.boards[n].outputs) - 1}" for n in entries]
     lines += [f"wire {w.source} {w.output} {w.target} {w.input} {w.latency_clocks} {int(w.cells_per_clock * 1e6)}"
               for w in system.wires]
     return lines
