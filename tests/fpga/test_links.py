@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from dovetail.errors import PlatformError, UnsupportedError
 from dovetail.fpga.assemble import build_design
+from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system
+from dovetail.fpga.links.carriage import carried
 from dovetail.fpga.links.cells import HEADER_BITS, Cell, CellFormat, encode_cell, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.stored import load_system, write_system
-from dovetail.fpga.links.system import System, build_system, cell_of, entry_of, in_turn, systems_of, time_slots
-from dovetail.ir import Array, Axis, Gemm, Graph, Node, Reshape, Tensor, slices
+from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
+from dovetail.ir import Array, Axis, Gemm, Graph, MaxPool, Node, Reshape, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -111,7 +113,7 @@ def test_a_board_that_only_forwards_has_links_and_no_layer() -> None:
     middle = system.boards[system.devices.index("fpga1")]
     assert [p.name for p in (*middle.inputs, *middle.outputs)] == ["link0_rx", "link1_rx", "link0_tx", "link1_tx", "status"]
     assert middle.adders == 0
-    assert system.circuits == ("x: fpga0 > fpga1 > fpga2, 16 cells per frame", "y0: fpga2 > fpga1 > fpga0, 16 cells per frame")
+    assert system.circuits == ("x: fpga0 > fpga1 > fpga2, 1 cells per frame", "y0: fpga2 > fpga1 > fpga0, 1 cells per frame")
 
 
 def test_a_flattened_map_that_would_change_its_order_on_the_way_is_refused() -> None:
@@ -124,6 +126,25 @@ def test_a_flattened_map_that_would_change_its_order_on_the_way_is_refused() -> 
     where = {"n0": whole_on("fpga0"), "flat": whole_on("fpga0"), "last": whole_on("fpga1")}
     with pytest.raises(UnsupportedError, match="put the reshape where it is read"):
         joined(more, where, load_platform("fic:2"))
+
+
+def test_narrow_pixels_share_a_cell_and_wide_ones_are_cut() -> None:
+    narrow_one, wide = (Format(channels, 2, False, 0, 3, 5, 5) for channels in (3, 30))
+    assert (carried(narrow_one, 32).group, carried(narrow_one, 32).cells) == (5, 5)
+    assert (carried(narrow_one, 4096).group, carried(narrow_one, 4096).cells) == (25, 1)
+    cut = carried(wide, 32)
+    assert (cut.form.fields, cut.form.words, cut.cells, cut.bits) == (16, 2, 50, 32)
+
+
+def test_links_are_charged_for_the_cells_of_all_circuits() -> None:
+    platform = narrow(load_platform("fic:3"))
+    program = lower(chain(), over_three())
+    (segments,) = systems_of(program, platform).values()
+    system, _ = joined(chain(), over_three(), platform)
+    loads = cells_over_links(segments, program, platform)
+    by_circuit = sum(int(c.split(", ")[1].split()[0]) * c.count(" > ") for c in system.circuits)
+    assert sum(loads.values()) == by_circuit > 0
+    assert set(loads) <= {f"{w.link}:{system.devices[w.source]}" for w in system.wires}
 
 
 def test_areas_overlap_where_both_have_something() -> None:
@@ -142,6 +163,16 @@ def check(system: System, graph: Graph, count: int, **how: object) -> tuple[int,
         np.testing.assert_array_equal(values.reshape(expected.shape), expected)
     assert len(found.frame_cycles) == count
     return len(found.faults), sum(f.detected for f in found.faults)
+
+
+def test_pixels_wider_than_a_cell_travel_in_words() -> None:
+    node = Node("n0", MaxPool(Window((2, 2))), ("x",), (), "y0")
+    tensors = {"x": Tensor("x", (1, 24, 3, 3), CODES), "y0": Tensor("y0", (1, 24, 2, 2), CODES)}
+    graph = Graph("wide", ("x",), ("y0",), (node,), tensors, {})
+    system, _ = joined(graph, {"n0": whole_on("fpga1")}, narrow(load_platform("fic:2")))
+    assert system.circuits[0] == "x: fpga0 > fpga1, 18 cells per frame"
+    check(system, graph, 4)
+    check(system, graph, 4, stall_seed=3)
 
 
 def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_reported(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     platform = narrow(load_platform("fic:2"))
     build = pipeline.compile(model, platform, folder, assignment={"n0": whole_on("fpga0"), "n1": whole_on("fpga1")}, verify=False)
     stored = json.loads((folder / "fpga" / "boards0" / "system.json").read_text())
-    assert stored["circuits"] == ["y0: fpga0 > fpga1, 16 cells per frame", "y1: fpga1 > fpga0, 16 cells per frame"]
+    assert stored["circuits"] == ["y0: fpga0 > fpga1, 4 cells per frame", "y1: fpga1 > fpga0, 4 cells per frame"]
     x = execute.stimulus(build, 3)
     found = execute.run_stored(build, x)
     expected = run_integer(build.graph, x)

@@ -16,6 +16,7 @@ from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
 from dovetail.fpga.expressions import ONE, Signal, all_of, any_of, pack, signal
 from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.links.carriage import Carriage, gather_module, scatter_module
 from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
 from dovetail.fpga.links.joint import Area, joint_module
 from dovetail.fpga.links.receive import CAUSE_BITS, receiver_module
@@ -23,7 +24,7 @@ from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.verilog import print_module
 
 Key = tuple[str | int, ...]
-"""Where a stream of a board comes from: ("host", n), ("core", name, n), ("rx", link, n), or one of them cut into words."""
+"""Where a stream of a board comes from: ("host", n), ("core", name, n), ("rx", link, n), or one of them as cells."""
 
 
 def form_of(port: StreamPort) -> Format:
@@ -32,20 +33,15 @@ def form_of(port: StreamPort) -> Format:
     return Format(port.channels, port.bits, port.signed, low, high, port.height, port.width, port.at_once)
 
 
-def words_of(form: Format, payload_bits: int) -> Format:
-    """The stream as it travels: a whole pixel per cell where it fits, else words of as many channels as do."""
-    return form if form.channels * form.bits <= payload_bits else form.in_words(payload_bits // form.bits)
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One part of what a core's input reads: from which stream of this board, as what, and whether a frame of it must wait.
 
-    `area` None: the stream as it is. `form` is how the stream arrives.
+    `area` None: the stream as it is.
     """
 
     source: Key
-    form: Format
+    arrives: Carriage
     area: Area | None
     waits: bool
 
@@ -55,8 +51,8 @@ class LinkEnd:
     """A board's end of a link: circuits in the order of their numbers, the sources of those that leave, and time slots."""
 
     name: str
-    incoming: tuple[Format, ...]
-    outgoing: tuple[tuple[Key, Format], ...]
+    incoming: tuple[Carriage, ...]
+    outgoing: tuple[tuple[Key, Carriage], ...]
     slots: tuple[int, ...]
 
 
@@ -106,34 +102,46 @@ class _Board:
         self.takers[key].append(made)
         return made
 
-    def in_words(self, key: Key, form: Format, fields: int) -> Key:
-        """The stream in beats of so many channels."""
-        if form.fields == fields:
+    def in_cells(self, key: Key, carriage: Carriage) -> Key:
+        """A stream of this board's own as cells: words of channels, or several pixels at once."""
+        form = carriage.form.in_words(carriage.form.channels)
+        if carriage == Carriage(form):
             return key
-        cut: Key = (*key, "by", fields)
+        cut: Key = (*key, "cells")
         if cut not in self.producers:
-            label = f"{_label(key)}_by{fields}"
-            engine = regroup_engine(f"{self.plan.name}_{label}", label, form, fields)
-            made, taken = self.wires(label, engine.output.data_bits), self.tap(key)
-            self.instantiate(engine.modules[0], f"u_{label}", *taken.pins("in0"), *made.pins("out"))
-            self.parts += engine.modules[1:]
+            label, taken = _label(cut), self.tap(key)
+            made = self.wires(label, carriage.bits)
+            if carriage.group > 1:
+                gather = gather_module(f"{self.plan.name}_{label}", carriage)
+                self.instantiate(gather, f"u_{label}", *taken.pins("in"), *made.pins("out"))
+            else:
+                self.regroup(label, form, carriage.form.fields, taken, made)
             self.offer(cut, made)
         return cut
 
+    def regroup(self, label: str, form: Format, fields: int, taken: Link, made: Link) -> None:
+        """Cut the beats of a stream anew."""
+        engine = regroup_engine(f"{self.plan.name}_{label}", label, form, fields)
+        self.instantiate(engine.modules[0], f"u_{label}", *taken.pins("in0"), *made.pins("out"))
+        self.parts += engine.modules[1:]
+
     def whole(self, reading: Reading, name: str) -> Link:
         """A part of an input as whole pixels, behind a buffer for a frame where it must wait for others."""
-        link, form = self.tap(reading.source), reading.form
+        link, carriage = self.tap(reading.source), reading.arrives
+        form = carriage.form
         if reading.waits:
-            held = self.wires(f"{name}_held", form.data_bits)
-            fifo = fifo_module(f"{self.plan.name}_{name}_frame", form.data_bits, max(2, form.beats), report=True)
+            held = self.wires(f"{name}_held", carriage.bits)
+            fifo = fifo_module(f"{self.plan.name}_{name}_frame", carriage.bits, max(2, carriage.cells), report=True)
             self.instantiate(fifo, f"{name}_frame", *link.pins("in"), *held.pins("out"))
             link = held
-        if form.fields == form.channels:
+        if carriage.group == 1 and form.fields == form.channels:
             return link
-        engine = regroup_engine(f"{self.plan.name}_{name}_whole", f"{name}_whole", form, form.channels)
-        made = self.wires(f"{name}_whole", engine.output.data_bits)
-        self.instantiate(engine.modules[0], f"u_{name}_whole", *link.pins("in0"), *made.pins("out"))
-        self.parts += engine.modules[1:]
+        made = self.wires(f"{name}_whole", form.channels * form.bits)
+        if carriage.group > 1:
+            scatter = scatter_module(f"{self.plan.name}_{name}_whole", carriage)
+            self.instantiate(scatter, f"u_{name}_whole", *link.pins("in"), *made.pins("out"))
+        else:
+            self.regroup(f"{name}_whole", form, form.channels, link, made)
         return made
 
     def connect(self) -> None:
@@ -163,8 +171,8 @@ def build_board(plan: BoardPlan) -> Design:
         for index, port in enumerate(core.outputs):
             b.offer(("core", name, index), b.wires(f"{name}_{port.name}", port.data_bits))
     for number, end in enumerate(plan.links):
-        for j, form in enumerate(end.incoming):
-            b.offer(("rx", number, j), b.wires(f"rx_{number}_{j}", form.data_bits))
+        for j, carriage in enumerate(end.incoming):
+            b.offer(("rx", number, j), b.wires(f"rx_{number}_{j}", carriage.bits))
     given = _inputs_of_cores(b)
     for name, core in plan.cores:
         outs = [pin for index, port in enumerate(core.outputs) for pin in b.producers["core", name, index][0].pins(port.name)]
@@ -201,9 +209,9 @@ def _ends(b: _Board) -> None:
     plan, m, module = b.plan, b.plan.cell, b.module
     alarm, faults, ups, states = signal("alarm"), list[Signal](), list[Signal](), list[tuple[Signal, int]]()
     for n, end in enumerate(plan.links):
-        taken = [b.tap(b.in_words(key, form_from, form.fields)) for key, form, form_from in _sources(b, end)]
-        sent = [Outgoing(form.data_bits, plan.depth) for _, form in end.outgoing]
-        held = [Outgoing(form.data_bits, plan.depth) for form in end.incoming]
+        taken = [b.tap(key if key[0] == "rx" else b.in_cells(key, carriage)) for key, carriage in end.outgoing]
+        sent = [Outgoing(carriage.bits, plan.depth) for _, carriage in end.outgoing]
+        held = [Outgoing(carriage.bits, plan.depth) for carriage in end.incoming]
         sender = transmitter_module(f"{plan.name}_tx{n}", m, sent, end.slots, len(held), plan.identity)
         receiver, parts = receiver_module(f"{plan.name}_rx{n}", m, held, plan.identity)
         b.parts += parts
@@ -223,15 +231,6 @@ def _ends(b: _Board) -> None:
     module.drive(alarm, any_of(alarm, *faults), reset=0)
     status = stream_ports(module, "status", 2 + 4 * len(plan.links), False)
     module.assigns += [(status.valid, ONE), (status.data, pack([(alarm, 1), (all_of(*ups), 1), *states]))]
-
-
-def _sources(b: _Board, end: LinkEnd) -> list[tuple[Key, Format, Format]]:
-    """Of every circuit that leaves: its source, its format on the link, and that of the source."""
-    found = []
-    for key, form in end.outgoing:
-        passed_on = key[0] == "rx"
-        found.append((key, form, form if passed_on else form.in_words(form.channels)))
-    return found
 
 
 def _design(b: _Board) -> Design:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from math import ceil, gcd
 
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.assemble import stream_port
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.links.board import BoardPlan, Key, LinkEnd, Reading, build_board, form_of, words_of
+from dovetail.fpga.links.board import BoardPlan, Key, LinkEnd, Reading, build_board, form_of
+from dovetail.fpga.links.carriage import Carriage, carried
 from dovetail.fpga.links.cells import MOST_CIRCUITS, MOST_DEPTH, OVERHEAD_BITS, CellFormat
 from dovetail.fpga.links.joint import Area
+from dovetail.fpga.mapping import stream_formats
 from dovetail.ir import Region
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.device import Link as Cable
@@ -126,8 +128,8 @@ class _Site:
     inputs: list[tuple[StreamPort, Binding]] = field(default_factory=list)
     outputs: list[tuple[StreamPort, Reading, Binding]] = field(default_factory=list)
     readings: list[tuple[str, int, StreamPort, Area | None, tuple[Reading, ...]]] = field(default_factory=list)
-    incoming: dict[str, list[Format]] = field(default_factory=dict)
-    outgoing: dict[str, list[tuple[Key, Format]]] = field(default_factory=dict)
+    incoming: dict[str, list[Carriage]] = field(default_factory=dict)
+    outgoing: dict[str, list[tuple[Key, Carriage]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +152,20 @@ class _Layout:
         self.cell = cell_of(self.cables, platform)
         self.sites: dict[str, _Site] = {}
         self.hosts: dict[tuple[str, str, Region], int] = {}
-        self.laid: dict[tuple[str, Key, str], tuple[Key, Format]] = {}
+        self.laid: dict[tuple[str, Key, str], tuple[Key, Carriage]] = {}
         self.circuits: list[str] = []
 
     def site(self, device: str) -> _Site:
         return self.sites.setdefault(device, _Site())
 
-    def carried(self, source: _Source, device: str, what: str) -> tuple[Key, Format]:
+    def laid_to(self, source: _Source, device: str, what: str) -> tuple[Key, Carriage]:
         """The key of a stream on a board, and how it arrives there; lays a circuit where it is not there yet."""
         form = form_of(source.port)
         if source.device == device:
-            return source.key, form
+            return source.key, Carriage(form)
         if (source.device, source.key, device) in self.laid:
             return self.laid[source.device, source.key, device]
-        words, key, at, way = words_of(form, self.cell.payload_bits), source.key, source.device, [source.device]
+        cells, key, at, way = carried(form, self.cell.payload_bits), source.key, source.device, [source.device]
         for cable in self.platform.route(source.device, device):
             there = cable.ends[1] if cable.ends[0] == at else cable.ends[0]
             if self.platform.device(there).kind is not Kind.FPGA:
@@ -171,15 +173,15 @@ class _Layout:
                                        "link the FPGAs to each other")
             sent = self.site(at).outgoing.setdefault(cable.name, [])
             come = self.site(there).incoming.setdefault(cable.name, [])
-            sent.append((key, words))
-            come.append(words)
+            sent.append((key, cells))
+            come.append(cells)
             if len(sent) > MOST_CIRCUITS:
                 raise UnsupportedError(f"{self.name}: more than {MOST_CIRCUITS} circuits over link {cable.name}; divide less")
             key, at = ("rx", cable.name, len(come) - 1), there
             way.append(there)
-        self.circuits.append(f"{what}: {' > '.join(way)}, {words.beats} cells per frame")
-        self.laid[source.device, source.key, device] = key, words
-        return key, words
+        self.circuits.append(f"{what}: {' > '.join(way)}, {cells.cells} cells per frame")
+        self.laid[source.device, source.key, device] = key, cells
+        return key, cells
 
     def sources_of(self, binding: Binding, port: StreamPort, device: str) -> list[_Source]:
         """The streams that hold what an input reads: of other segments, or of the host."""
@@ -211,13 +213,20 @@ class _Layout:
         parts = []
         for source in sources:
             area = None if alone else self.area(source.region, source.port, binding.tensor)
-            parts.append(Reading(*self.carried(source, segment.device, binding.tensor), area, waits))
+            parts.append(Reading(*self.laid_to(source, segment.device, binding.tensor), area, waits))
         if alone and _geometry(sources[0].port) != _geometry(port):
             left = f"{sources[0].device} as {_geometry(sources[0].port)}"
             raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {left} and is read by {segment.name} as "
                                    f"{_geometry(port)}; put the reshape where it is read")
         wanted = None if alone else self.area(binding.region, port, binding.tensor)
         self.site(segment.device).readings.append((segment.name, index, port, wanted, tuple(parts)))
+
+    def lay(self, program: Program) -> None:
+        """Everything that these segments read, and what others want of them."""
+        for segment in self.segments:
+            for index in range(len(segment.reads)):
+                self.read(segment, index)
+        self.wait_for_host(wanted_outside(self.segments, program))
 
     def area(self, region: Region, port: StreamPort, tensor: str) -> Area:
         """Channels and rows of a region whose port has just these."""
@@ -236,11 +245,11 @@ class _Layout:
                     continue
                 port, entry = self.designs[segment.name].outputs[index], entry_of(self.platform, segment.device)
                 source = _Source(segment.device, ("core", segment.name, index), port, write.region)
-                key, form = self.carried(source, entry, write.tensor)
+                key, arrives = self.laid_to(source, entry, write.tensor)
                 site = self.site(entry)
                 made = StreamPort(f"out{len(site.outputs)}", port.tensor, port.channels, port.bits, port.signed, port.height,
                                   port.width)
-                site.outputs.append((made, Reading(key, form, None, False), write))
+                site.outputs.append((made, Reading(key, arrives, None, False), write))
 
 
 def cell_of(cables: Sequence[Cable], platform: Platform) -> CellFormat:
@@ -282,10 +291,7 @@ def build_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
     if any(designs[s.name].memory is not None for s in segments):
         raise UnsupportedError(f"{name}: a board that reads weights from memory has no links; leave out --architecture")
     layout = _Layout(name, segments, designs, platform)
-    for segment in segments:
-        for index in range(len(segment.reads)):
-            layout.read(segment, index)
-    layout.wait_for_host(wanted_outside(segments, program))
+    layout.lay(program)
     identity = zlib.crc32("".join(text for s in segments for _, text in sorted(designs[s.name].files.items())).encode())
     devices = [d.name for d in platform.devices if d.name in layout.sites]
     plans = {d: _plan(layout, d, identity) for d in devices}
@@ -305,6 +311,18 @@ def wanted_outside(segments: Sequence[Segment], program: Program) -> dict[str, l
     return {s.name: [w for w in s.writes if w.tensor in read] for s in segments}
 
 
+def cells_over_links(segments: Sequence[Segment], program: Program, platform: Platform) -> dict[str, int]:
+    """Cells per frame of every direction of a link, `LINK:FROM`, without building the cores."""
+    ports = {s.name: Design(s.name, {}, tuple(stream_port(f"in{i}", b.name, stream_formats(s.graph)[b.name])
+                                              for i, b in enumerate(s.reads)),
+                            tuple(stream_port(f"out{i}", b.name, stream_formats(s.graph)[b.name])
+                                  for i, b in enumerate(s.writes))) for s in segments}
+    layout = _Layout("boards", segments, ports, platform)
+    layout.lay(program)
+    return {f"{link}:{device}": sum(cells.cells for _, cells in circuits)
+            for device, site in layout.sites.items() for link, circuits in site.outgoing.items()}
+
+
 def _plan(layout: _Layout, device: str, identity: int) -> BoardPlan:
     site = layout.sites[device]
     names = [c.name for c in layout.cables if c.name in site.incoming or c.name in site.outgoing]
@@ -314,12 +332,12 @@ def _plan(layout: _Layout, device: str, identity: int) -> BoardPlan:
         return ("rx", numbers[str(key[1])], key[2]) if key[0] == "rx" else key
 
     def own(reading: Reading) -> Reading:
-        return Reading(numbered(reading.source), reading.form, reading.area, reading.waits)
+        return Reading(numbered(reading.source), reading.arrives, reading.area, reading.waits)
 
     ends = []
     for name in names:
-        sent = [(numbered(key), form) for key, form in site.outgoing.get(name, [])]
-        ends.append(LinkEnd(name, tuple(site.incoming.get(name, ())), tuple(sent), time_slots([f.beats for _, f in sent])))
+        sent = [(numbered(key), cells) for key, cells in site.outgoing.get(name, [])]
+        ends.append(LinkEnd(name, tuple(site.incoming.get(name, ())), tuple(sent), time_slots([c.cells for _, c in sent])))
     cores = tuple((s.name, layout.designs[s.name]) for s in layout.segments if s.device == device)
     return BoardPlan(f"{layout.name}_{device}", layout.cell, identity, depth_of(layout.cables, layout.platform), cores,
                      tuple(p for p, _ in site.inputs), tuple((p, own(r)) for p, r, _ in site.outputs),
