@@ -221,7 +221,7 @@ def boards_of_fic(counts: list[int]) -> dict[str, Any]:
     for count in counts:
         board = load_platform(f"fic:{count}")
         best = fastest(graph, board) if count >= least else None
-        found[str(count)] = None if best is None else row_of(*best, board)
+        found[str(count)] = None if best is None else row_of(graph, *best, board)
         print(f"fic:{count}: {found[str(count)]}", flush=True)
     return {"fic": found, "fic_least_by_memory": least, "fic_cut": cut_in_two()}
 
