@@ -19,9 +19,9 @@ from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Coded
 from dovetail.platform.fitted import DhmModel, dhm_model
 
-PAIR_LOGIC = 1.25
-"""Look-up tables per pair of bits: two for three pairs at first, then counters of six over what those leave."""
-PAIR_REGISTERS = 1.5
+PAIR_LOGIC = 1.7
+"""Look-up tables per pair of bits, from lanes that Yosys counted: two for three pairs at first, then counters of six."""
+PAIR_REGISTERS = 1.6
 ADDER_LOGIC = 1.0
 """Look-up tables per bit of what is added for plain integers."""
 PRODUCT_BITS = 13

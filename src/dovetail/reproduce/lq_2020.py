@@ -164,8 +164,8 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
 def text(document: Mapping[str, Any]) -> str:
     """Tables for a terminal."""
     paper = [(name, f"{least:,}", f"{most:,}") for name, (least, most) in document["table_5_2"].items()]
-    folds = [(r["fold"], f"{r['products_at_once']:,}", f"{r['cycles']:,}", f"{r['times_faster_than_paper']:,.0f}x", f"{r['lut']:,.0f}",
-              f"{r['bram36']:,.0f} ({r['bram_part']:.0%})") for r in document["conv2_folds"]]
+    folds = [(r["fold"], f"{r['products_at_once']:,}", f"{r['cycles']:,}", f"{r['times_faster_than_paper']:,.0f}x",
+              f"{r['lut']:,.0f}", f"{r['bram36']:,.0f} ({r['bram_part']:.0%})") for r in document["conv2_folds"]]
     rows = []
     for board, entries in document["boards"].items():
         for count, row in entries.items():
