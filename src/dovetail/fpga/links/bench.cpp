@@ -7,8 +7,8 @@
 //   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
 // Beats lie in FOLDER/inN.bin and go to FOLDER/outN.bin in the byte layout of the Verilated port; only whole frames are written.
 // FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
-// After a fault was injected, the host watches the status of the board it is linked to until that reports one; then everything is
-// reset and the host sends again what has not come back as a whole frame.
+// Half of the faults wait for a word that carries data. After one was injected, the host watches the status of the board it is
+// linked to until that reports a fault; then everything is reset, and the host sends again what has not come back whole.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -71,10 +71,11 @@ public:
         if (!*from_.valid || !*from_.ready) return;
         credit_ -= kMillion;
         Word word(static_cast<uint8_t*>(from_.data), static_cast<uint8_t*>(from_.data) + from_.bytes);
-        if (!armed_) return push(word, cycle);
+        data_ = word[5] >> 4 & 1;
+        if (!armed_ || (!data_ && cycle < until_)) return push(word, cycle);
         armed_ = false;
         struck_ = true;
-        data_ = word[5] >> 4 & 1;
+        struck_data_ = data_;
         if (damage_ == kLost) return;
         if (damage_ == kTwice) push(word, cycle);
         if (damage_ == kFlipped)
@@ -84,14 +85,16 @@ public:
             }
         push(word, cycle);
     }
-    void arm(Damage damage, uint64_t bits) {
+    // Spoils the next word; until a given cycle, only one that carries data.
+    void arm(Damage damage, uint64_t bits, uint64_t until) {
+        until_ = until;
         armed_ = true;
         struck_ = false;
         damage_ = damage;
         bits_ = bits;
     }
     bool struck() const { return struck_; }
-    bool struck_data() const { return data_; }
+    bool struck_data() const { return struck_data_; }
     void reset() {
         words_.clear();
         armed_ = struck_ = false;
@@ -109,11 +112,11 @@ private:
         words_.push_back({word, due_});
     }
     Port from_, to_;
-    uint64_t latency_, rate_, jitter_, credit_ = 0, due_ = 0, bits_ = 0;
+    uint64_t latency_, rate_, jitter_, credit_ = 0, due_ = 0, bits_ = 0, until_ = 0;
     Random random_;
     std::deque<Item> words_;
     Damage damage_ = kLost;
-    bool armed_ = false, struck_ = false, data_ = false;
+    bool armed_ = false, struck_ = false, data_ = false, struck_data_ = false;
 };
 
 struct Source {
@@ -312,7 +315,7 @@ private:
         if (up_ && !struck_ && run_.fault_every && !--wait_) {
             struck_ = &cables_[random_.below(cables_.size())];
             damage_ = static_cast<Damage>(random_.below(kDamages));
-            struck_->arm(damage_, run_.cell_bits);
+            struck_->arm(damage_, run_.cell_bits, random_.below(2) ? cycle_ + 2 * run_.fault_every : 0);
         }
         return kDone;
     }

@@ -27,7 +27,10 @@ DETECT_CLOCKS = 3 * QUIET_CYCLES
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Words to spoil: lost, duplicated or flipped (one to four bits), one at a time, `every` so many clocks in the mean."""
+    """Words to spoil: lost, duplicated or flipped (one to four bits), one at a time, `every` so many clocks in the mean.
+
+    Half of them are the next word of any kind on a link drawn at random, half the next that carries data, if one comes soon.
+    """
 
     seed: int
     every: int
