@@ -1,9 +1,20 @@
 """Datapaths for layers of learned quantization: popcounts, tables, conditionals, and int8 as Direct Hardware Mapping builds it.
 
-`python bench/lq.py --json FILE [--layer NAME ...] [--family NAME ...]`. Every layer exists four times with the same drawn weights
+`python bench/lq.py --json FILE [--part NAME ...] [--layer NAME ...] [--family NAME ...]`.
+
+`datapaths`: every layer exists four times with the same drawn weights
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
 over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. All of them are whole engines: line
 memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route.
+
+`conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
+
+`fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
+and a small network of the same layers over two boards, simulated with the links between them.
+
+`faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
+once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. The host resets the boards
+when one of them reports a fault and sends again what did not come back; every frame it took is held against the reference.
 """
 
 from __future__ import annotations
@@ -16,13 +27,25 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.cost.folded import folds_of
+from dovetail.cost.folds import Fold
 from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
+from dovetail.fpga.design import Design
 from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.links.bench import Faults, simulate_system
+from dovetail.fpga.links.system import build_system, systems_of
+from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import FAMILIES, synthesize
-from dovetail.ir import RELU, Array, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
+from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, weight_values
+from dovetail.numerics.lq_alexnet import lq_alexnet
+from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import Piece, Split, whole_on
+from dovetail.platform.load import load_platform
+from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
+from dovetail.schedule.program import lower
 
 SAME = (2, 2, 2, 2)
 LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
@@ -36,6 +59,15 @@ ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FIT_ROUNDS = 50
+FAULT_EVERY = 400
+"""Clocks between faults, in the mean."""
+PARTS = ("datapaths", "faults", "conv2", "fic")
+FIC_BOARDS = (2, 3, 4, 6, 12, 24)
+CUT_PACE = 12_000
+"""Clocks per frame of the small network over two boards."""
+CONV2_FOLD = Fold(1, 16, 13)
+"""Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
+CONV2_CYCLES = 90_000
 
 
 def learned_codes(weights: Real) -> tuple[Array, Real]:
@@ -85,7 +117,10 @@ def byte_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
 
 
 def counted(graph: Graph, family: str, datapath: Datapath) -> dict[str, float]:
-    design = build_design(graph, f"lq_{datapath}", datapath=datapath)
+    return counted_design(build_design(graph, f"lq_{datapath}", datapath=datapath), family)
+
+
+def counted_design(design: Design, family: str) -> dict[str, float]:
     found = synthesize(design, family).resources
     row = {key: float(next((found[n] for n in names if n in found), 0.0)) for key, names in COUNTS.items()}
     return {**row, "adders": float(design.adders)}
@@ -113,9 +148,110 @@ def measure(layers: list[str], families: list[str]) -> dict[str, Any]:
     return {"datapaths": datapaths, **ratios}
 
 
+def small_network() -> Graph:
+    """Image → 8-bit convolution → two coded convolutions; drawn weights."""
+    rng = np.random.default_rng(0)
+    scheme, boundaries = Scheme(BITS, False, (0,)), boundaries_of(ranked(ACTIVATIONS)[0]).tolist()
+    tensors, nodes, constants = [Tensor("x", (1, 3, 8, 8), Scheme(8, False, (-8,)))], list[Node](), list[Constant]()
+    for name, bits, filters in (("first", 0, 8), ("second", BITS, 8), ("third", BITS, 4)):
+        source = tensors[-1]
+        body = Conv(filters, Window((3, 3), pads=(1, 1, 1, 1)))
+        weights = rng.normal(size=(filters, source.shape[1], 3, 3))
+        codes, basis = learned_codes(weights)
+        if not bits:
+            codes, basis = np.rint(weights * 40).astype(np.int8), np.full((filters, 1), 1 / 40)
+        inputs = ACTIVATIONS if bits else np.asarray([2.0**-8])
+        layer = Learned(body, codes, bits, basis, bits, inputs, rng.normal(1, 0.2, filters) / 5, rng.normal(0, 0.3, filters))
+        node, own = coded_node(name, layer, source.name, f"{name}_y", boundaries, 255)
+        nodes.append(node)
+        constants += own
+        tensors.append(Tensor(f"{name}_y", body.infer((source.shape,)), scheme))
+    return Graph("small", ("x",), ("third_y",), tuple(nodes), {t.name: t for t in tensors}, {c.name: c for c in constants})
+
+
+def faulty_links(frames: int) -> dict[str, Any]:
+    """Faults over so many frames."""
+    graph, board = small_network(), load_platform("fic:3")
+    shares = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 3), Piece("fpga2", 3, 8)))
+    program = lower(graph, {"first": whole_on("fpga0"), "second": shares, "third": whole_on("fpga1")})
+    (name, segments), = systems_of(program, board).items()
+    system = build_system(name, segments, {s.name: build_design(s.graph, s.name) for s in segments}, program, board)
+    x = {"x": np.random.default_rng(1).integers(0, 256, (frames, 3, 8, 8)).astype(np.uint8)}
+    found = simulate_system(system, x, faults=Faults(1, FAULT_EVERY),
+                            on_frame=lambda n: print(f"{n} frames", flush=True) if n % 1000 == 0 else None)
+    right = run_integer(graph, x)["third_y"]
+    (taken,) = found.outputs.values()
+    wrong = int((taken.reshape(right.shape) != right).any(axis=(1, 2, 3)).sum())
+    kinds = {k: sum(f.kind == k for f in found.faults) for k in ("lost", "duplicated", "flipped")}
+    row = {"frames": frames, "injected": len(found.faults), "detected": sum(f.detected for f in found.faults),
+           "wrong_outputs": wrong, "kinds": kinds, "in_data": sum(f.data for f in found.faults),
+           "clocks_to_report": {"most": max(f.clocks for f in found.faults),
+                                "mean": sum(f.clocks for f in found.faults) / len(found.faults)}, "cycles": found.cycles}
+    print(f"faults: {row['injected']} injected, {row['detected']} detected, {wrong} wrong of {frames} frames", flush=True)
+    return {"faults": row}
+
+
+def alexnet_conv2() -> dict[str, Any]:
+    """The second layer of AlexNet at 2 bits, 96 to 256 channels of 27x27 by 5x5: simulated clocks, and its area by Yosys."""
+    op, shape = Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27)
+    graph = coded_graph(op, shape)
+    design = build_design(graph, "conv2", folds={"conv": CONV2_FOLD})
+    print(f"conv2: fold {CONV2_FOLD}, {design.interval_cycles} clocks per frame by the model; simulating", flush=True)
+    x = {"x": np.random.default_rng(2).integers(0, 4, (1, *shape)).astype(np.uint8)}
+    found = simulate(design, x)
+    equal = bool((found.outputs["y"] == run_integer(graph, x)["y"]).all())
+    row = {"fold": str(CONV2_FOLD), "latency_cycles": found.frame_cycles[0], "interval_cycles": design.interval_cycles,
+           "bit_exact": equal, "products_at_once": CONV2_FOLD.inputs * 25 * CONV2_FOLD.outputs,
+           "simulated_cycles_per_s": found.cycles / found.run_s}
+    print(f"conv2: {found.frame_cycles[0]} clocks from first beat to last (target {CONV2_CYCLES}), "
+          f"{'bit-exact' if equal else 'WRONG'}; synthesizing", flush=True)
+    area = counted_design(design, "xcu")
+    limits = load_platform("fic:1").device("fpga0").resources
+    parts = {"lut": area["lut"] / limits["lut"], "bram": area["bram"] / limits["bram36"], "dsp": area["dsp"] / limits["dsp"]}
+    print(f"conv2: {area}", flush=True)
+    return {"alexnet_conv2_cycles": {"value": found.frame_cycles[0], "target": CONV2_CYCLES, "paper": 1_739_753_782,
+                                     "status": "ok" if equal and found.frame_cycles[0] <= CONV2_CYCLES else "missed",
+                                     **row, "area_xcku095": area, "parts_of_xcku095": parts}}
+
+
+def boards_of_fic(counts: list[int]) -> dict[str, Any]:
+    """The whole network on boards of FiC, and a small one of the same layers on two of them, simulated with their links."""
+    graph, found = lq_alexnet(), dict[str, Any]()
+    least = least_boards(graph, load_platform("fic:1").device("fpga0"))
+    for count in counts:
+        board = load_platform(f"fic:{count}")
+        best = fastest(graph, board) if count >= least else None
+        found[str(count)] = None if best is None else row_of(graph, *best, board)
+        print(f"fic:{count}: {found[str(count)]}", flush=True)
+    return {"fic": found, "fic_least_by_memory": least, "fic_cut": cut_in_two()}
+
+
+def cut_in_two() -> dict[str, Any]:
+    """AlexNet of 99x99 images and an eighth of the channels in folded engines over two boards, fc6 divided, links included."""
+    graph, board = lq_alexnet(99, 12, 48, 10), load_platform("fic:2").with_pace(CUT_PACE)
+    on = {n.name: whole_on("fpga0" if n.name.startswith(("conv1", "conv2")) else "fpga1") for n in graph.nodes}
+    on["fc6"] = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 16), Piece("fpga1", 16, 48)))
+    program = lower(graph, on)
+    ((name, segments),) = systems_of(program, board).items()
+    cores = {s.name: build_design(s.graph, s.name, folds=folds_of(s.graph, board.device(s.device))) for s in segments}
+    system = build_system(name, segments, cores, program, board)
+    x = {"image": np.random.default_rng(3).integers(0, 256, (2, 3, 99, 99)).astype(np.uint8)}
+    run, right = simulate_system(system, x), run_integer(graph, x)["fc8_y"]
+    (taken,) = run.outputs.values()
+    equal = bool((taken.reshape(right.shape) == right).all())
+    row = {"bit_exact": equal, "frames": 2, "distinct_outputs": len(np.unique(right)), "cycles": run.cycles,
+           "frame_cycles": list(run.frame_cycles), "circuits": list(system.circuits),
+           "folds": {k: list(v) for c in cores.values() for k, v in c.folds.items()}}
+    print(f"cut over two boards: {row}", flush=True)
+    return row
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
+    parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
+    parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
@@ -123,7 +259,16 @@ def main() -> int:
     for family in families:
         if family not in FAMILIES:
             raise UsageError(f"--family {family}: unknown; {', '.join(FAMILIES)} exist")
-    replace_text(options.json, json.dumps(measure(options.layer or list(LAYERS), families), indent=1) + "\n")
+    parts, found = options.part or PARTS, dict[str, Any]()
+    if "datapaths" in parts:
+        found |= measure(options.layer or list(LAYERS), families)
+    if "faults" in parts:
+        found |= faulty_links(options.frames)
+    if "conv2" in parts:
+        found |= alexnet_conv2()
+    if "fic" in parts:
+        found |= boards_of_fic(options.boards or list(FIC_BOARDS))
+    replace_text(options.json, json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.folded import folds_of
-from dovetail.errors import BuildError
+from dovetail.errors import BuildError, UnsupportedError
 from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
-from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS
+from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
+from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
+from dovetail.fpga.links.stored import write_system
+from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported, read_onnx
@@ -118,7 +121,8 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        _write_parts(folder, program, board, bus_bits, progress)
+        unlinked = _write_parts(folder, program, board, bus_bits, progress)
+        numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
@@ -128,8 +132,9 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> None:
-    """One folder per kind of device that has something to do."""
+def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> list[str]:
+    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined."""
+    designs: dict[str, Design] = {}
     for number, segment in enumerate(program.segments):
         kind = platform.device(segment.device).kind
         progress(f"generate {segment.name}", number, len(program.segments))
@@ -137,10 +142,18 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             device = platform.device(segment.device)
-            fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device), device.accelerator)
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device),
+                                                         device.accelerator)
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
+    notes = []
+    for name, segments in systems_of(program, platform).items():
+        try:
+            write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
+        except UnsupportedError as reason:
+            notes.append(f"{reason}; the host carries what passes between these boards")
     progress("generate", len(program.segments), len(program.segments))
+    return notes
 
 
 def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path) -> None:
@@ -224,19 +237,18 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
 def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:
     """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named."""
     found: list[dict[str, Any]] = []
-    parts = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
+    parts = hardware_of(build)
     if not parts:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to synthesize; "
                          "see the plan's reasons with `dovetail report`")
     if family is None:
         check_budgets(build.program, build.platform)
-    for segment in parts:
-        chosen = family or build.platform.device(segment.device).family
+    for name, device, design, _ in parts:
+        chosen = family or build.platform.device(device).family
         if chosen is None:
-            raise BuildError(f"{build.folder}: device {segment.device} names no FPGA family; pass --family")
-        design = fpga_part.load_design(build.folder / "fpga" / segment.name)
-        result = synthesize(design, chosen, partial(progress, f"synthesize {segment.name} for {chosen}"))
-        found.append({"device": segment.device, "segment": segment.name, "family": chosen,
+            raise BuildError(f"{build.folder}: device {device} names no FPGA family; pass --family")
+        result = synthesize(design, chosen, partial(progress, f"synthesize {name} for {chosen}"))
+        found.append({"device": device, "segment": name, "family": chosen,
                       "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
                       "notes": list(result.notes)})
     replace_text(build.folder / "synthesis.json", dump({"schema": SCHEMA, "results": found}))
@@ -245,23 +257,40 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
 
 def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:
     """Write every FPGA part as a project for a vendor's tool into `folder/SEGMENT`; returns the project folders."""
-    segments = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
-    if not segments:
+    parts = hardware_of(build)
+    if not parts:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to hand over; "
                          "see the plan's reasons with `dovetail report`")
     with replace_folder(folder, EXPORT_MARKER) as temporary:
-        for segment in segments:
-            device = build.platform.device(segment.device)
+        for name, on, design, shell in parts:
+            device = build.platform.device(on)
             assert device.family is not None, "every FPGA has a family"
             assert device.clock_hz is not None, "every FPGA has a clock"
-            design, shell = fpga_part.load_handover(segment.graph, build.folder / "fpga")
-            for name, text in export_project(design, vendor, device.family, device.clock_hz, part or device.part, shell).items():
-                path = temporary / segment.name / name
+            files = export_project(design, vendor, device.family, device.clock_hz, part or device.part, shell)
+            for file, content in files.items():
+                path = temporary / name / file
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(content, encoding="utf-8")
         (temporary / EXPORT_MARKER).write_text(dump({"schema": SCHEMA, "vendor": vendor, "model": build.graph.name,
-                                                     "projects": [s.name for s in segments]}), encoding="utf-8")
-    return [folder / s.name for s in segments]
+                                                     "projects": [name for name, *_ in parts]}), encoding="utf-8")
+    return [folder / name for name, *_ in parts]
+
+
+def hardware_of(build: Build) -> list[tuple[str, str, Design, Shell | None]]:
+    """What FPGAs are programmed with: name, device, design, and its shell where it has one.
+
+    Boards that are joined by links are whole designs; what stands alone is a segment's core behind its shell.
+    """
+    systems = build.systems()
+    joined = {s.name for boards in systems.values() for s in boards.segments}
+    found: list[tuple[str, str, Design, Shell | None]] = []
+    for segment in build.program.segments:
+        if build.platform.device(segment.device).kind is Kind.FPGA and segment.name not in joined:
+            found.append((segment.name, segment.device, *fpga_part.load_handover(segment.graph, build.folder / "fpga")))
+    for boards in systems.values():
+        found += [(board.top, device, board, None)
+                  for device, board in zip(boards.system.devices, boards.system.boards, strict=True)]
+    return found
 
 
 def _remembered(folder: Path, name: str) -> dict[str, Any] | None:

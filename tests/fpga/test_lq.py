@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from dovetail.cost.coded_folds import coded_folds
+from dovetail.cost.folded import chosen_fold, coded_shape
+from dovetail.cost.folds import Fold, Loops
+from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.lq import Datapath
@@ -11,13 +16,14 @@ from dovetail.fpga.simulate import simulate_many
 from dovetail.ir import Array, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
 from dovetail.numerics.reference import run_integer
+from dovetail.platform.load import load_platform
 from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
 
 Job = tuple[Graph, dict[str, Array], Design]
 
 
 def layer(seed: int, body: Conv | Gemm, weights: tuple[int, ...], shape: tuple[int, ...], bits: tuple[int, int, int],
-          datapath: Datapath = Datapath.POPCOUNT, name: str = "layer") -> Job:
+          datapath: Datapath = Datapath.POPCOUNT, name: str = "layer", fold: Fold | None = None) -> Job:
     """A drawn layer of (weight, input, output) bits, three frames for it, and its hardware."""
     rng = np.random.default_rng(seed)
     weight_bits, input_bits, output_bits = bits
@@ -28,7 +34,7 @@ def layer(seed: int, body: Conv | Gemm, weights: tuple[int, ...], shape: tuple[i
     tensors = {"x": Tensor("x", shape, source), "y": Tensor("y", body.infer((shape,)), target)}
     graph = Graph("one", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})
     frames = rng.integers(0, source.hi + 1, (3, *shape[1:])).astype(np.uint8)
-    return graph, {"x": frames}, build_design(graph, name, datapath=datapath)
+    return graph, {"x": frames}, build_design(graph, name, folds={"n": fold} if fold else None, datapath=datapath)
 
 
 def check(jobs: list[Job], stall_seed: int | None = None) -> None:
@@ -76,3 +82,42 @@ def test_thresholds_of_residual_sums_are_bit_exact() -> None:
         x = np.random.default_rng(3).choice([-32768, -41, -40, 0, 1, 5, 6, 7, 32767], (3, 3, 4, 4)).astype(np.int16)
         jobs.append((graph, {"x": x}, build_design(graph, f"steps_{int(by_channel)}")))
     check(jobs)
+
+
+def test_folded_layers_of_codes_compute_the_reference_in_the_clocks_they_promise() -> None:
+    """Slices, passes, blocks of groups, rounds that do not divide the filters, and plain integers on either side."""
+    jobs = [
+        layer(11, Gemm(5), (5, 12), (1, 12), (2, 2, 0), name="fixed", fold=Fold(1, 4, 2)),
+        layer(12, Gemm(5), (5, 12), (1, 12), (0, 2, 2), name="gated", fold=Fold(1, 3, 2)),
+        layer(13, conv_of((3, 4, 2, 2), pad=0), (3, 4, 2, 2), (1, 4, 3, 3), (1, 0, 2), name="signs", fold=Fold(1, 2, 2)),
+        layer(14, conv_of((4, 1, 3, 3), 2), (4, 1, 3, 3), (1, 2, 4, 4), (3, 3, 0), name="groups", fold=Fold(1, 1, 2)),
+        layer(15, conv_of((3, 2, 2, 2), pad=0), (3, 2, 2, 2), (1, 2, 3, 3), (0, 0, 2), name="plain", fold=Fold(1, 1, 2)),
+        layer(16, conv_of((3, 4, 3, 3), stride=2), (3, 4, 3, 3), (1, 4, 5, 5), (2, 2, 2), name="strided", fold=Fold(1, 4, 3)),
+    ]
+    results = simulate_many([(design, frames) for _, frames, design in jobs])
+    for (graph, frames, design), found in zip(jobs, results, strict=True):
+        for name, expected in run_integer(graph, frames).items():
+            np.testing.assert_array_equal(found.outputs[name].reshape(expected.shape), expected, err_msg=design.top)
+        assert found.frame_cycles[0] == design.latency_cycles, design.top
+        assert found.frame_cycles[2] - found.frame_cycles[1] == design.interval_cycles, design.top
+    check(jobs, stall_seed=2)
+
+
+def test_a_fold_that_leaves_channels_over_is_refused_for_codes() -> None:
+    with pytest.raises(UsageError, match="a fold of 1x5x1 for 12 input channels of codes; it must divide them"):
+        layer(1, Gemm(5), (5, 12), (1, 12), (2, 2, 2), fold=Fold(1, 5, 1))
+
+
+def test_folds_of_codes_keep_the_pace_and_plans_take_the_cheapest() -> None:
+    graph, _, design = layer(16, conv_of((6, 8, 3, 3)), (6, 8, 3, 3), (1, 8, 6, 6), (2, 2, 2), fold=Fold(1, 4, 2))
+    (node,) = graph.nodes
+    device = load_platform("fic:1").device("fpga0").at_pace(design.interval_cycles)
+    shape = coded_shape(graph, node)
+    found = coded_folds(shape, design.interval_cycles)
+    assert Fold(1, 4, 2) in found
+    assert all(Loops(shape.channels, fold).clocks * 36 <= design.interval_cycles for fold in found)
+    chosen = chosen_fold(graph, node, device, {"lut": 1e9})
+    assert chosen is not None
+    assert chosen.fold in found
+    assert chosen.steps <= design.interval_cycles
+    assert chosen_fold(graph, node, device, {"lut": 1.0}) is None, "what is smaller when mapped directly stays so"

@@ -13,6 +13,7 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import ModelSet
+from dovetail.platform.topology import Topology
 
 if TYPE_CHECKING:
     from dovetail.planning import Options
@@ -47,6 +48,8 @@ def add_model(sub: argparse.ArgumentParser) -> None:
 def add_planning(sub: argparse.ArgumentParser) -> None:
     """The board, the goal and the limits of a plan."""
     sub.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
+    sub.add_argument("--devices", metavar="PART:N", help="the board of N such FPGAs instead of a platform, such as xcku095:4")
+    sub.add_argument("--topology", choices=[t.value for t in Topology], help="join the board's FPGAs so (default: as it says)")
     sub.add_argument("--models", choices=[m.value for m in ModelSet], default=ModelSet.PLANNING.value,
                      help="which models of the papers' board to believe (default: %(default)s; docs/models.md)")
     sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
@@ -104,12 +107,14 @@ def board(options: argparse.Namespace) -> Platform:
     Raises:
         UsageError: the authors' models are asked for, but not the method they belong to.
     """
-    from dovetail.platform.load import load_platform
+    from dovetail.platform.load import load_platform, platform_of_devices
+    from dovetail.platform.topology import with_topology
     models = ModelSet(options.models)
     if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
         raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
                          f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
-    return load_platform(options.platform).with_models(models)
+    found = platform_of_devices(options.devices) if options.devices else load_platform(options.platform)
+    return (with_topology(found, Topology(options.topology)) if options.topology else found).with_models(models)
 
 
 def planning(options: argparse.Namespace) -> Options:

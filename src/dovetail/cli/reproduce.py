@@ -9,7 +9,7 @@ from dovetail.cli.options import Commands, add_json
 from dovetail.cli.output import emit, progress_bar
 from dovetail.platform.device import ModelSet
 
-PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024")
+PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024", "lq-2020")
 
 
 def add_commands(commands: Commands) -> None:
@@ -27,6 +27,8 @@ def add_commands(commands: Commands) -> None:
                      help="compact-2024 fibha: a network of the zoo; repeatable (default: mobilenet-v2; some take minutes)")
     sub.add_argument("--record", type=Path, metavar="FILE",
                      help="compact-2024: measurements of bench/gpu_fcm.py (default: those of an H200 that come along)")
+    sub.add_argument("--boards", action="append", type=int, metavar="N",
+                     help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
     sub.add_argument("-o", "--output", type=Path, help="gp-2023: write its figures as SVG and the tables to this folder")
     add_json(sub)
 
@@ -36,6 +38,9 @@ def _reproduce(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         if options.paper == "gp-2023":
             found, text = gp_2023.reproduce(progress), gp_2023.text
+        elif options.paper == "lq-2020":
+            from dovetail.reproduce import lq_2020
+            found, text = lq_2020.reproduce(progress, counts=options.boards or lq_2020.COUNTS), lq_2020.text
         elif options.paper == "compact-2024" and options.part == "fibha":
             from dovetail.reproduce import compact_2024_fibha
             found = compact_2024_fibha.reproduce(options.network or ["mobilenet-v2"], progress)

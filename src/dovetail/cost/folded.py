@@ -17,6 +17,7 @@ from math import ceil, log2, prod
 
 import numpy as np
 
+from dovetail.cost.coded_folds import CodedShape, best_coded_fold, weight_width
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
@@ -24,7 +25,8 @@ from dovetail.cost.power import power_w
 from dovetail.cost.rounding import HEADROOM_BITS, input_bits
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
-from dovetail.ir import Add, AvgPool, Axis, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
+from dovetail.ir import Add, AvgPool, Axis, Clip, Coded, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
+from dovetail.ir.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 
@@ -267,6 +269,16 @@ def largest_part(used: Mapping[str, float], limits: Mapping[str, float]) -> floa
     return max((amount / limits[r] for r, amount in used.items() if limits.get(r)), default=0.0)
 
 
+def coded_shape(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> CodedShape:
+    """A layer of codes, or the units [start, stop) of an axis of it."""
+    op = node.op
+    assert isinstance(op, Coded)
+    plain = shape_of(graph, replace(node, op=op.body), axis, start, stop)
+    out = graph.tensors[node.output].scheme
+    return CodedShape(plain.channels, plain.window.kernel, plain.raster, op.weight_bits, op.input_bits, weight_width(op),
+                      plain.input_bits, steps_of(op.output_bits) if op.output_bits else 0, out.bits if out else 8)
+
+
 def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> Shape:
     """A Conv or Gemm, or the units [start, stop) of an axis of it."""
     op = node.op
@@ -298,8 +310,14 @@ def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, f
                 stop: int = 1) -> FoldedCost | None:
     """The fold a device takes for a share whose direct mapping needs `direct`; None where it is mapped directly."""
     pace = pace_of(device)
-    if pace is None or not isinstance(node.op, Conv | Gemm):
+    if pace is None or not isinstance(node.op, Conv | Gemm | Coded):
         return None
+    if isinstance(node.op, Coded):
+        coded = best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model,
+                                tuple(sorted(device.resources.items())), pace)
+        folded = None if coded is None else FoldedCost(*coded)
+        slim = folded is None or largest_part(direct, device.resources) <= largest_part(dict(folded.resources), device.resources)
+        return None if slim else folded
     shape = shape_of(graph, node, axis, start, stop)
     found = best_fold(shape, device.model, tuple(sorted(device.resources.items())), pace, twins_allowed(device))
     if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
@@ -312,7 +330,7 @@ def folds_of(graph: Graph, device: Device) -> dict[str, Fold]:
     found: dict[str, Fold] = {}
     one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     for node in graph.nodes:
-        if pace_of(device) is not None and isinstance(node.op, Conv | Gemm):
+        if pace_of(device) is not None and isinstance(node.op, Conv | Gemm | Coded):
             direct = dhm_costs(graph, node, None, *one, device).resources
             chosen = chosen_fold(graph, node, device, {r: float(v[0]) for r, v in direct.items()})
             if chosen is not None:

@@ -12,7 +12,9 @@ from dovetail.cost.adder_graph import IntMatrix
 from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.cost.streaming import Raster
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines.coded_lane import coded_filters
 from dovetail.fpga.engines.folded import Filters, folded_engine
+from dovetail.fpga.engines.folded_coded import folded_coded_engine
 from dovetail.fpga.engines.layers import (
     Layer,
     Rescale,
@@ -264,8 +266,9 @@ def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Fo
 
     Words share their hardware, so all channels must be treated alike; direct mapping treats each by itself.
     """
-    if fold is not None and isinstance(node.op, Conv | Gemm):
-        loops = Loops(channels_of(node.op, inputs[0].channels, output.channels), fold)
+    body = node.op.body if isinstance(node.op, Coded) else node.op
+    if fold is not None and isinstance(body, Conv | Gemm):
+        loops = Loops(channels_of(body, inputs[0].channels, output.channels), fold)
         return loops.input_width, loops.output_width
     return None if _treats_alike(graph, node, inputs) else (0, 0)
 
@@ -324,17 +327,20 @@ def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[En
 def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
             fold: Fold) -> tuple[Engine, ...]:
     """A layer whose weights are in memory."""
-    op = node.op
+    op = node.op.body if isinstance(node.op, Coded) else node.op
     if not isinstance(op, Conv | Gemm):
         raise UnsupportedError(f"{node.name}: a fold for {op.kind}; only Conv and Gemm have multipliers to share")
     (form,), zero = inputs, scheme_of(graph, node.inputs[0]).zero
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
-    heading = (f"{op.kind} {node.name}: {op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
-    stored = graph.constants[node.params[0]].array.astype(np.int64)
+    heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}",
+               f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
     window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
-    weights = stored.reshape(output.channels, loops.channels.inputs, *window.kernel)
-    _, bias, rescale = _filters(graph, node, weights.reshape(len(weights), -1))
+    weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
     front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, zero)
+    if isinstance(node.op, Coded):
+        codes = coded_filters(node.op, weights, graph.params(node), None if node.op.output_bits else _rescale(graph, node), form)
+        return (*front, folded_coded_engine(layer, window, codes, loops))
+    _, bias, rescale = _filters(graph, node, weights.reshape(len(weights), -1))
     return (*front, folded_engine(layer, window, zero, Filters(weights, bias, rescale), loops))
 
 

@@ -83,17 +83,22 @@ def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, fol
     design = (build_design(graph, graph.name, folds=folds) if accelerator is None
               else build_accelerator(graph, graph.name, accelerator))
     target = folder / graph.name
-    target.mkdir(parents=True)
-    for name, text in design.files.items():
-        (target / name).write_text(text, encoding="utf-8")
-    description = {**asdict(design), "files": list(design.files), "schema": 1}
-    (target / "design.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    store_design(design, target)
     if has_room(design):
         shell = build_shell(design, graph, bus_bits)
         (target / SHELL).mkdir()
         for name, text in {**shell.files, **shell.documents()}.items():
             (target / SHELL / name).write_text(text, encoding="utf-8")
     return design
+
+
+def store_design(design: Design, folder: Path) -> None:
+    """Write a design's files into a new folder, with a description of its ports."""
+    folder.mkdir(parents=True)
+    for name, text in design.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    description = {**asdict(design), "files": list(design.files), "schema": 1}
+    (folder / "design.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 def load_design(folder: Path) -> Design:

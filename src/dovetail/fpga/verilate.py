@@ -49,7 +49,7 @@ WELL_OPTIMISED_BYTES = 600_000
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
 INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
-HEADERS = ("stall.h",)
+HEADERS = ("ports.h", "stall.h")
 """What every harness includes."""
 
 

@@ -88,6 +88,22 @@ def load_platform(name_or_path: str) -> Platform:
     return _platform(Table(where, written_out(name, count, Table(where, entries))))
 
 
+def platform_of_devices(text: str) -> Platform:
+    """`xcku095:4`: the shipped board of several equal FPGAs whose part begins so, with so many of them.
+
+    Raises:
+        PlatformError: no such board, or no count.
+    """
+    part, count = split_count(text)
+    known = {name: str(next(d.get("part", "") for d in board["device"] if d["name"] == board[REPEAT]["device"]))
+             for name, board in _shipped().items() if REPEAT in board}
+    found = [name for name, own in known.items() if part and own.startswith(part.lower())]
+    if len(found) != 1 or count is None:
+        choices = ", ".join(f"{own.split('-')[0]}:N" for own in sorted(known.values()))
+        raise PlatformError(f"devices {text}: not a part that boards of several FPGAs have, with a count; {choices} are")
+    return load_platform(f"{found[0]}:{count}")
+
+
 def platform_from_dict(entries: Mapping[str, Any]) -> Platform:
     """The platform stored in a plan; checked exactly like a board file."""
     return _platform(Table(f"platform {entries.get('name', 'without name')}", entries))

@@ -13,6 +13,8 @@ import numpy as np
 from dovetail.cpu import executor as cpu_executor
 from dovetail.errors import BuildError
 from dovetail.fpga import part as fpga_part
+from dovetail.fpga.links.stored import Boards, is_stored, load_system
+from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.simulate import Simulation
 from dovetail.gpu import part as gpu_part
 from dovetail.ir import Array, Graph
@@ -63,6 +65,12 @@ class Build:
         if kind is Kind.GPU:
             return gpu_part.load_part(segment.graph)
         return cpu_executor.load_part(segment.graph, self.folder / "cpu", self.partials)
+
+    def systems(self) -> dict[str, Boards]:
+        """Boards that are joined by links, by the name of their system."""
+        folder = self.folder / "fpga"
+        return {name: Boards(load_system(name, folder), segments)
+                for name, segments in systems_of(self.program, self.platform).items() if is_stored(name, folder)}
 
     def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""

@@ -10,6 +10,9 @@ from functools import partial
 import numpy as np
 
 from dovetail.errors import MismatchError, UsageError
+from dovetail.fpga.links.bench import SystemRun
+from dovetail.fpga.links.stored import Boards
+from dovetail.fpga.links.system import in_turn
 from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
@@ -27,6 +30,10 @@ DEFAULT_FRAMES = 64
 """Frames `verify` runs unless told otherwise."""
 STALLED_FRAMES = 4
 """Frames `verify` repeats under random stalls on every simulated part."""
+
+
+JOINED_FRAMES = 16
+"""Frames `verify` sends through boards that are joined by links, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +107,34 @@ def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | N
     """Run stored integers through every segment on its device; outputs as stored integers."""
     memory: dict[str, Array] = dict(inputs)
     frames = len(next(iter(inputs.values())))
-    for segment in build.program.segments:
+    systems = {s.name: boards for boards in build.systems().values() if not boards.emulated for s in boards.segments}
+    for segment in in_turn(build.program, build.platform) if systems else build.program.segments:
+        if segment.name in systems:
+            boards = systems[segment.name]
+            if segment is boards.segments[0]:
+                found = boards.run(memory, on_frame=_watch(progress, boards.system.name, boards, frames))
+                _place(found, memory, build.program)
+            continue
         part = build.part(segment)
-        _scatter(segment, part.run(gather(segment, memory), _watch(progress, segment, part, frames)), memory, build.program)
+        _scatter(segment, part.run(gather(segment, memory), _watch(progress, segment.name, part, frames)), memory, build.program)
     return {name: memory[name] for name in build.graph.outputs}
 
 
-def _watch(progress: Progress | None, segment: Segment, part: Part, frames: int) -> Callable[[int], None] | None:
-    """Announce a segment, and pass its finished frames on to whoever watches."""
+def _place(found: SystemRun, memory: dict[str, Array], program: Program) -> None:
+    """Put what the host got from joined boards into the tensors it belongs to."""
+    for port, values in found.outputs.items():
+        tensor = program.tensors[port.tensor]
+        if port.tensor not in memory:
+            memory[port.tensor] = np.zeros((len(values), *tensor.shape[1:]), dtype=tensor.dtype)
+        place = memory[port.tensor][(slice(None), *slices(port.region)[1:])]
+        place[...] = values.reshape(place.shape)
+
+
+def _watch(progress: Progress | None, name: str, part: Part | Boards, frames: int) -> Callable[[int], None] | None:
+    """Announce a segment or a system, and pass its finished frames on to whoever watches."""
     if progress is None:
         return None
-    stage = f"{segment.name} on {segment.device} ({part.backend})"
+    stage = f"{name} ({part.backend})"
     progress(stage, 0, frames)
     return lambda done: progress(stage, done, frames)
 
@@ -162,7 +186,7 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
     mismatch = None
     for segment in build.program.segments:
         part = build.part(segment, partial(simulated.__setitem__, segment.name))
-        watch = _watch(progress, segment, part, frames)
+        watch = _watch(progress, segment.name, part, frames)
         ran.append({"name": segment.name, "device": segment.device, "backend": part.backend, "note": part.note})
         expect_partials(segment, expected, build.program)
         try:
@@ -177,8 +201,13 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
             mismatch = replace(mismatch, engine=_blame(part, gather(segment, memory), mismatch.frame))
             break
         _scatter(segment, results, memory, build.program)
+    joined: dict[str, Simulation | SystemRun] = {}
+    for boards in build.systems().values() if mismatch is None else ():
+        ran.append({"name": boards.system.name, "device": boards.device, "backend": boards.backend, "note": boards.note})
+        if not boards.emulated and mismatch is None:
+            mismatch = _compare_joined(build, boards, inputs, expected, joined, progress)
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
-              for name, s in simulated.items()}
+              for name, s in {**simulated, **joined}.items()}
     speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
                         {name: s.high_water for name, s in simulated.items()}, speed)
@@ -192,6 +221,29 @@ def _compare(segment: Segment, part: Part, results: Mapping[str, Array], expecte
         mismatch = _difference(segment, part.backend, binding.tensor, binding.region[1:], right, found)
         if mismatch is not None:
             return replace(mismatch, beat=_wrong_beat(part, binding.name, right, found))
+    return None
+
+
+def _compare_joined(build: Build, boards: Boards, inputs: Mapping[str, Array], expected: Mapping[str, Array],
+                    joined: dict[str, Simulation | SystemRun], progress: Progress | None) -> Mismatch | None:
+    """Boards with the links between them, freely and with stalls and jitter, against the reference."""
+    tensors = {**expected, **inputs}
+    for seed, most in ((None, JOINED_FRAMES), (1, STALLED_FRAMES)):
+        few = {p.tensor: tensors[p.tensor][:most] for p in boards.system.inputs}
+        count = len(next(iter(few.values())))
+        try:
+            found = boards.run(few, seed, _watch(progress, boards.system.name, boards, count))
+        except MismatchError as fault:
+            port, segment = boards.system.outputs[0], boards.segments[-1]
+            return Mismatch(port.tensor, 0, (), 0, 0, segment.name, boards.device, boards.backend, segment.nodes, 0, 0, None,
+                            str(fault))
+        joined.setdefault(boards.system.name, found)
+        for port, values in found.outputs.items():
+            segment = next(s for s in boards.segments for w in s.writes if (w.tensor, w.region) == (port.tensor, port.region))
+            right = expected[port.tensor][(slice(count), *slices(port.region)[1:])]
+            wrong = _difference(segment, boards.backend, port.tensor, port.region[1:], right, values.reshape(right.shape))
+            if wrong is not None:
+                return replace(wrong, device=boards.device, fault="boards are right one by one and wrong when joined by links")
     return None
 
 

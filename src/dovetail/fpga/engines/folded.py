@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost.adder_graph import IntMatrix
 from dovetail.cost.folds import Loops
 from dovetail.cost.streaming import FoldedRaster, Raster
-from dovetail.fpga.engines.lane import Constants, Lane, Range, constants_of, lane_module, ranges_of
+from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of
 from dovetail.fpga.engines.layers import Layer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import (
@@ -103,10 +103,10 @@ def weight_words(loops: Loops, weights: IntMatrix) -> list[int]:
         for part in range(loops.slices):
             of_slice = chosen[:, part * loops.fold.inputs:(part + 1) * loops.fold.inputs].reshape(len(rows), -1)
             if not loops.twins:
-                words.append(_joined(of_slice.reshape(-1).tolist(), [bit_width(lo, hi)] * of_slice.size))
+                words.append(joined(of_slice.reshape(-1).tolist(), [bit_width(lo, hi)] * of_slice.size))
                 continue
             pairs = twin_rows(of_slice).reshape(-1).tolist()
-            words.append(_joined(pairs, [bit_width(lo, hi), bit_width(lo - 1, hi)] * (len(pairs) // 2)))
+            words.append(joined(pairs, [bit_width(lo, hi), bit_width(lo - 1, hi)] * (len(pairs) // 2)))
     return words
 
 
@@ -116,7 +116,7 @@ def places(loops: Loops) -> list[tuple[int, int]]:
     return [(g, o) for g in range(loops.fold.groups) for o in range(outputs)]
 
 
-def _joined(values: Sequence[int], widths: Sequence[int]) -> int:
+def joined(values: Sequence[int], widths: Sequence[int]) -> int:
     """Values side by side, the first in the lowest bits."""
     fields = reversed(list(zip(values, widths, strict=True)))
     return int("".join(format(v & ((1 << width) - 1), f"0{width}b") for v, width in fields), 2)
@@ -137,7 +137,8 @@ def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Rang
     field, own = lane.module.inputs[1].width, 2 if loops.twins else 1
     count = len(every) // own
     words = read_rom(pipeline, "weights", weight_words(loops, filters.weights), field * count, slot.weight, stage)
-    tables = _tables(pipeline, loops, constants_of(filters.bias, filters.rescale), slot, stage + lane.constant_stage)
+    fields = constants_of(filters.bias, filters.rescale).fields()
+    tables = filter_tables(pipeline, loops, fields, slot, stage + lane.constant_stage)
     shared: list[tuple[str, Signal]] = []
     if loops.slices > 1:
         starts = module.wire("starts", slot.starts)
@@ -164,18 +165,18 @@ def _signal(value: Expr) -> Signal:
     return value
 
 
-def _tables(pipeline: Pipeline, loops: Loops, constants: Constants, slot: Slot, stage: int) -> list[tuple[str, list[Signal]]]:
-    """The constants of the filters that are being finished, lane by lane, from a ROM of their own."""
-    named = constants.fields()
+def filter_tables(pipeline: Pipeline, loops: Loops, named: Sequence[tuple[str, tuple[int, ...]]], slot: Slot,
+                  stage: int) -> list[tuple[str, list[Signal]]]:
+    """Constants (name, value per filter) of the filters that are being finished, lane by lane, from a ROM of their own."""
     if not named:
         return []
     widths = [bit_width(min(values), max(values)) for _, values in named]
     words, every = [], places(loops)
     for result in range(loops.results):
         rows = [loops.filter(result, g, o) if o < loops.fold.outputs else None for g, o in every]
-        parts = [_joined([values[row or 0] for row in rows], [width] * len(rows))
+        parts = [joined([values[row or 0] for row in rows], [width] * len(rows))
                  for (_, values), width in zip(named, widths, strict=True)]
-        words.append(_joined(parts, [width * len(rows) for width in widths]))
+        words.append(joined(parts, [width * len(rows) for width in widths]))
     read = read_rom(pipeline, "constants", words, sum(widths) * len(every), slot.result, stage)
     found, at = [], 0
     for (name, _), width in zip(named, widths, strict=True):

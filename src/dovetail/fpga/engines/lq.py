@@ -48,7 +48,7 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
         codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
         weights, reads = _spread(op, codes, len(taps))
-        planes = _Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
+        planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
         if op.weight_bits and op.input_bits:
             sums = {Datapath.POPCOUNT: _popcounts, Datapath.TABLE: _tables, Datapath.MUX: _muxes}[datapath]
             columns, matrix = sums(planes, weights, reads, products)
@@ -120,7 +120,7 @@ def _spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
 
 
 @dataclass(slots=True)
-class _Planes:
+class Planes:
     """The bits of a window's codes, named once each, and the counters made of them."""
 
     pipeline: Pipeline
@@ -157,8 +157,11 @@ class _Planes:
         return Entry(self.tables[name].lo, self.tables[name].hi, name, index)
 
     def count(self, name: str, chosen: Sequence[Staged]) -> Staged:
-        """How many of some bits are set: counters of six column by column, then one addition."""
-        columns: dict[int, list[Staged]] = {0: list(chosen)}
+        """How many of some bits are set."""
+        return self.joined(name, {0: list(chosen)}, len(chosen))
+
+    def joined(self, name: str, columns: dict[int, list[Staged]], most: int) -> Staged:
+        """The number, at most `most`, whose binary digits stand in columns by their weight, several in each."""
         number = 0
         while any(len(column) > 2 for column in columns.values()):
             size = LUT_INPUTS if any(len(c) >= LUT_INPUTS for c in columns.values()) else FULL_ADDER
@@ -173,7 +176,7 @@ class _Planes:
                         following.setdefault(weight + k, []).append(bit)
                 following.setdefault(weight, []).extend(column[taken:])
             columns = {w: c for w, c in following.items() if c}
-        return self._added(name, columns, len(chosen))
+        return self._added(name, columns, most)
 
     def _counter(self, name: str, group: Sequence[Staged], stage: int) -> list[Staged]:
         """Up to six bits of one stage as a number of three, registered."""
@@ -214,7 +217,7 @@ def _level_weights(op: Coded, products: IntMatrix, f: int, j: int) -> IntMatrix:
     return found
 
 
-def _popcounts(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+def _popcounts(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
     """Per plane and filter the set bits of every weight code but its most frequent one, and those of all taps together.
 
     The codes divide the taps, so that every bit is counted once; the code left out is what all others leave of the whole.
@@ -261,7 +264,7 @@ def _matrix(rows: Sequence[dict[int, int]], columns: int) -> IntMatrix:
     return found
 
 
-def _each(planes: _Planes, weights: IntMatrix, reads: Array, make: Callable[[int, int], Staged | None]) -> Columns:
+def _each(planes: Planes, weights: IntMatrix, reads: Array, make: Callable[[int, int], Staged | None]) -> Columns:
     """One value per filter and tap, all added up."""
     columns, rows = list[Staged](), list[dict[int, int]]()
     for f in range(len(weights)):
@@ -274,7 +277,7 @@ def _each(planes: _Planes, weights: IntMatrix, reads: Array, make: Callable[[int
     return columns, _matrix(rows, len(columns))
 
 
-def _tables(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+def _tables(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
     """The paper's first form with constant weights: the product of every weight with every tap from a table of its code."""
     op = planes.op
     bit_of = np.stack([op.plane(np.arange(1 << op.input_bits), j) for j in range(op.input_bits)], axis=1)
@@ -293,7 +296,7 @@ def _tables(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatr
     return _each(planes, weights, reads, entry)
 
 
-def _muxes(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+def _muxes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
     """The paper's conditionals: every set bit selects its product, and the selected are added."""
     op = planes.op
 
@@ -311,7 +314,7 @@ def _muxes(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatri
     return _each(planes, weights, reads, chosen)
 
 
-def _weighted_planes(planes: _Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
+def _weighted_planes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
     """Plain integers on one side or both: weights as integers, over taps or over the bits of codes."""
     op, columns, blocks = planes.op, list[Staged](), list[IntMatrix]()
     for j in range(op.input_planes):

@@ -1,0 +1,256 @@
+"""One lane of a folded layer of codes: sums per pair of planes, accumulated over slices, then products, then thresholds.
+
+Between codes a sum is 2·popcount(w ∧ a) − popcount(a): bits are counted three pairs to a look-up table, and the ones of the
+activations once for all lanes. Plain integers on either side become gated, signed or real products. What a filter multiplies its
+sums with, and its thresholds or rounding, come in beside its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.adder_graph import IntMatrix
+from dovetail.fpga.engines.lane import Constants, Range, Ranges, constants_of, finished, given_fields, tree
+from dovetail.fpga.engines.layers import Rescale
+from dovetail.fpga.engines.lq import Planes
+from dovetail.fpga.engines.stream import Format, Pipeline, Staged
+from dovetail.fpga.expressions import (
+    ZERO,
+    Bits,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    bit_width,
+    bits,
+    compare,
+    const,
+    multiply,
+    pack,
+    select,
+    shift_left,
+    signal,
+    subtract,
+)
+from dovetail.fpga.hardware import Module
+from dovetail.ir import Coded, Constant
+
+PAIRS = 3
+"""Products of one bit with one bit that a look-up table of six inputs counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedFilters:
+    """Codes (filters, input channels of a group, kernel rows, kernel columns), products and steps as `Coded` has them.
+
+    `rescale` None: thresholds.
+    """
+
+    op: Coded
+    codes: IntMatrix
+    products: IntMatrix
+    steps: IntMatrix
+    rescale: Rescale | None
+    reach: Range
+    """Of the inputs, where those are plain integers."""
+
+    @property
+    def weight_range(self) -> Range:
+        """Of plain weights."""
+        return min(0, int(self.codes.min())), max(0, int(self.codes.max()))
+
+    @property
+    def weight_width(self) -> int:
+        """Bits of one weight in memory."""
+        return self.op.weight_bits or bit_width(*self.weight_range)
+
+    @property
+    def input_width(self) -> int:
+        """Bits of one tap."""
+        return self.op.input_bits or bit_width(*self.reach)
+
+    def bounds(self) -> tuple[IntMatrix, IntMatrix]:
+        """The smallest and largest sum of every filter, bias aside."""
+        low = np.zeros(len(self.codes), dtype=np.int64)
+        high = low.copy()
+        for j in range(self.op.input_planes):
+            weights = self.op.weights(self.codes, self.products, j).astype(np.int64).reshape(len(self.codes), -1)
+            positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
+            least, most = self.reach if not self.op.input_bits else (0, 1)
+            low, high = low + positive * least + negative * most, high + positive * most + negative * least
+        return low, high
+
+    def limits(self) -> IntMatrix:
+        """Thresholds no further out than sums reach."""
+        low, high = self.bounds()
+        return np.clip(self.steps, low.min(), high.max() + 1)
+
+    def constants(self) -> Constants | None:
+        return None if self.rescale is None else constants_of([int(b) for b in self.steps], self.rescale)
+
+    def fields(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and value per filter of everything that comes in beside the weights."""
+        named = [(f"product_{i}_{j}", tuple(int(p) for p in self.products[:, i, j]))
+                 for i in range(self.op.weight_planes) for j in range(self.op.input_planes)]
+        constants = self.constants()
+        if constants is not None:
+            return named + list(constants.fields())
+        return named + [(f"step_{k}", tuple(int(t) for t in column)) for k, column in enumerate(self.limits().T)]
+
+
+def coded_filters(op: Coded, codes: IntMatrix, params: Sequence[Constant], rescale: Rescale | None, form: Format) -> CodedFilters:
+    """The filters of a layer whose codes have the shape of its weights, from its other constants and the stream it reads."""
+    products, steps = (c.array.astype(np.int64) for c in params[1:3])
+    return CodedFilters(op, codes, products, steps, rescale, (min(0, form.lo), max(0, form.hi)))
+
+
+@dataclass(frozen=True, slots=True)
+class CodedLane:
+    """A finished lane: stages at which its sums end, at which constants and the ones of all taps enter, and its result leaves."""
+
+    module: Module
+    sum_stage: int
+    constant_stage: int
+    stages: int
+    result: Staged
+
+
+def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, int]:
+    """Counts of the set bits of every plane, over slices; `total_J` leave at the stage returned."""
+    m = Module(name, (f"The ones of {taps} codes, plane by plane.",), shared=True)
+    pipeline = Pipeline(m)
+    planes = Planes(pipeline, "ones", op, [])
+    x = m.input("x", taps * op.input_bits)
+    flow = (m.input("starts"), m.input("works")) if slices > 1 else None
+    counts = []
+    for j in range(op.input_bits):
+        chosen = [Staged(m.wire(f"x{t}_{j}", bits(x, j * taps + t, 1)), 0) for t in range(taps)]
+        counts.append(planes.count(f"ones_{j}", chosen))
+    stage = max(c.stage for c in counts)
+    for j, count in enumerate(counts):
+        total = summed(m, f"ones_{j}", Staged(pipeline.at(count, stage), stage), (0, taps * slices), flow)
+        m.output(f"total_{j}", pipeline.at(total, stage + (slices > 1)))
+    return m, stage
+
+
+def summed(m: Module, name: str, total: Staged, whole: Range, flow: tuple[Signal, Signal] | None) -> Staged:
+    """The sum over slices, where there are several."""
+    if flow is None:
+        return total
+    running = signal(f"{name}_running", min(whole[0], total.value.lo), max(whole[1], total.value.hi))
+    m.drive(running, select(flow[0], total.value, add(running, total.value)), flow[1])
+    return Staged(running, total.stage + 1)
+
+
+def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int, ones_stage: int) -> CodedLane:
+    """x: planes of all taps, plane after plane, or plain taps side by side; w alike."""
+    op = filters.op
+    m = Module(name, (f"A lane of {taps} products, {op.weight_planes} x {op.input_planes} planes.",), shared=True)
+    pipeline = Pipeline(m)
+    x, w = m.input("x", taps * filters.input_width), m.input("w", taps * filters.weight_width)
+    flow = (m.input("starts"), m.input("works")) if slices > 1 else None
+    parts = _plane_sums(pipeline, filters, taps, x, w)
+    stage = max(*(p.stage for p in parts.values()), ones_stage)
+    both = bool(op.weight_bits and op.input_bits)
+    sums, entering = {}, stage + (slices > 1)
+    for (i, j), part in parts.items():
+        whole = (part.value.lo * slices, part.value.hi * slices)
+        total = summed(m, f"sum_{i}_{j}", Staged(pipeline.at(part, stage), stage), whole, flow)
+        sums[i, j] = total
+    if both:
+        for j in range(op.input_bits):
+            ones = signal(f"total_{j}", 0, taps * slices)
+            m.inputs.append(signal(ones.name, 0, (1 << ones.width) - 1))
+            for i in range(op.weight_bits):
+                twice = shift_left(sums[i, j].value, 1)
+                sums[i, j] = pipeline.register(f"signed_{i}_{j}", subtract(twice, ones), entering, (-ones.hi, ones.hi))
+    total = _multiplied(pipeline, filters, sums, entering)
+    result = _settled(pipeline, filters, total, entering, m)
+    m.output("y", result.value)
+    return CodedLane(m, stage, entering, max(result.stage, entering), result)
+
+
+def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
+    """Of a slice, per pair of planes: counted pairs of bits, or the sum of what bits gate, sign or multiply."""
+    op, m = filters.op, pipeline.module
+    planes, found = Planes(pipeline, "lane", op, []), {}
+    for i in range(op.weight_planes):
+        for j in range(op.input_planes):
+            if op.weight_bits and op.input_bits:
+                found[i, j] = _counted(planes, f"count_{i}_{j}", [(bits(x, j * taps + t, 1), bits(w, i * taps + t, 1))
+                                                                  for t in range(taps)])
+                continue
+            values = []
+            for t in range(taps):
+                a, b = _factors(filters, taps, x, w, i, j, t)
+                values.append(pipeline.register(f"product_{i}_{j}_{t}", _product(m, op, f"{i}_{j}_{t}", a, b), 0))
+            found[i, j] = tree(pipeline, values, None, f"sum_{i}_{j}_")
+    return found
+
+
+def _factors(filters: CodedFilters, taps: int, x: Signal, w: Signal, i: int, j: int, t: int) -> tuple[Expr, Expr]:
+    """Tap and weight: bits of a plane, or whole integers."""
+    op, wide, narrow = filters.op, filters.input_width, filters.weight_width
+    a = bits(x, j * taps + t, 1) if op.input_bits else Bits(*filters.reach, x, t * wide, wide)
+    b = bits(w, i * taps + t, 1) if op.weight_bits else Bits(*filters.weight_range, w, t * narrow, narrow)
+    return a, b
+
+
+def _product(m: Module, op: Coded, name: str, a: Expr, b: Expr) -> Expr:
+    if op.input_bits:
+        return select(a, m.wire(f"weight_{name}", b), ZERO)
+    if op.weight_bits:
+        tap = m.wire(f"tap_{name}", a)
+        return select(b, tap, m.wire(f"minus_{name}", subtract(ZERO, tap)))
+    return multiply(m.wire(f"tap_{name}", a), m.wire(f"weight_{name}", b))
+
+
+def _counted(planes: Planes, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
+    """How many pairs have both bits set."""
+    pipeline, m, columns = planes.pipeline, planes.pipeline.module, dict[int, list[Staged]]()
+    whole = len(pairs) - len(pairs) % PAIRS
+    ands = [sum((k >> 2 * n & 3) == 3 for n in range(PAIRS)) for k in range(1 << 2 * PAIRS)]
+    for at in range(0, whole, PAIRS):
+        index = m.wire(f"{name}_in_{at}", pack([(bit, 1) for pair in pairs[at:at + PAIRS] for bit in pair]))
+        made = pipeline.register(f"{name}_both_{at}", planes.entry("pairs_set", index, ands), 0)
+        assert isinstance(made.value, Signal)
+        for k in range(2):
+            columns.setdefault(k, []).append(Staged(m.wire(f"{name}_both_{at}_{k}", bits(made.value, k, 1)), 1))
+    for at in range(whole, len(pairs)):
+        columns.setdefault(0, []).append(pipeline.register(f"{name}_both_{at}", all_of(*pairs[at]), 0))
+    return planes.joined(name, columns, len(pairs))
+
+
+def _multiplied(pipeline: Pipeline, filters: CodedFilters, sums: dict[tuple[int, int], Staged], entering: int) -> Staged:
+    """The filter's sum: every pair of planes times its product."""
+    low, high = filters.bounds()
+    terms = []
+    for (i, j), part in sums.items():
+        values = [int(p) for p in filters.products[:, i, j]]
+        given = pipeline.module.input(f"product_{i}_{j}", bit_width(min(values), max(values)))
+        factor = pipeline.at(Staged(Signal(min(values), max(values), given.name), entering), part.stage)
+        made = pipeline.register(f"weighted_{i}_{j}", multiply(part.value, factor), part.stage)
+        terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
+    return tree(pipeline, terms, (int(low.min()), int(high.max())), "filter_")
+
+
+def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering: int, m: Module) -> Staged:
+    """The sum's code by thresholds, or with bias rounded."""
+    constants, (low, high) = filters.constants(), filters.bounds()
+    if constants is not None:
+        assert filters.rescale is not None
+        whole = (int(low.min()), int(high.max()))
+        given = {field: Staged(pipeline.at(value, total.stage), total.stage)
+                 for field, value in given_fields(m, constants, entering).items()}
+        return finished(pipeline, total, given, Ranges(whole, whole, (low, high)), constants, filters.rescale)
+    code: Expr = ZERO
+    for k, column in enumerate(filters.limits().T):
+        least, most = int(column.min()), int(column.max())
+        given_step = m.input(f"step_{k}", bit_width(least, most))
+        limit = pipeline.at(Staged(Signal(least, most, given_step.name), entering), total.stage)
+        holds = compare(">=", total.value, limit)
+        code = select(m.register(f"reaches_{k}", holds, bounds=(0, 1)), const(k + 1), code)
+    return pipeline.register("code", code, total.stage + 1, (0, filters.steps.shape[1]))

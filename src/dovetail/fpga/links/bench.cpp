@@ -1,0 +1,379 @@
+// Drives all boards of a system at once: host streams, and links with latency, jitter, bandwidth and faults between them.
+//
+// bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table of every board.
+// usage: bench FOLDER   where FOLDER/system.txt holds one item per line:
+//   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY DETECT_LIMIT     (FAULT_SEED 0: no faults)
+//   in BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT     (host: the status of a board the host is linked to)
+//   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
+// Beats lie in FOLDER/inN.bin and go to FOLDER/outN.bin in the byte layout of the Verilated port; only whole frames are written.
+// FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
+// Half of the faults wait for a word that carries data. After one was injected, the host watches the status of the board it is
+// linked to until that reports a fault; then everything is reset, and the host sends again what has not come back whole.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "ports.h"
+#include "stall.h"
+#include "verilated.h"
+#include "bundle.h"
+
+namespace {
+
+constexpr uint64_t kFillCycles = 2000;    // without a beat: then boards that nobody takes from are full
+constexpr uint64_t kMillion = 1000000;
+enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kReported = 14 };
+
+class Random {
+public:
+    explicit Random(uint64_t seed) : state_(mix(seed)) {}
+    uint64_t draw() {
+        state_ ^= state_ << 13;
+        state_ ^= state_ >> 7;
+        state_ ^= state_ << 17;
+        return state_ >> 11;
+    }
+    uint64_t below(uint64_t limit) { return draw() % limit; }
+
+private:
+    uint64_t state_;
+};
+
+using Word = std::vector<uint8_t>;
+
+struct Run {
+    uint64_t frames = 0, stall_seed = 0, quiet = 0, jitter = 0, cell_bits = 0, fault_seed = 0, fault_every = 0, detect = 0;
+};
+
+enum Damage { kLost, kTwice, kFlipped, kDamages };
+const char* const kDamageNames[kDamages] = {"lost", "duplicated", "flipped"};
+
+// One direction of a link: words arrive in order, each `latency` clocks after it was taken and up to `jitter` later.
+class Cable {
+public:
+    Cable(Port from, Port to, uint64_t latency, uint64_t rate, uint64_t jitter, uint64_t seed)
+        : from_(from), to_(to), latency_(latency), rate_(rate), jitter_(jitter), random_(seed) {}
+    void drive(uint64_t cycle) {
+        if (credit_ < kMillion) credit_ += rate_;
+        *from_.ready = credit_ >= kMillion;
+        *to_.valid = !words_.empty() && words_.front().due <= cycle;
+        if (!*to_.valid) return;
+        std::memcpy(to_.data, words_.front().bytes.data(), to_.bytes);
+        words_.pop_front();
+    }
+    void look(uint64_t cycle) {
+        if (!*from_.valid || !*from_.ready) return;
+        credit_ -= kMillion;
+        Word word(static_cast<uint8_t*>(from_.data), static_cast<uint8_t*>(from_.data) + from_.bytes);
+        data_ = word[5] >> 4 & 1;
+        if (!armed_ || (!data_ && cycle < until_)) return push(word, cycle);
+        armed_ = false;
+        struck_ = true;
+        struck_data_ = data_;
+        if (damage_ == kLost) return;
+        if (damage_ == kTwice) push(word, cycle);
+        if (damage_ == kFlipped)
+            for (uint64_t n = 1 + random_.below(4), at = 0, bit = random_.below(bits_); at < n; ++at) {
+                word[bit >> 3] ^= static_cast<uint8_t>(1u << (bit & 7));
+                bit = (bit + 1 + random_.below(bits_ / 4)) % bits_;    // four of them stay apart: none is flipped back
+            }
+        push(word, cycle);
+    }
+    // Spoils the next word; until a given cycle, only one that carries data.
+    void arm(Damage damage, uint64_t bits, uint64_t until) {
+        until_ = until;
+        armed_ = true;
+        struck_ = false;
+        damage_ = damage;
+        bits_ = bits;
+    }
+    bool struck() const { return struck_; }
+    bool struck_data() const { return struck_data_; }
+    void reset() {
+        words_.clear();
+        armed_ = struck_ = false;
+        credit_ = due_ = 0;
+        *from_.ready = *to_.valid = 0;
+    }
+
+private:
+    struct Item {
+        Word bytes;
+        uint64_t due;
+    };
+    void push(const Word& word, uint64_t cycle) {
+        due_ = std::max(due_ + 1, cycle + latency_ + (jitter_ ? random_.below(jitter_ + 1) : 0));
+        words_.push_back({word, due_});
+    }
+    Port from_, to_;
+    uint64_t latency_, rate_, jitter_, credit_ = 0, due_ = 0, bits_ = 0, until_ = 0;
+    Random random_;
+    std::deque<Item> words_;
+    Damage damage_ = kLost;
+    bool armed_ = false, struck_ = false, data_ = false, struck_data_ = false;
+};
+
+struct Source {
+    Port port;
+    Stall stall;
+    std::vector<uint8_t> beats;
+    uint64_t sent = 0, total = 0;
+    bool offered = false;
+    void drive(bool stalls) {
+        if (!offered && sent < total && !(stalls && stall.next())) {
+            std::memcpy(port.data, beats.data() + sent * port.bytes, port.bytes);
+            offered = true;
+        }
+        *port.valid = offered;
+    }
+};
+
+struct Sink {
+    Port port;
+    Stall stall;
+    std::vector<uint8_t> beats;
+    uint64_t taken = 0, total = 0;
+};
+
+class Bench {
+public:
+    Bench(Bundle& model, std::vector<Ports> boards, const std::string& folder)
+        : model_(model), boards_(std::move(boards)), folder_(folder), random_(1) {}
+
+    bool read() {
+        std::ifstream file(folder_ + "/system.txt");
+        std::string line;
+        while (std::getline(file, line)) {
+            std::istringstream fields(line);
+            std::string what;
+            uint64_t board = 0, port = 0;
+            fields >> what;
+            if (what == "run") {
+                fields >> run_.frames >> run_.stall_seed >> run_.quiet >> run_.jitter >> run_.cell_bits >> run_.fault_seed
+                    >> run_.fault_every >> run_.detect;
+                filled_ = !run_.stall_seed;    // with stalls, nothing is taken at first, until every FIFO is full
+                stream_ = run_.stall_seed;
+                random_ = Random(run_.fault_seed + 77);
+            } else {
+                fields >> board >> port;
+                if (!fields || board >= boards_.size()) return false;
+                if (what == "in") add_source(boards_[board].inputs.at(port));
+                if (what == "out") add_sink(boards_[board].outputs.at(port));
+                if (what == "status") statuses_.push_back(boards_[board].outputs.at(port));
+                if (what == "host") hosts_.push_back(boards_[board].outputs.at(port));
+                if (what == "wire") {
+                    uint64_t target = 0, input = 0, latency = 0, rate = 0;
+                    fields >> target >> input >> latency >> rate;
+                    cables_.emplace_back(boards_.at(board).outputs.at(port), boards_.at(target).inputs.at(input), latency, rate,
+                                         run_.jitter, run_.fault_seed * 31 + cables_.size() + 1);
+                }
+            }
+            if (!fields) return false;
+        }
+        return !sinks_.empty();
+    }
+
+    int simulate() {
+        for (Source& source : sources_) source.total = run_.frames * source.port.beats;
+        for (Sink& sink : sinks_) sink.total = run_.frames * sink.port.beats;
+        reset();
+        int code = kDone;
+        while (code == kDone && !finished()) code = step();
+        if (code != kDone) return code;
+        for (size_t i = 0; i < sinks_.size(); ++i) write("out" + std::to_string(i), sinks_[i].beats.data(), sinks_[i].beats.size());
+        std::vector<uint64_t> counts{cycle_, first_output_};
+        counts.insert(counts.end(), frame_cycles_.begin(), frame_cycles_.end());
+        write("frames", counts.data(), counts.size() * sizeof(uint64_t));
+        return kDone;
+    }
+
+private:
+    uint64_t seed() { return run_.stall_seed ? mix(stream_ += 0x9E3779B97F4A7C15ull) : 0; }
+
+    void add_source(const Port& port) {
+        std::ifstream file(folder_ + "/in" + std::to_string(sources_.size()) + ".bin", std::ios::binary);
+        std::vector<uint8_t> beats((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        sources_.push_back({port, Stall(seed()), beats});
+    }
+    void add_sink(const Port& port) { sinks_.push_back({port, Stall(seed()), {}}); }
+
+    void write(const std::string& name, const void* bytes, size_t count) {
+        FILE* file = std::fopen((folder_ + "/" + name + ".bin").c_str(), "wb");
+        if (!file || std::fwrite(bytes, 1, count, file) != count || std::fclose(file)) {
+            std::printf("error cannot write %s\n", name.c_str());
+            std::exit(kUsage);
+        }
+    }
+
+    void edge(int level) {
+        for (Ports& board : boards_) *board.clk = static_cast<CData>(level);
+        model_.eval();
+    }
+
+    // All boards forget everything; the host sends again what did not come back as a whole frame.
+    void reset() {
+        const uint64_t done = delivered();
+        for (Source& source : sources_) {
+            source.sent = done * source.port.beats;
+            source.offered = false;
+            *source.port.valid = 0;
+        }
+        for (Sink& sink : sinks_) {
+            sink.taken = done * sink.port.beats;
+            sink.beats.resize(sink.taken * sink.port.bytes);
+            *sink.port.ready = 0;
+        }
+        for (Port& status : statuses_) *status.ready = 1;
+        for (Cable& cable : cables_) cable.reset();
+        for (Ports& board : boards_) *board.rst = 1;
+        for (int i = 0; i < 8; ++i) edge(0), edge(1);
+        for (Ports& board : boards_) *board.rst = 0;
+        struck_ = nullptr;
+        up_ = false;
+        quiet_ = 0;
+        wait_ = run_.fault_every ? 1 + random_.below(2 * run_.fault_every) : 0;
+    }
+
+    uint64_t delivered() const {
+        uint64_t done = run_.frames;
+        for (const Sink& sink : sinks_) done = std::min(done, sink.taken / sink.port.beats);
+        return done;
+    }
+
+    bool finished() const {
+        for (const Source& source : sources_) if (source.sent < source.total) return false;
+        for (const Sink& sink : sinks_) if (sink.taken < sink.total) return false;
+        return true;
+    }
+
+    static bool bit(const Port& status, int index) { return static_cast<uint8_t*>(status.data)[0] >> index & 1; }
+    bool all_up() const {
+        for (const Port& status : statuses_) if (!bit(status, 1)) return false;
+        return true;
+    }
+    bool any_reports() const {
+        for (const Port& status : hosts_) if (bit(status, 0)) return true;
+        return false;
+    }
+
+    int step() {
+        ++cycle_;
+        const bool stalls = run_.stall_seed != 0;
+        for (Source& source : sources_) source.drive(filled_ && stalls);
+        for (Sink& sink : sinks_) *sink.port.ready = filled_ && !sink.stall.next();
+        for (Cable& cable : cables_) cable.drive(cycle_);
+        edge(0);
+        bool moved = false;
+        for (Cable& cable : cables_) cable.look(cycle_);
+        for (Source& source : sources_) {
+            if (source.offered && *source.port.ready) {
+                ++source.sent;
+                source.offered = false;
+                moved = true;
+            }
+        }
+        for (Sink& sink : sinks_) {
+            if (!*sink.port.valid || !*sink.port.ready) continue;
+            if (sink.taken == sink.total) return fail(kTooMany);
+            const uint8_t* const data = static_cast<const uint8_t*>(sink.port.data);
+            sink.beats.insert(sink.beats.end(), data, data + sink.port.bytes);
+            ++sink.taken;
+            moved = true;
+            if (!first_output_) first_output_ = cycle_;
+        }
+        const bool reported = any_reports();
+        up_ = up_ || all_up();
+        edge(1);
+        filled_ = filled_ || quiet_ > kFillCycles;
+        if (moved) note_frames();
+        quiet_ = moved ? 0 : quiet_ + 1;
+        if (run_.fault_seed) return watch(reported);
+        if (reported) return fail(kReported);
+        return quiet_ > run_.quiet && !finished() ? fail(kStuck) : kDone;
+    }
+
+    // Faults: one at a time, reported or not within the limit, then a reset.
+    int watch(bool reported) {
+        if (finished()) return kDone;
+        if (struck_ && struck_->struck()) {
+            if (!struck_at_) struck_at_ = cycle_;
+            if (!reported && cycle_ - struck_at_ < run_.detect) return kDone;
+            std::printf("fault %s %s %d %llu\n", kDamageNames[damage_], struck_->struck_data() ? "data" : "idle", int(reported),
+                        static_cast<unsigned long long>(cycle_ - struck_at_));
+            struck_at_ = 0;
+            reset();
+            return kDone;
+        }
+        if (reported) return fail(kReported);
+        if (quiet_ > run_.quiet) return fail(kStuck);
+        if (up_ && !struck_ && run_.fault_every && !--wait_) {
+            struck_ = &cables_[random_.below(cables_.size())];
+            damage_ = static_cast<Damage>(random_.below(kDamages));
+            struck_->arm(damage_, run_.cell_bits, random_.below(2) ? cycle_ + 2 * run_.fault_every : 0);
+        }
+        return kDone;
+    }
+
+    void note_frames() {
+        while (frame_cycles_.size() < delivered()) {
+            frame_cycles_.push_back(cycle_);
+            std::printf("frame %zu\n", frame_cycles_.size());
+            std::fflush(stdout);
+        }
+    }
+
+    int fail(Exit code) {
+        std::printf("failed %llu|", static_cast<unsigned long long>(cycle_));
+        for (const Source& source : sources_) count(source.port.name, source.sent, source.total);
+        std::printf("|");
+        for (const Sink& sink : sinks_) count(sink.port.name, sink.taken, sink.total);
+        std::printf("|");
+        for (const Port& status : statuses_) {
+            uint64_t value = 0;
+            std::memcpy(&value, status.data, std::min(status.bytes, sizeof value));
+            std::printf(" %llx", static_cast<unsigned long long>(value));
+        }
+        std::printf("\n");
+        return code;
+    }
+    static void count(const char* name, uint64_t done, uint64_t total) {
+        std::printf(" %s %llu of %llu", name, static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
+    }
+
+    Bundle& model_;
+    std::vector<Ports> boards_;
+    std::string folder_;
+    Random random_;
+    Run run_;
+    uint64_t stream_ = 0;
+    std::vector<Source> sources_;
+    std::vector<Sink> sinks_;
+    std::vector<Port> statuses_, hosts_;
+    std::deque<Cable> cables_;
+    std::vector<uint64_t> frame_cycles_;
+    Cable* struck_ = nullptr;
+    Damage damage_ = kLost;
+    bool filled_ = false, up_ = false;
+    uint64_t cycle_ = 0, quiet_ = 0, first_output_ = 0, wait_ = 0, struck_at_ = 0;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 2) return kUsage;
+    VerilatedContext context;
+    context.randReset(2);    // registers without a reset start at reproducible random values
+    context.randSeed(1);
+    Bundle model(&context);
+    Bench bench(model, describe(model), arguments[1]);
+    if (!bench.read()) return kUsage;
+    const int code = bench.simulate();
+    if (code == kDone) model.final();
+    return code;
+}

@@ -1,0 +1,134 @@
+"""Simulate all boards of a system at once, with links that take time, jitter, and lose, repeat or damage words when asked to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.errors import MismatchError, ToolError
+from dovetail.fpga.links.system import HostPort, System
+from dovetail.fpga.packing import as_pixels, pack, unpack
+from dovetail.fpga.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
+from dovetail.fpga.tools import Command, run_tool
+from dovetail.fpga.verilate import PROGRAM, Target, build_target, bundle_files
+from dovetail.ir import Array, slices
+
+REPORTED = 14
+"""The bench's exit where a board reported a fault that nobody injected."""
+JITTER_CLOCKS = 3
+"""By how much words may be late, unless told otherwise."""
+DETECT_CLOCKS = 3 * QUIET_CYCLES
+"""Clocks within which an injected fault must be reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Words to spoil: lost, duplicated or flipped (one to four bits), one at a time, `every` so many clocks in the mean.
+
+    Half of them are the next word of any kind on a link drawn at random, half the next that carries data, if one comes soon.
+    """
+
+    seed: int
+    every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A word that was spoilt: how, whether it carried data, whether a board reported it, and after how many clocks."""
+
+    kind: str
+    data: bool
+    detected: bool
+    clocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRun:
+    """Outputs by (tensor, region) as the host got them, whole frames only; cycles count from 1."""
+
+    outputs: Mapping[HostPort, Array]
+    cycles: int
+    first_output_cycle: int
+    frame_cycles: tuple[int, ...]
+    faults: tuple[Fault, ...]
+    wall_s: float
+    run_s: float
+
+
+def build_bench(system: System) -> Path:
+    """Folder with the simulation of all boards; cached by content."""
+    return build_target(Target(bundle_files(system.boards), Path(__file__).with_name("bench.cpp"), PROGRAM))
+
+
+def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: int | None = None, jitter: int = JITTER_CLOCKS,
+                    faults: Faults | None = None, on_frame: Callable[[int], None] | None = None) -> SystemRun:
+    """Send frames through all boards; `tensors` are whole ones, (frames, …).
+
+    Raises MismatchError when the boards lock up, send too much, or report a fault that was not injected.
+    """
+    start = time.monotonic()
+    program = build_bench(system)
+    count = len(next(iter(tensors.values())))
+    with scratch_folder() as folder:
+        for number, port in enumerate(system.inputs):
+            stream = system.boards[port.board].inputs[port.port]
+            values = np.asarray(tensors[port.tensor])[(slice(None), *slices(port.region)[1:])]
+            pack(stream, as_pixels(stream, values), count).tofile(folder / f"in{number}.bin")
+        (folder / "system.txt").write_text("\n".join(_lines(system, count, stall_seed, jitter, faults)) + "\n", encoding="ascii")
+        began = time.monotonic()
+        found = _run(system, program, folder, on_frame)
+        ended = time.monotonic()
+        outputs = {}
+        for number, port in enumerate(system.outputs):
+            stream = system.boards[port.board].outputs[port.port]
+            outputs[port] = unpack(stream, np.fromfile(folder / f"out{number}.bin", dtype=np.uint8), count)
+        counts = [int(value) for value in np.fromfile(folder / "frames.bin", dtype=np.uint64)]
+    return SystemRun(outputs, counts[0], counts[1], tuple(counts[2:]), tuple(found), ended - start, ended - began)
+
+
+def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faults: Faults | None) -> list[str]:
+    """What the bench is told."""
+    bits = next((system.boards[w.source].outputs[w.output].data_bits for w in system.wires), 0)
+    quiet = max(QUIET_CYCLES, 4 * sum(b.latency_cycles + b.interval_cycles for b in system.boards))
+    spoil = (0, 0, 0) if faults is None else (1 + faults.seed, faults.every, DETECT_CLOCKS)
+    lines = [f"run {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {jitter} {bits} {' '.join(map(str, spoil))}"]
+    lines += [f"in {p.board} {p.port}" for p in system.inputs] + [f"out {p.board} {p.port}" for p in system.outputs]
+    lines += [f"status {n} {len(b.outputs) - 1}" for n, b in enumerate(system.boards)]
+    entries = sorted({p.board for p in (*system.inputs, *system.outputs)})
+    lines += [f"host {n} {len(system.boards[n].outputs) - 1}" for n in entries]
+    lines += [f"wire {w.source} {w.output} {w.target} {w.input} {w.latency_clocks} {int(w.cells_per_clock * 1e6)}"
+              for w in system.wires]
+    return lines
+
+
+def _run(system: System, program: Path, folder: Path, on_frame: Callable[[int], None] | None) -> list[Fault]:
+    faults: list[Fault] = []
+    failure: list[str] = []
+
+    def listen(line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "frame" and on_frame is not None:
+            on_frame(int(rest))
+        elif word == "failed":
+            failure.append(rest)
+        elif word == "fault":
+            kind, carried, detected, clocks = rest.split()
+            faults.append(Fault(kind, carried == "data", detected == "1", int(clocks)))
+
+    code = run_tool(Command(tool="simulation", arguments=(str(program / PROGRAM), str(folder)), cwd=program,
+                            log=folder / "simulation.log", timeout_s=RUN_TIMEOUT_S, memory_bytes=RUN_MEMORY_BYTES,
+                            on_line=listen, accept=(0, STUCK, TOO_MANY, REPORTED)))
+    if code and not failure:
+        raise ToolError(f"simulation of {system.name}: exit code {code} without a reason; delete the cache and try again")
+    if code:
+        cycle, sent, taken, status = failure[0].split("|")
+        what = {STUCK: "deadlock, no beat moved for long; check FIFO depths and credits",
+                TOO_MANY: "more beats left than their frames hold; check counters and valid logic",
+                REPORTED: "a board reports a fault of a link that nobody injected; check sequence, credits and checksums"}[code]
+        raise MismatchError(f"simulation of {system.name}: cycle {cycle}: {what}; beats sent:{sent}; beats received:{taken}; "
+                            f"status of {', '.join(system.devices)}:{status}")
+    return faults

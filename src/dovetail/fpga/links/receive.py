@@ -1,0 +1,142 @@
+"""The receiving end of a link: a cell is judged first and used then; after the first fault nothing more is let through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from dovetail.fpga.engines.stream import fifo_module
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_bit,
+    any_of,
+    bits,
+    compare,
+    const,
+    negate,
+    pack,
+    select,
+    signal,
+)
+from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.links.cells import (
+    CIRCUIT_BITS,
+    CREDIT_BITS,
+    FLAGS,
+    HEADER_BITS,
+    IDENTITY_BITS,
+    SEQUENCE_BITS,
+    SILENCE_CLOCKS,
+    CellFormat,
+    syndrome_masks,
+)
+from dovetail.fpga.links.transmit import Outgoing, parities
+
+CAUSE_BITS = 3
+
+
+class Cause(IntEnum):
+    """Why a receiver stopped."""
+
+    NONE = 0
+    DAMAGED = 1
+    """A checksum was wrong."""
+    OUT_OF_ORDER = 2
+    """A sequence number was not the next: cells were lost or came twice."""
+    OVERFLOW = 3
+    """A word came for which there was no room, or for a circuit that does not exist: credits are wrong."""
+    SILENT = 4
+    """No cell came for long."""
+    RESTARTED = 5
+    """The far end greets again: it was reset."""
+    FOREIGN = 6
+    """The far end was made from another build."""
+
+
+def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], identity: int) -> tuple[Module, list[Module]]:
+    """Cells in at `rx_…`, streams `ch0_…` out; returns the module and those it instantiates."""
+    m = Module(name, (f"Cells of {form.bits} bits, {len(circuits)} circuits.",))
+    rx_valid, rx_data = m.input("rx_valid"), m.input("rx_data", form.bits)
+    m.output("rx_ready", ONE)
+    good, bad, body = _judged(m, form, rx_valid, rx_data)
+    at = SEQUENCE_BITS + 2 * CIRCUIT_BITS + CREDIT_BITS
+    data, greeting, heard, alarm = (m.wire(f"is_{flag}", bits(body, at + i, 1)) for i, flag in enumerate(FLAGS))
+    circuit = m.wire("circuit", bits(body, SEQUENCE_BITS, CIRCUIT_BITS))
+    failed, live = signal("failed"), signal("live")
+    counts = m.wire("counts", all_of(good, negate(greeting), negate(failed)))
+    expected = m.counter("expected", 1 << SEQUENCE_BITS, counts)
+    in_order = m.wire("in_order", compare("==", expected, bits(body, 0, SEQUENCE_BITS)))
+    accept = m.wire("accept", all_of(counts, in_order))
+    m.drive(live, any_of(live, accept), reset=0)
+    foreign = m.wire("foreign", all_of(good, greeting, compare("!=", m.wire("identity", bits(body, HEADER_BITS, IDENTITY_BITS)),
+                                                                const(identity))))
+    parts, overflows = _buffers(m, form, circuits, all_of(accept, data), circuit, body)
+    unknown = all_of(accept, data, compare(">=", circuit, const(len(circuits))))
+    silence = _silence(m, live, rx_valid)
+    causes = {Cause.FOREIGN: foreign, Cause.RESTARTED: all_of(good, greeting, live), Cause.SILENT: silence,
+              Cause.OVERFLOW: any_of(unknown, *overflows), Cause.OUT_OF_ORDER: all_of(counts, negate(in_order)),
+              Cause.DAMAGED: all_of(bad, live)}
+    code: Expr = ZERO
+    for cause, found in causes.items():
+        code = select(found, const(cause), code)
+    m.drive(failed, any_of(failed, *causes.values()), reset=0)
+    m.register("cause", code, negate(failed), 0, (0, (1 << CAUSE_BITS) - 1))
+    # A damaged greeting, or one of another build, is not an answer; greetings are repeated until they are heard.
+    hears = all_of(good, negate(foreign))
+    flags = {"heard": hears, "peer_heard": all_of(hears, heard), "alarmed": all_of(accept, alarm)}
+    for flag, seen in flags.items():
+        sticky = signal(f"{flag}_kept")
+        m.drive(sticky, any_of(sticky, seen), reset=0)
+        m.output(flag, sticky)
+    m.output("credit_valid", accept)
+    m.output("credit_circuit", bits(body, SEQUENCE_BITS + CIRCUIT_BITS, CIRCUIT_BITS))
+    m.output("credit_count", bits(body, SEQUENCE_BITS + 2 * CIRCUIT_BITS, CREDIT_BITS))
+    m.output("up", live)
+    m.output("fault", failed)
+    m.output("fault_cause", signal("cause", 0, (1 << CAUSE_BITS) - 1))
+    return m, parts
+
+
+def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[Signal, Signal, Signal]:
+    """Whether the cell of three clocks ago is whole, whether it is damaged, and its body."""
+    came, word = m.register("came", valid, reset=0), m.register("word", data)
+    masks = [(mask | 1 << form.body_bits + i, zero) for i, (mask, zero) in enumerate(syndrome_masks(form))]
+    wrong = parities(m, "wrong", word, masks)
+    syndrome = m.register("syndrome", pack([(bit, 1) for bit in wrong]))
+    checked, body = m.register("checked", came, reset=0), m.register("checked_body", bits(word, 0, form.body_bits))
+    damaged = m.wire("damaged", any_bit(syndrome))
+    return (m.register("good", all_of(checked, negate(damaged)), reset=0), m.register("bad", all_of(checked, damaged), reset=0),
+            m.register("body", body))
+
+
+def _buffers(m: Module, form: CellFormat, circuits: Sequence[Outgoing], comes: Expr, circuit: Signal,
+             body: Signal) -> tuple[list[Module], list[Expr]]:
+    """One FIFO per circuit, its freed words counted for the sender; returns modules, and when a word finds no room."""
+    parts, overflows = list[Module](), list[Expr]()
+    for j, own in enumerate(circuits):
+        push = m.wire(f"push{j}", all_of(comes, compare("==", circuit, const(j))))
+        room, valid, word = m.net(f"room{j}"), m.net(f"fifo{j}_valid"), m.net(f"fifo{j}_data", own.width)
+        ready = m.input(f"ch{j}_ready")
+        fifo = fifo_module(f"{m.name}_fifo{j}", own.width, own.depth, report=True)
+        parts.append(fifo)
+        m.instances.append(Instance(fifo.name, f"fifo{j}", (
+            ("in_valid", push), ("in_data", m.wire(f"word{j}", bits(body, HEADER_BITS, own.width))), ("in_ready", room),
+            ("out_valid", valid), ("out_ready", ready), ("out_data", word))))
+        m.output(f"ch{j}_valid", valid)
+        m.output(f"ch{j}_data", word)
+        m.output(f"freed{j}", m.counter(f"freed_count{j}", 1 << CREDIT_BITS, all_of(valid, ready)))
+        overflows.append(all_of(push, negate(room)))
+    return parts, overflows
+
+
+def _silence(m: Module, live: Signal, valid: Signal) -> Expr:
+    """Whether no cell came for too long."""
+    quiet = signal("quiet", 0, SILENCE_CLOCKS)
+    long = m.wire("long_quiet", compare("==", quiet, const(SILENCE_CLOCKS)))
+    m.drive(quiet, select(any_of(valid, negate(live)), ZERO, select(long, quiet, add(quiet, ONE))), reset=0)
+    return all_of(live, long)

@@ -1,0 +1,88 @@
+"""Systems on disk: every board's Verilog in a folder of its own, and `system.json`, which says how they are joined."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dovetail.errors import BuildError
+from dovetail.fpga.design import Design
+from dovetail.fpga.links.bench import SystemRun, simulate_system
+from dovetail.fpga.links.system import HostPort, System, Wire, build_system
+from dovetail.fpga.part import SIMULATED_ADDERS, load_design, store_design
+from dovetail.ir import Array, Region
+from dovetail.platform.device import Platform
+from dovetail.schedule.program import Program, Segment
+
+SYSTEM = "system.json"
+
+
+def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, Design], program: Program, platform: Platform,
+                 folder: Path) -> System:
+    """Build the boards of a system around its cores and store them in `folder/NAME/BOARD/`.
+
+    Raises:
+        UnsupportedError: a tensor cannot travel as a stream; nothing was written.
+    """
+    system = build_system(name, segments, designs, program, platform)
+    for device, board in zip(system.devices, system.boards, strict=True):
+        store_design(board, folder / name / device)
+    description = {"schema": 1, "devices": list(system.devices), "wires": [asdict(w) for w in system.wires],
+                   "inputs": [asdict(p) for p in system.inputs], "outputs": [asdict(p) for p in system.outputs],
+                   "circuits": list(system.circuits)}
+    (folder / name / SYSTEM).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    return system
+
+
+def is_stored(name: str, folder: Path) -> bool:
+    return (folder / name / SYSTEM).is_file()
+
+
+def load_system(name: str, folder: Path) -> System:
+    """A stored system, with the Verilog text as it is on disk now."""
+    path = folder / name / SYSTEM
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        ports = {way: tuple(HostPort(p["board"], p["port"], p["tensor"], _region(p["region"])) for p in known[way])
+                 for way in ("inputs", "outputs")}
+        return System(name, tuple(load_design(folder / name / d) for d in known["devices"]), tuple(known["devices"]),
+                      tuple(Wire(**w) for w in known["wires"]), ports["inputs"], ports["outputs"], tuple(known["circuits"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"{path}: not a complete system of boards ({error}); run `dovetail compile` again") from None
+
+
+def _region(spans: Sequence[Sequence[int]]) -> Region:
+    return tuple((int(start), int(stop)) for start, stop in spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Boards:
+    """A system that can be run: all its boards in Verilator, joined by its links."""
+
+    system: System
+    segments: tuple[Segment, ...]
+
+    @property
+    def emulated(self) -> bool:
+        return self.system.adders > SIMULATED_ADDERS
+
+    @property
+    def device(self) -> str:
+        return "+".join(self.system.devices)
+
+    @property
+    def backend(self) -> str:
+        return "emulated" if self.emulated else "verilator"
+
+    @property
+    def note(self) -> str:
+        if self.emulated:
+            return (f"{self.system.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
+                    "boards run one by one, links unproven")
+        return f"{len(self.system.boards)} boards and {len(self.system.wires) // 2} links simulated together in Verilator"
+
+    def run(self, tensors: Mapping[str, Array], stall_seed: int | None = None,
+            on_frame: Callable[[int], None] | None = None) -> SystemRun:
+        return simulate_system(self.system, tensors, stall_seed, on_frame=on_frame)

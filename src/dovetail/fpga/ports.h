@@ -1,0 +1,35 @@
+// The streams of a Verilated bundle's designs, as the generated bundle.h lists them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "verilated.h"
+
+struct Port {
+    const char* name;
+    CData* valid;
+    CData* ready;
+    void* data;
+    size_t bytes;            // size of the Verilated port, one beat in a file
+    uint64_t beats;          // per frame
+};
+struct MemoryPort {
+    CData* request_valid;
+    CData* request_ready;
+    IData* address;          // in beats
+    CData* beats;
+    CData* valid;
+    void* data;
+    size_t bytes;            // size of the Verilated port
+    size_t beat_bytes;
+    const char* image;       // a beat per line, hexadecimal
+    uint64_t bytes_per_clock, latency;
+};
+struct Ports {
+    const char* top;
+    CData* clk;
+    CData* rst;
+    std::vector<Port> inputs, outputs;
+    std::vector<MemoryPort> memories;    // at most one
+};

@@ -1,0 +1,49 @@
+"""How equal FPGAs are joined, where that is not as their board file has it: a line, a ring or a mesh of the same links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from math import isqrt
+
+from dovetail.errors import PlatformError
+from dovetail.platform.device import Kind, Platform
+
+
+class Topology(StrEnum):
+    """Who has a link to whom."""
+
+    LINE = "line"
+    RING = "ring"
+    MESH = "mesh"
+    """Rows and columns as nearly equal in number as the count of boards allows."""
+
+
+def pairs_of(count: int, topology: Topology) -> list[tuple[int, int]]:
+    """Numbers of the boards that a link joins."""
+    line = [(i, i + 1) for i in range(count - 1)]
+    if topology is Topology.LINE or count < 3:
+        return line
+    if topology is Topology.RING:
+        return [*line, (count - 1, 0)]
+    columns = next(c for c in range(isqrt(count), 0, -1) if count % c == 0)
+    columns = count // columns
+    return [(i, i + 1) for i in range(count) if (i + 1) % columns] + [(i, i + columns) for i in range(count - columns)]
+
+
+def with_topology(platform: Platform, topology: Topology) -> Platform:
+    """The platform with its FPGAs joined so, by links like the first between two of them.
+
+    Raises:
+        PlatformError: no two FPGAs are linked.
+    """
+    boards = [d.name for d in platform.of_kind(Kind.FPGA)]
+    between = [x for x in platform.links if all(end in boards for end in x.ends)]
+    if not between:
+        raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so they cannot be joined as a {topology}; "
+                            "give a board of several, such as fic:4")
+    stem = between[0].name.rstrip("0123456789")
+    made = [replace(between[0], name=f"{stem}{n}", ends=(boards[a], boards[b]))
+            for n, (a, b) in enumerate(pairs_of(len(boards), topology))]
+    return replace(platform, description=f"{platform.description}; joined as a {topology}",
+                   links=tuple(x for x in platform.links if x not in between) + tuple(made))

@@ -1,0 +1,189 @@
+"""LQ multi-FPGA 2020: AlexNet in two bits, its layers in folded engines, and the whole network on boards of FiC.
+
+The paper stopped at one layer on one board. Its tables stand here as far as they are legible in the text: table 5.2 is, the
+cells of table 5.1 and of table 4.1 are not, and nothing is put in their place. Ours are by the model of engines that we build;
+what was simulated and synthesized (`bench/lq.py`) is in the records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+from dovetail.cost.coded_folds import coded_cost, coded_folds
+from dovetail.cost.folded import coded_shape
+from dovetail.errors import InfeasibleError
+from dovetail.fpga.links.system import cells_over_links, systems_of
+from dovetail.ir import Graph
+from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
+from dovetail.partition.plan import Goal, Plan
+from dovetail.planning import Options, make_plan
+from dovetail.platform.device import Device, Kind, Platform
+from dovetail.platform.fitted import dhm_model
+from dovetail.platform.load import load_platform
+from dovetail.schedule.program import lower
+from dovetail.terminal import table
+
+Progress = Callable[[str, int, int], None]
+
+TABLE_5_2 = {
+    "trad_1": (261_367_581, 262_756_056), "pps_1": (261_367_581, 262_756_056),
+    "trad_2": (2_393_524_791, 2_393_697_847), "pps_2": (1_739_580_726, 1_739_753_782)}
+"""Least and most clock cycles of layers 1 and 2: FP32 (trad) and quantized with a table of floats (pps)."""
+CLAIMS = {
+    "table 5.1": "cells are not legible in the text; it says: BRAM of layer 2 down to a third, FF and LUT up but below 20 %, "
+                 "BRAM of the FP32 layer up to 50 %",
+    "table 4.1": "latencies of three placements of pragmas are not legible; the text says the best is below 1 % of none",
+    "one layer": "one board is enough for a layer: below 50 % of its BRAM and 30 % of its logic",
+    "layer 2": "latency reduced by nearly 30 %",
+    "accuracy": "57.4 / 80.1 top-1 / top-5 on ImageNet at W2A2 (LQ-Nets; cited, not reproduced)"}
+SLIPS = (
+    "An XCKU095 has 59.1 Mbit of block RAM (1,680 of 36 Kbit), not 59.1 MB.",
+    "AND and popcount alone (figure 4.4) are wrong for weights of ±1: a cleared weight bit subtracts, so the sum needs "
+    "2·popcount(w ∧ a) − popcount(a).",
+    "Loops over range(31−5) leave out the last row and column: a 5x5 window has 27 places in 31, not 26.",
+    "The latency of layer 2 falls by 27.3 % (2,393,697,847 to 1,739,753,782), not by nearly 30 %; 450 million products of layer "
+    "2 in 1.7 billion clocks are 0.26 per clock: nothing works in parallel.",
+)
+PACES = tuple(int(51_529 * 1.1**k) for k in range(20))
+"""Clocks per frame that are tried for whole networks: from one per pixel of the image, which enters one a clock, to 315,000."""
+BOARDS = ("fic", "fic-ku115")
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 24)
+RECORD = "lq_2020.json"
+HOST_LINK_BYTES_PER_S = 4.25e9
+ROUTABLE = 0.7
+"""The part of a board's look-up tables that plans of whole networks use at most."""
+
+
+def boards_alone(platform: Platform) -> Platform:
+    """The platform as its FPGAs see it: a host that feeds them at a link's rate and computes nothing itself in useful time.
+
+    Of the look-up tables a part stays free, as routing and the boards' switch need it.
+    """
+    idle = {"peak_flop_per_s": 1e6, "bandwidth_bytes_per_s": 1e5, "launch_s": 1.0}
+    return replace(
+        platform,
+        devices=tuple(replace(d, parameters={**d.parameters, **idle}) if d.kind is Kind.CPU
+                      else replace(d, resources={**d.resources, "lut": ROUTABLE * d.resources["lut"]}) for d in platform.devices),
+        links=tuple(replace(x, bandwidth_bytes_per_s=HOST_LINK_BYTES_PER_S, latency_s=1e-6, full_duplex=True)
+                    if platform.host in x.ends else x for x in platform.links))
+
+
+def plan_at(graph: Graph, platform: Platform, pace: int, time_limit_s: float = 10.0) -> Plan | None:
+    """The plan of all layers on the boards at a pace; None where they do not hold them."""
+    options = Options(goal=Goal.THROUGHPUT, time_limit_s=time_limit_s, thrift=0.0)
+    try:
+        plan, _ = make_plan(graph, boards_alone(platform).with_pace(pace), options)
+    except InfeasibleError:
+        return None
+    return None if any(d == platform.host for s in plan.assignment.values() for d in s.devices) else plan
+
+
+def fastest(graph: Graph, platform: Platform, paces: Sequence[int] = PACES,
+            progress: Progress | None = None) -> tuple[int, Plan] | None:
+    """The least pace, of some that ascend, at which the boards hold the network, with its plan; found by halving."""
+    low, high, best = 0, len(paces) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        if progress is not None:
+            progress(f"{platform.name} at {paces[middle]:,} clocks", 0, 1)
+        plan = plan_at(graph, platform, paces[middle])
+        if plan is None:
+            low = middle + 1
+        else:
+            best, high = (paces[middle], plan), middle - 1
+    return best
+
+
+def least_boards(graph: Graph, device: Device) -> int:
+    """Boards that a network needs at least, by the bits of its weights alone."""
+    return -(-weight_bits_of(graph) // int(device.resources["bram36"] * 36 * 1024))
+
+
+def row_of(graph: Graph, pace: int, plan: Plan, platform: Platform) -> dict[str, Any]:
+    """Frames per second and the fullest board of a plan, links counted in cells; what the real host allows stands beside it."""
+    program = lower(graph, plan.assignment)
+    loads = [n for s in systems_of(program, platform).values() for n in cells_over_links(s, program, platform).values()]
+    device = platform.of_kind(Kind.FPGA)[0]
+    assert device.clock_hz is not None
+    used = {d: r for d, r in plan.resources.items() if "bram36" in r}
+    gpio = min(x.bandwidth_bytes_per_s for x in platform.links if platform.host in x.ends)
+    fps = min([1 / plan.interval_s, *(device.clock_hz / load for load in loads)])
+    return {"pace_clocks": pace, "fps": fps, "cells_of_busiest_link": max(loads, default=0),
+            "fps_through_gpio": min(fps, gpio / (3 * 227 * 227)),
+            **{f"{name}_max": max(r[key][0] / device.resources[key] for r in used.values())
+               for name, key in (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))},
+            "boards_used": sum(any(amount for amount, _ in r.values()) for r in used.values()),
+            "divided": sorted(n for n, s in plan.assignment.items() if s.axis is not None)}
+
+
+def folds_of_conv2(graph: Graph, device: Device) -> list[dict[str, Any]]:
+    """The exploration of pragmas as folds of our engine: clocks, area, and products at once, by the model."""
+    node = graph.node("conv2")
+    shape, model = coded_shape(graph, node), dhm_model(device.model)
+    rows, seen = list[dict[str, Any]](), set[str]()
+    for clocks in (450_000_000, 45_000_000, 4_500_000, 900_000, 450_000, 180_000, 90_000, 45_000, 22_500):
+        fits = [(fold, *coded_cost(shape, fold, model)) for fold in coded_folds(shape, clocks)]
+        if not fits:
+            continue
+        fold, steps, _, _, used = min(fits, key=lambda f: sum(v / device.resources[r] for r, v in f[4] if r in device.resources))
+        if str(fold) in seen:
+            continue
+        seen.add(str(fold))
+        needs, limits = dict(used), device.resources
+        rows.append({"fold": str(fold), "products_at_once": fold.inputs * fold.outputs * 25, "cycles": steps,
+                     "times_faster_than_paper": TABLE_5_2["pps_2"][1] / steps, **{k: needs[k] for k in ("lut", "bram36", "dsp")},
+                     "bram_part": needs["bram36"] / limits["bram36"], "lut_part": needs["lut"] / limits["lut"]})
+    return rows
+
+
+def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequence[int] = COUNTS) -> dict[str, Any]:
+    """The paper's legible figures beside ours: layer 2 by folds, and the network on 1 to 24 boards."""
+    progress("draw LQ AlexNet", 0, 1)
+    graph = lq_alexnet()
+    found: dict[str, Any] = {}
+    for board in boards:
+        device = load_platform(f"{board}:1").of_kind(Kind.FPGA)[0]
+        least = least_boards(graph, device)
+        for number, count in enumerate(counts):
+            progress(f"{board}:{count}", number, len(counts))
+            platform = load_platform(f"{board}:{count}")
+            best = None if count < least else fastest(graph, platform, progress=progress)
+            found.setdefault(board, {})[str(count)] = None if best is None else row_of(graph, *best, platform)
+        found[board]["least_by_memory"] = least
+    progress("boards", 1, 1)
+    record = json.loads((resources.files("dovetail.reproduce") / "records" / RECORD).read_text(encoding="utf-8"))
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
+            "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device), "boards": found,
+            "measured": record}
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Tables for a terminal."""
+    paper = [(name, f"{least:,}", f"{most:,}") for name, (least, most) in document["table_5_2"].items()]
+    folds = [(r["fold"], f"{r['products_at_once']:,}", f"{r['cycles']:,}", f"{r['times_faster_than_paper']:,.0f}x",
+              f"{r['lut']:,.0f}", f"{r['bram36']:,.0f} ({r['bram_part']:.0%})") for r in document["conv2_folds"]]
+    rows = []
+    for board, entries in document["boards"].items():
+        for count, row in entries.items():
+            if not count.isdigit():
+                continue
+            rows.append((f"{board}:{count}", "does not fit", "", "", "", "") if row is None else
+                        (f"{board}:{count}", f"{row['fps']:,.0f}", f"{row['bram_max']:.0%}", f"{row['lut_max']:.0%}",
+                         f"{row['dsp_max']:.0%}", ", ".join(row["divided"])))
+    measured = document["measured"]["alexnet_conv2_cycles"]
+    area = measured["area_xcku095"]
+    return "\n".join([
+        "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
+        f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
+        f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
+        "Layer 2 by folds, by the model:",
+        table(("fold", "products", "cycles", "paper / ours", "LUT", "BRAM36"), folds), "",
+        f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them:",
+        table(("boards", "frames/s", "BRAM of the fullest", "LUT", "DSP", "divided"), rows), "",
+        "What the paper says:", *(f"  {what}: {claim}" for what, claim in document["claims"].items()), "",
+        "Its slips:", *(f"  {slip}" for slip in document["slips"])])

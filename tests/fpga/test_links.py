@@ -1,0 +1,189 @@
+"""Boards joined by links: cells, time slots, ways over boards, and all boards simulated together with and without faults."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.errors import PlatformError, UnsupportedError
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.engines.stream import Format
+from dovetail.fpga.links.bench import Faults, simulate_system
+from dovetail.fpga.links.carriage import carried
+from dovetail.fpga.links.cells import HEADER_BITS, Cell, CellFormat, encode_cell, syndrome_masks
+from dovetail.fpga.links.joint import Area, overlap
+from dovetail.fpga.links.stored import load_system, write_system
+from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
+from dovetail.ir import Array, Axis, Gemm, Graph, MaxPool, Node, Reshape, Tensor, Window, slices
+from dovetail.numerics.lq import coded_node
+from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import Assignment, Piece, Split, whole_on
+from dovetail.platform.device import Platform
+from dovetail.platform.load import load_platform, platform_of_devices
+from dovetail.platform.topology import Topology, pairs_of, with_topology
+from dovetail.schedule.program import Program, lower
+from tests.fpga.joined_boards import CODES, chain, narrow
+from tests.numerics.lq_networks import learned
+
+
+def frames(count: int, graph: Graph) -> dict[str, Array]:
+    shape = graph.tensors["x"].shape[1:]
+    return {"x": np.random.default_rng(7).integers(0, 4, (count, *shape)).astype(np.uint8)}
+
+
+def joined(graph: Graph, assignment: Assignment, platform: Platform) -> tuple[System, Program]:
+    program = lower(graph, assignment)
+    ((name, segments),) = systems_of(program, platform).items()
+    designs = {s.name: build_design(s.graph, s.name) for s in segments}
+    return build_system(name, segments, designs, program, platform), program
+
+
+def over_three() -> Assignment:
+    """The first layer's rows and the second's filters over boards that are not neighbours of each other's readers."""
+    rows = Split(Axis.ROWS, (Piece("fpga0", 0, 1), Piece("fpga2", 1, 4)))
+    filters = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga1", 0, 3), Piece("fpga2", 3, 4)))
+    return {"n0": rows, "n1": filters, "n2": whole_on("fpga2")}
+
+
+@given(st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_cell_ends_in_the_checksum_of_its_body_and_its_masks_compute_it(sequence: int, payload: int, data: bool) -> None:
+    form = CellFormat(32)
+    cell = encode_cell(Cell(sequence, payload, 3, 1, 77, data), form)
+    body = cell & (1 << form.body_bits) - 1
+    assert cell >> form.body_bits == zlib.crc32(body.to_bytes(form.body_bits // 8, "little"))
+    assert body >> HEADER_BITS == payload
+    parities = sum(((body & mask).bit_count() + zero) % 2 << i for i, (mask, zero) in enumerate(syndrome_masks(form)))
+    assert parities == cell >> form.body_bits
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=9))
+def test_every_circuit_has_time_slots_and_more_words_never_have_fewer(words: list[int]) -> None:
+    slots = time_slots(words)
+    counts = [slots.count(k) for k in range(len(words))]
+    assert min(counts) >= 1
+    for (one, some), (other, more) in zip(sorted(zip(words, counts, strict=True)), sorted(zip(words, counts, strict=True))[1:],
+                                          strict=False):
+        assert some <= more or one == other
+
+
+def test_a_line_a_ring_and_a_mesh_join_the_boards_they_should() -> None:
+    assert pairs_of(4, Topology.LINE) == [(0, 1), (1, 2), (2, 3)]
+    assert pairs_of(4, Topology.RING) == [(0, 1), (1, 2), (2, 3), (3, 0)]
+    assert sorted(pairs_of(6, Topology.MESH)) == [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
+    line = with_topology(load_platform("fic:4"), Topology.LINE)
+    assert [x.name for x in line.route("fpga0", "fpga3")] == ["serial0", "serial1", "serial2"]
+    with pytest.raises(PlatformError, match="no link between two FPGAs"):
+        with_topology(load_platform("tx2-c10gx"), Topology.RING)
+
+
+def test_a_part_and_a_count_name_the_board_that_has_them() -> None:
+    assert platform_of_devices("xcku095:4") == load_platform("fic:4")
+    assert platform_of_devices("XCKU115:2") == load_platform("fic-ku115:2")
+    for wrong in ("xcku095", "xcku:2", "xc7z045:2", ":3"):
+        with pytest.raises(PlatformError, match="not a part that boards of several FPGAs have"):
+            platform_of_devices(wrong)
+
+
+def test_cells_are_as_wide_as_a_clock_of_the_link_carries() -> None:
+    platform = load_platform("fic:2")
+    cables = [x for x in platform.links if x.name.startswith("serial")]
+    assert cell_of(cables, platform).bits == 336
+    assert cell_of([x for x in narrow(platform).links if x.name.startswith("serial")], platform).payload_bits == 32
+
+
+def test_frames_enter_where_the_host_is_linked_and_segments_around_the_host_are_separate_systems() -> None:
+    platform, graph = load_platform("fic:3"), chain()
+    assert entry_of(platform, "fpga2") == "fpga0"
+    alone = lower(graph, {f"n{n}": whole_on("fpga0") for n in range(3)})
+    assert not systems_of(alone, platform), "one board beside its host needs no links"
+    around = lower(graph, {"n0": whole_on("fpga1"), "n1": whole_on("cpu"), "n2": whole_on("fpga2")})
+    assert [[s.device for s in group] for group in systems_of(around, platform).values()] == [["fpga1"], ["fpga2"]]
+    assert [s.device for s in in_turn(around, platform)] == ["fpga1", "cpu", "fpga2"]
+
+
+def test_a_board_that_only_forwards_has_links_and_no_layer() -> None:
+    line = with_topology(load_platform("fic:3"), Topology.LINE)
+    system, _ = joined(chain(1), {"n0": whole_on("fpga2")}, line)
+    middle = system.boards[system.devices.index("fpga1")]
+    assert [p.name for p in (*middle.inputs, *middle.outputs)] == ["link0_rx", "link1_rx", "link0_tx", "link1_tx", "status"]
+    assert middle.adders == 0
+    assert system.circuits == ("x: fpga0 > fpga1 > fpga2, 1 cells per frame", "y0: fpga2 > fpga1 > fpga0, 1 cells per frame")
+
+
+def test_a_flattened_map_that_would_change_its_order_on_the_way_is_refused() -> None:
+    graph = chain(1)
+    flat = Node("flat", Reshape((1, 64)), ("y0",), (), "z")
+    more = replace(graph, nodes=(*graph.nodes, flat), outputs=("z",), tensors={**graph.tensors, "z": Tensor("z", (1, 64), CODES)})
+    last, own = coded_node("last", learned(np.random.default_rng(0), Gemm(3), (3, 64), 1, 2), "z", "w", [0.1, 0.5, 0.9], 3, 6)
+    more = replace(more, nodes=(*more.nodes, last), outputs=("w",), tensors={**more.tensors, "w": Tensor("w", (1, 3), CODES)},
+                   constants={**more.constants, **{c.name: c for c in own}})
+    where = {"n0": whole_on("fpga0"), "flat": whole_on("fpga0"), "last": whole_on("fpga1")}
+    with pytest.raises(UnsupportedError, match="put the reshape where it is read"):
+        joined(more, where, load_platform("fic:2"))
+
+
+def test_narrow_pixels_share_a_cell_and_wide_ones_are_cut() -> None:
+    narrow_one, wide = (Format(channels, 2, False, 0, 3, 5, 5) for channels in (3, 30))
+    assert (carried(narrow_one, 32).group, carried(narrow_one, 32).cells) == (5, 5)
+    assert (carried(narrow_one, 4096).group, carried(narrow_one, 4096).cells) == (25, 1)
+    cut = carried(wide, 32)
+    assert (cut.form.fields, cut.form.words, cut.cells, cut.bits) == (16, 2, 50, 32)
+
+
+def test_links_are_charged_for_the_cells_of_all_circuits() -> None:
+    platform = narrow(load_platform("fic:3"))
+    program = lower(chain(), over_three())
+    (segments,) = systems_of(program, platform).values()
+    system, _ = joined(chain(), over_three(), platform)
+    loads = cells_over_links(segments, program, platform)
+    by_circuit = sum(int(c.split(", ")[1].split()[0]) * c.count(" > ") for c in system.circuits)
+    assert sum(loads.values()) == by_circuit > 0
+    assert set(loads) <= {f"{w.link}:{system.devices[w.source]}" for w in system.wires}
+
+
+def test_areas_overlap_where_both_have_something() -> None:
+    assert overlap((0, 4), (3, 9)) == (3, 4)
+    assert overlap((0, 4), (4, 9)) is None
+    assert Area((2, 5), (0, 1)).fields == 3
+
+
+def check(system: System, graph: Graph, count: int, **how: object) -> tuple[int, int]:
+    """Faults injected and detected; every frame the host took must be the reference's."""
+    x = frames(count, graph)
+    found = simulate_system(system, x, **how)  # type: ignore[arg-type]
+    right = run_integer(graph, x)
+    for port, values in found.outputs.items():
+        expected = right[port.tensor][(slice(None), *slices(port.region)[1:])]
+        np.testing.assert_array_equal(values.reshape(expected.shape), expected)
+    assert len(found.frame_cycles) == count
+    return len(found.faults), sum(f.detected for f in found.faults)
+
+
+def test_pixels_wider_than_a_cell_travel_in_words() -> None:
+    node = Node("n0", MaxPool(Window((2, 2))), ("x",), (), "y0")
+    tensors = {"x": Tensor("x", (1, 24, 3, 3), CODES), "y0": Tensor("y0", (1, 24, 2, 2), CODES)}
+    graph = Graph("wide", ("x",), ("y0",), (node,), tensors, {})
+    system, _ = joined(graph, {"n0": whole_on("fpga1")}, narrow(load_platform("fic:2")))
+    assert system.circuits[0] == "x: fpga0 > fpga1, 18 cells per frame"
+    check(system, graph, 4)
+    check(system, graph, 4, stall_seed=3)
+
+
+def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_reported(tmp_path: Path) -> None:
+    graph, platform = chain(), narrow(load_platform("fic:3"))
+    system, program = joined(graph, over_three(), platform)
+    check(system, graph, 5)
+    check(system, graph, 5, stall_seed=1, jitter=9)
+    injected, detected = check(system, graph, 400, faults=Faults(1, 150))
+    assert injected > 100
+    assert detected == injected
+    ((name, segments),) = systems_of(program, platform).items()
+    designs = {s.name: build_design(s.graph, s.name) for s in segments}
+    write_system(name, segments, designs, program, platform, tmp_path)
+    assert load_system(name, tmp_path) == system, "what is stored comes back"

@@ -1,0 +1,50 @@
+"""LQ multi-FPGA 2020 on our models: what is legible is printed, what is planned fits, nothing is invented."""
+
+from __future__ import annotations
+
+from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
+from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
+from dovetail.reproduce import lq_2020
+
+SMALL = lq_alexnet(99, 12, 48, 10)
+
+
+def test_the_least_pace_that_boards_hold_is_found_and_all_layers_are_on_boards() -> None:
+    board = load_platform("fic:2")
+    paces = (10, 12_000, 20_000)
+    found = lq_2020.fastest(SMALL, board, paces)
+    assert found is not None
+    pace, plan = found
+    assert pace in paces
+    assert all(device.startswith("fpga") for split in plan.assignment.values() for device in split.devices)
+    row = lq_2020.row_of(SMALL, pace, plan, board)
+    assert 0 < row["bram_max"] <= 1
+    assert 0 < row["lut_max"] <= lq_2020.ROUTABLE
+    assert row["fps"] >= row["fps_through_gpio"] > 0
+    assert lq_2020.plan_at(SMALL, board, 10) is None or pace == 10
+
+
+def test_memory_alone_says_how_many_boards_are_needed_at_least() -> None:
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    assert lq_2020.least_boards(SMALL, device) == 1
+    assert weight_bits_of(SMALL) < device.resources["bram36"] * 36 * 1024
+    assert -(-149_520_640 // int(device.resources["bram36"] * 36 * 1024)) == 3, "the published network needs three"
+
+
+def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_cells() -> None:
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    folds = lq_2020.folds_of_conv2(SMALL, device)
+    assert len(folds) > 2
+    assert [r["cycles"] for r in folds] == sorted((r["cycles"] for r in folds), reverse=True)
+    assert folds[-1]["products_at_once"] > folds[0]["products_at_once"]
+    row = {"fps": 100.0, "bram_max": 0.5, "lut_max": 0.25, "dsp_max": 0.1, "divided": ["fc6"]}
+    measured = {"alexnet_conv2_cycles": {"value": 1, "fold": "1x16x13", "area_xcku095": {"lut": 2.0, "bram": 3.0, "dsp": 4.0}}}
+    text = lq_2020.text({"table_5_2": lq_2020.TABLE_5_2, "claims": lq_2020.CLAIMS, "slips": lq_2020.SLIPS, "weights_mbit": 149.5,
+                         "conv2_folds": folds, "boards": {"fic": {"2": None, "3": row, "least_by_memory": 3}},
+                         "measured": measured})
+    assert "1,739,753,782" in text
+    assert "not legible" in text
+    assert "fic:2" in text
+    assert "does not fit" in text
+    assert "59.1 Mbit" in text

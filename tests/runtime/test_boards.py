@@ -1,0 +1,43 @@
+"""Builds over several boards: written with their links, run through them, verified with and without them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from dovetail import pipeline
+from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import whole_on
+from dovetail.platform.load import load_platform
+from dovetail.runtime import execute
+from dovetail.runtime.build import load_build
+from tests.fpga.joined_boards import chain, narrow
+
+
+def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damaged_board_does(tmp_path: Path) -> None:
+    model, folder = tmp_path / "chain.onnx", tmp_path / "build"
+    model.write_bytes(to_onnx(chain(2)))
+    platform = narrow(load_platform("fic:2"))
+    build = pipeline.compile(model, platform, folder, assignment={"n0": whole_on("fpga0"), "n1": whole_on("fpga1")}, verify=False)
+    stored = json.loads((folder / "fpga" / "boards0" / "system.json").read_text())
+    assert stored["circuits"] == ["y0: fpga0 > fpga1, 4 cells per frame", "y1: fpga1 > fpga0, 4 cells per frame"]
+    x = execute.stimulus(build, 3)
+    found = execute.run_stored(build, x)
+    expected = run_integer(build.graph, x)
+    np.testing.assert_array_equal(found["y1"], expected["y1"])
+    outcome = pipeline.verify_build(build, 3)
+    assert outcome.equal
+    assert {"name": "boards0", "device": "fpga0+fpga1", "backend": "verilator",
+            "note": "2 boards and 1 links simulated together in Verilator"} in outcome.segments
+    assert [name for name, *_ in pipeline.hardware_of(build)] == ["boards0_fpga0", "boards0_fpga1"]
+    board = folder / "fpga" / "boards0" / "fpga0" / "boards0_fpga0_tx0.v"
+    text = board.read_text()
+    assert "number <= number + 16'd1;" in text
+    board.write_text(text.replace("number <= number + 16'd1;", "number <= number + 16'd3;"))
+    wrong = execute.verify(load_build(folder), 2).first_mismatch
+    assert wrong is not None
+    assert "a board reports a fault of a link that nobody injected" in wrong.fault
+    assert "status of fpga0, fpga1: " in wrong.fault
