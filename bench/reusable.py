@@ -2,8 +2,8 @@
 
     python bench/reusable.py --from-pixels 14 --inputs 16 --outputs 32 --json FILE
 
-Every layer of every frame is compared with the reference. `--synthesize FAMILY` counts the block with Yosys (minutes), beside
-what the cost model says.
+Every layer of every frame is compared with the reference. `--map-kib 128` moves maps above 128 KiB to external memory.
+`--synthesize FAMILY` counts the block with Yosys (minutes), beside what the cost model says.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ def main() -> None:
     parser.add_argument("--monolithic", action="store_true")
     parser.add_argument("--packed", action="store_true", help="two products per multiplier of the array")
     parser.add_argument("--no-overlap", action="store_true")
+    parser.add_argument("--map-kib", type=float, default=0, help="memory of a kind of maps; larger ones lie in external memory")
+    parser.add_argument("--bandwidth", type=int, default=16, help="bytes a clock")
     parser.add_argument("--synthesize", metavar="FAMILY")
     parser.add_argument("--no-simulation", action="store_true")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     config = Config(asked.inputs, asked.outputs, asked.taps, asked.kernel, asked.monolithic, not asked.no_overlap,
-                    packed=asked.packed)
+                    bandwidth_bytes=asked.bandwidth, packed=asked.packed, map_bytes=int(asked.map_kib * 1024))
     graph = quantized(asked.network, asked.size)
     block = build_block(graph, part_of(graph, asked.from_pixels), config, "block", watched=not asked.no_simulation)
     cost = program_cost(block.program, load_platform(asked.board).device("fpga"))
@@ -91,6 +93,7 @@ def main() -> None:
         "network": asked.network, "config": str(config), "layers": len(block.program.layers.layers),
         "jobs": len(block.program.jobs),
         "model": {"latency": cost.latency_clocks, "interval": cost.interval_clocks, "offchip_bytes": cost.offchip_bytes,
+                  "map_bytes": cost.map_bytes,
                   "buffer_bits": cost.buffer_bits, "utilisation": round(cost.utilisation, 3), **dict(cost.resources)}}
     if not asked.no_simulation:
         result["simulated"] = simulated(graph, block, asked.frames)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
-from dovetail.cost.reusable import Config, block_cost, frame_ends, image_beats, reason_refused
-from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, EXPANDED, FILTERED, INPUT, KEPT, OUTPUT, Program, program_of
+from dovetail.cost.reusable import Config, block_cost, frame_ends, reason_refused
+from dovetail.cost.reusable_jobs import (
+    ARRAY,
+    DEPTHWISE,
+    EXPANDED,
+    FILTERED,
+    INPUT,
+    KEPT,
+    LOADED,
+    OUTPUT,
+    Kind,
+    Program,
+    Transfer,
+)
 from dovetail.cost.reusable_layers import layers_of
+from dovetail.cost.reusable_program import program_of
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import Sketch, same_window
-from tests.fpga.reusable_blocks import cases, compact, residual
+from tests.fpga.reusable_blocks import cases, compact, outside_cases, residual
 from tests.scales import with_arbitrary_scales
 
 
@@ -39,7 +53,7 @@ def test_a_depthwise_layer_follows_its_convolution_block_by_block_through_a_ring
     assert [job.needs for job in expanding] == [(0, 0), (0, 0), (1, 2)]  # once both words of it have been filtered
     filtering = [job for job in made.jobs if job.layer == 1]
     assert [job.needs[ARRAY] for job in filtering] == [1, 1, 2, 2, 3, 3]
-    assert made.depths == (2 * 72, 72, 144, 216, 72)
+    assert made.depths == (2 * 72, 72, 144, 216, 72, 0, 0, 0)
 
 
 def test_without_overlap_maps_are_stored_as_wholes_and_layers_wait_for_each_other() -> None:
@@ -88,6 +102,75 @@ def test_maps_that_are_needed_at_once_do_not_overlap(name: str) -> None:
             memory[at] = (layer.target, pixel, word)
 
 
+@pytest.mark.parametrize("name", list(outside_cases()))
+def test_stripes_read_what_was_loaded_and_stored_before(name: str) -> None:
+    """Play transfers in their order, and jobs when their weights come, on memories that know which tensor's word lies where."""
+    graph, config = outside_cases()[name]
+    made = program(graph, config)
+    layers, chip, memory = made.layers, dict[tuple[int, int], tuple[str, int, int]](), dict[int, list[tuple[str, int, int]]]()
+    entry = layers.maps[layers.entry]
+    per_pixel = config.words(entry.channels)
+    chip.update({(INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
+    done, loads, bursts = [0, 0], 0, 0
+    for transfer in made.transfers:
+        if transfer.kind is Kind.WEIGHTS:
+            job = made.jobs[transfer.job]
+            layer, part = layers.layers[job.layer], job.part
+            assert done[0] >= job.needs[0]
+            assert done[1] >= job.needs[1]
+            assert loads >= job.loads
+            assert bursts >= job.stores
+            for p, w in product(range(part.reads.pixels), range(job.read_words)):
+                tensor, pixel, word = chip[job.read.bank, job.read.base + p * job.read.stride + w]
+                assert (tensor, word) == (layer.source, job.read_first + w)
+                assert (pixel - p) % part.reads.width == 0
+            for p, w in product(range(part.writes.pixels), range(job.words)):
+                pixel = p + job.write_row * part.writes.width
+                if job.residual is not None:
+                    assert chip[job.residual.bank, job.residual.base + p * job.residual.stride + w] == (layer.residual, pixel,
+                                                                                                      job.first + w)
+                chip[job.write.bank, job.write.base + p * job.write.stride + w] = (layer.target, pixel, job.first + w)
+            done[job.engine] += 1
+            continue
+        rows = [(transfer.bank, transfer.base + k) for k in range(transfer.words)]
+        assert done[0] >= transfer.needs[0]
+        assert done[1] >= transfer.needs[1]
+        if transfer.kind is Kind.STORE:
+            memory[transfer.address] = [chip[at] for at in rows]
+            bursts += transfer.bursts
+        else:
+            assert bursts >= transfer.stored
+            for at, what in zip(rows, found_rows(made, memory, transfer), strict=True):
+                chip[at] = what
+            loads += 1
+
+
+def found_rows(made: Program, memory: dict[int, list[tuple[str, int, int]]], transfer: Transfer) -> list[tuple[str, int, int]]:
+    """The words of a load, out of the stores that cover its rows."""
+    tensor, where = next((t, o) for t, o in made.outside.items()
+                         if o.address <= transfer.address < o.address + o.row_beats * made.layers.maps[t].height)
+    shape = made.layers.maps[tensor]
+    words: list[tuple[str, int, int]] = []
+    for address in sorted(a for a, kept in memory.items() if kept[0][0] == tensor):
+        words += memory[address]
+    row = (transfer.address - where.address) // where.row_beats
+    per_row = shape.width * made.config.words(shape.channels)
+    return words[row * per_row:(row + transfer.rows) * per_row]
+
+
+def test_memories_are_no_larger_than_their_limit_and_traffic_is_counted() -> None:
+    device = load_platform("zc706").device("fpga")
+    graph = residual(23, (4, 24, 20))
+    names = [n.name for n in graph.nodes]
+    whole, less = (block_cost(graph, names, Config(4, 8, map_bytes=limit), device) for limit in (0, 1000))
+    made = program(graph, Config(4, 8, map_bytes=1000))
+    assert max(made.depths[KEPT:OUTPUT] + made.depths[LOADED:]) * 4 <= 1000
+    assert whole.map_bytes == 0 < less.map_bytes == less.offchip_bytes - sum(job.beats for job in made.jobs) * 16
+    assert less.buffer_bits < whole.buffer_bits
+    assert less.interval_clocks > whole.interval_clocks
+    assert block_cost(graph, names, Config(4, 8, map_bytes=1 << 30), device) == whole
+
+
 def test_every_bank_has_its_kind_of_maps() -> None:
     made = program(compact(18, (3, 9, 8), 9), Config(4, 8))
     for job in made.jobs:
@@ -101,7 +184,7 @@ def test_costs_count_what_the_program_does() -> None:
     device = load_platform("zc706").device("fpga")
     graph, config = compact(18, (3, 9, 8), 9), Config(4, 8)
     made, cost = program(graph, config), block_cost(graph, [n.name for n in graph.nodes], config, device)
-    assert cost.offchip_bytes == image_beats(made) * 16 == sum(layer.bytes for layer in cost.layers)
+    assert cost.offchip_bytes == made.image_beats * 16 == sum(layer.bytes for layer in cost.layers)
     assert cost.interval_clocks == frame_ends(made)[2] - frame_ends(made)[1]
     assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[INPUT] * 8  # three channels of four
     assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4

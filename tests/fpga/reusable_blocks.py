@@ -127,3 +127,19 @@ def cases() -> dict[str, Case]:
         "separable_monolithic": (separable(36, (5, 9, 7), two), Config(6, 12, taps=5, monolithic=True)),
         "averaged": (averaged(28, (9, 7, 7)), small),
     }
+
+
+def outside_cases() -> dict[str, Case]:
+    """Blocks whose maps lie in external memory: words narrower and wider than a beat, and all kinds of layers in stripes."""
+    return {
+        "outside_narrow": (compact(18, (3, 12, 9), 9), Config(4, 8, map_bytes=200)),
+        "outside_wide": (compact(21, (4, 10, 10), 9), Config(24, 24, bandwidth_bytes=12, latency_clocks=80, map_bytes=1200)),
+        "outside_packed": (compact(37, (3, 16, 16), 9), Config(16, 16, taps=5, packed=True, bandwidth_bytes=12, latency_clocks=80,
+                                                               map_bytes=1024)),
+        "outside_uneven": (compact(22, (3, 9, 8), 9), Config(6, 18, taps=4, port_bytes=8, bandwidth_bytes=5, overlap=False,
+                                                             input_buffers=1, map_bytes=240)),
+        "outside_monolithic": (separable(35, (5, 12, 8), Window((2, 2), (2, 2))),
+                               Config(4, 8, taps=3, kernel=4, monolithic=True, map_bytes=200)),
+        "outside_residual": (residual(23, (4, 10, 7)), Config(4, 8, map_bytes=120)),
+        "striped_ring": (compact(18, (3, 12, 9), 9), Config(4, 16, map_bytes=2200)),
+    }

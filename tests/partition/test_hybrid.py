@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.cost.reusable import Config, block_cost
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Window
+from dovetail.partition.hybrid import blocks as hybrid_blocks
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, region_of
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.choice import least_fill, undominated
@@ -128,6 +130,26 @@ def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
     assert found.bound <= best * CLOSE
     assert found.bound <= found.interval
     assert all(found.needs[r] <= device.resources[r] for r in search.names)
+
+
+def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, device = bottlenecks(48), fpga(0.2)
+    device = replace(device, resources={**device.resources, "bram36": 16.0})
+    offered = {}
+    for limits in ((0,), (0, 3000, 1500)):
+        monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)
+        search = Search(graph, device, (0,), Blocks(graph, device))
+        found, best = search.fastest(), brute_force_interval(search, [1])
+        assert found.interval <= best * CLOSE
+        assert found.bound <= best <= found.interval
+        offered[limits] = found
+    assert offered[0, 3000, 1500].interval < offered[0,].interval
+    block = offered[0, 3000, 1500].block
+    assert block is not None
+    assert isinstance(block.configuration, Config)
+    assert block.configuration.map_bytes
+    with_maps = block_cost(graph, [n.name for n in graph.nodes], block.configuration, device)
+    assert block.offchip_bytes == with_maps.offchip_bytes
 
 
 def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:

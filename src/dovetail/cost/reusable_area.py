@@ -18,6 +18,7 @@ from dovetail.cost.reusable_jobs import (
     ARRAY_SLOTS,
     DEPTHWISE,
     DEPTHWISE_SLOTS,
+    Kind,
     Program,
     fifo_depth,
 )
@@ -42,6 +43,10 @@ PRODUCT_REGISTERS = 12.8
 """Per product: its 16 bits, less what tools move into multipliers and memories."""
 CONSTANT_BITS, LAYER_BITS = 30, 45
 """Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
+OUTSIDE_BEATS = 64
+"""Beats of maps that wait for the memory to take them."""
+OUTSIDE_LOGIC, OUTSIDE_REGISTERS = 450.0, 500.0
+"""Of what moves maps to and from external memory, beside its tables and beats."""
 CONTROL_LOGIC, CONTROL_REGISTERS = 1000.0, 250.0
 """Of counters, tables and what they decide, for a block with both engines."""
 
@@ -67,6 +72,8 @@ def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float
     blocks, small, kept = _memories(content, model)
     logic = content.adders + content.finishing + cost["logic_per_choice_bit"] * content.choices + small + CONTROL_LOGIC
     registers = content.registers + kept + CONTROL_REGISTERS
+    if program.transfers:
+        logic, registers = logic + OUTSIDE_LOGIC, registers + OUTSIDE_REGISTERS
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
             ("dsp", cost["dsp_per_product"] * (content.products + content.finishers)))
 
@@ -141,7 +148,7 @@ def memories_of(program: Program) -> list[tuple[int, int, int]]:
     jobs = [sum(job.engine == engine for job in program.jobs) for engine in (ARRAY, DEPTHWISE)]
     address = max(2, (max(program.depths) - 1).bit_length())
     found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
-    found += [(1, fifo_depth(config), beat), (1, 8, word), (1, len(program.jobs), 14)]
+    found += [(1, fifo_depth(config), beat), (1, 8, word), *transfer_memories(program, address)]
     constants = config.inputs * CONSTANT_BITS + LAYER_BITS
     if jobs[ARRAY]:
         found += [(-(-config.inputs * config.outputs * 8 // beat), ARRAY_SLOTS * program.weight_depth, beat),
@@ -154,6 +161,18 @@ def memories_of(program: Program) -> list[tuple[int, int, int]]:
         found += [(-(-config.inputs * config.taps * 8 // beat), DEPTHWISE_SLOTS * phases, beat),
                   (1, DEPTHWISE_SLOTS, constants), (1, program.line_width, (config.kernel - 1) * word),
                   (1, jobs[DEPTHWISE], 2 * address + 45), (1, jobs[DEPTHWISE], address + 9)]
+    return found
+
+
+def transfer_memories(program: Program, address: int) -> list[tuple[int, int, int]]:
+    """Tables of what passes the memory port, and beats on their way out."""
+    if not program.transfers:
+        return [(1, len(program.jobs), 14)]
+    kinds = [t.kind for t in program.transfers]
+    counts = sum(max(1, n.bit_length()) for n in (len(program.jobs), sum(t.bursts for t in program.transfers)))
+    found = [(1, len(kinds) - kinds.count(Kind.STORE), 36 + address + counts), (1, len(kinds), 30 + counts)]
+    if program.outside:
+        found += [(1, kinds.count(Kind.STORE), 16 + address + counts), (1, OUTSIDE_BEATS, program.config.port_bytes * 8)]
     return found
 
 

@@ -49,6 +49,8 @@ class Config:
     """Frames that the input buffer holds: with two, one is loaded while the other is worked on."""
     packed: bool = False
     """Whether a multiplier of the array makes the products of two filters (DSP48E2: 27 x 18 bits)."""
+    map_bytes: int = 0
+    """Bytes that a memory of maps may have; larger maps lie in external memory. 0: all of them lie on the chip."""
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
@@ -62,13 +64,15 @@ class Config:
         if self.packed and (self.monolithic or self.outputs % 2):
             raise UsageError(f"reusable engines {self}: two products in a multiplier; an even number of filters at once and an "
                              "array without depthwise work are needed")
-        if self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2) or self.latency_clocks < 0:
+        if (self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2)
+                or min(self.latency_clocks, self.map_bytes) < 0):
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
-                             "negative latency are possible")
+                             "negative latency or memory are possible")
 
     def __str__(self) -> str:
         kind = "monolithic" if self.monolithic else "reusable"
-        return f"{kind} {self.inputs}x{self.outputs}{'/2' if self.packed else ''}+{self.taps}"
+        maps = f", maps in {self.map_bytes / 1024:g} KiB" if self.map_bytes else ""
+        return f"{kind} {self.inputs}x{self.outputs}{'/2' if self.packed else ''}+{self.taps}{maps}"
 
     @property
     def packed_sums(self) -> int:

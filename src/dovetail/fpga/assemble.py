@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dovetail.cost.folds import Fold
@@ -151,18 +151,20 @@ def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width, form.at_once)
 
 
-def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None) -> tuple[Module, ...]:
+def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None,
+                   fused: Collection[str] = ()) -> tuple[Module, ...]:
     """The modules of `build_design`, the top first, without their text."""
-    top = _built(graph, name, None, folds, None)
+    top = _built(graph, name, None, folds, None, fused=fused)
     return (top.module, *top.parts)
 
 
 def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
-           words: Mapping[str, int] | None, leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT) -> Top:
+           words: Mapping[str, int] | None, leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT,
+           fused: Collection[str] = ()) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds, words, leaving, datapath)
+    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused)
     top = Top(network, time_network(network), name)
     top.build()
     return top
@@ -170,18 +172,18 @@ def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Map
 
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
                  folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None,
-                 leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT) -> Design:
+                 leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = ()) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
     `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
     `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
     of nodes that would take any number, where they must be those of a larger design. Outputs leave as whole pixels, or in beats
-    of `leaving` channels. `datapath` sums products of codes.
+    of `leaving` channels. `datapath` sums products of codes. Inverted residuals whose depthwise node is `fused` are one engine.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds, words, leaving, datapath)
+    top = _built(graph, name, labels, folds, words, leaving, datapath, fused)
     network, timing = top.network, top.timing
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",

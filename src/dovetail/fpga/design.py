@@ -56,8 +56,11 @@ class Fifo:
 class MemoryPort:
     """A port that reads memory in bursts: `NAME_request_valid`, `_ready`, `_address`, `_beats`, then `NAME_valid`, `NAME_data`.
 
-    Addresses count beats of `bytes` bytes; every beat that was asked for is taken when it comes. A simulation answers from
-    `image`, a file of the design with a beat per line, hexadecimal: `bytes_per_clock` at most, `latency_clocks` after a request.
+    Addresses count beats of `bytes` bytes, and a burst does not cross a multiple of 32 of them; every beat that was asked for
+    is taken when it comes. With `writes` a request may also be one to write (`NAME_request_write`): its beats follow in the
+    order of requests (`NAME_write_valid`, `_ready`, `_data`), and `NAME_written` is set for a clock when a burst may be read.
+    A simulation answers from `image`, a file of the design with a beat per line, hexadecimal, which is the beginning of a
+    memory of `beats`: requests in their order, `bytes_per_clock` at most both ways together, `latency_clocks` after a request.
     """
 
     name: str
@@ -65,6 +68,8 @@ class MemoryPort:
     image: str
     bytes_per_clock: int
     latency_clocks: int
+    beats: int = 0
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 // Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
 // FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Cycle 1 is the first rising edge after reset.
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -100,7 +101,7 @@ void close_file(FILE* file) {
     if (std::fclose(file) || broken) cannot_write();
 }
 
-// Memory behind a port: bursts in the order of their requests, each a fixed time after its request, at a fixed rate.
+// Memory behind a port: bursts in the order of their requests, each a fixed time after its request, at a fixed rate for both ways.
 class Dram {
 public:
     Dram(const MemoryPort& port, Stall stall) : port_(port), stall_(stall) {
@@ -116,32 +117,53 @@ public:
             std::printf("error cannot read %s\n", port.image);
             std::exit(kUsage);
         }
+        image_.resize(std::max<size_t>(image_.size(), port.size * port.bytes));
     }
     void drive(uint64_t cycle) {
         *port_.request_ready = !stall_.next();
         if (credit_ < port_.beat_bytes) credit_ += port_.bytes_per_clock;
-        *port_.valid = !bursts_.empty() && bursts_.front().from <= cycle && credit_ >= port_.beat_bytes && !stall_.next();
-        if (!*port_.valid) return;
-        Burst& burst = bursts_.front();
-        const uint64_t count = image_.size() / port_.bytes;
-        std::memcpy(port_.data, image_.data() + burst.address % count * port_.bytes, port_.bytes);
-        credit_ -= port_.beat_bytes;
-        ++burst.address;
-        if (!--burst.beats) bursts_.pop_front();
+        const bool serves = !bursts_.empty() && credit_ >= port_.beat_bytes && !stall_.next();
+        const bool writes = serves && bursts_.front().write;
+        if (port_.written) {
+            *port_.write_ready = writes;
+            *port_.written = !written_.empty() && written_.front() <= cycle;
+            if (*port_.written) written_.pop_front();
+        }
+        *port_.valid = serves && !writes && bursts_.front().from <= cycle;
+        if (*port_.valid) std::memcpy(port_.data, beat(), port_.bytes), advance();
     }
     void look(uint64_t cycle) {
-        if (*port_.request_valid && *port_.request_ready) bursts_.push_back({*port_.address, *port_.beats, cycle + port_.latency});
+        if (port_.written && *port_.write_valid && *port_.write_ready) {
+            std::memcpy(beat(), port_.write_data, port_.bytes);
+            if (advance()) written_.push_back(cycle + port_.latency);
+        }
+        if (*port_.request_valid && *port_.request_ready)
+            bursts_.push_back({*port_.address, *port_.beats, cycle + port_.latency, port_.written && *port_.request_write});
     }
-    void rest() { *port_.request_ready = *port_.valid = 0; }
+    void rest() {
+        *port_.request_ready = *port_.valid = 0;
+        if (port_.written) *port_.write_ready = *port_.written = 0;
+    }
 
 private:
     struct Burst {
         uint64_t address, beats, from;
+        bool write;
     };
+    uint8_t* beat() { return image_.data() + bursts_.front().address % (image_.size() / port_.bytes) * port_.bytes; }
+    bool advance() {    // whether this was the burst's last beat
+        Burst& burst = bursts_.front();
+        credit_ -= port_.beat_bytes;
+        ++burst.address;
+        if (--burst.beats) return false;
+        bursts_.pop_front();
+        return true;
+    }
     MemoryPort port_;
     Stall stall_;
     std::vector<uint8_t> image_;
     std::deque<Burst> bursts_;
+    std::deque<uint64_t> written_;    // when bursts may be read again
     uint64_t credit_ = 0;
 };
 

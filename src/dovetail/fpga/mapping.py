@@ -224,10 +224,10 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     zero = scheme_of(graph, node.inputs[0]).zero
     match node.op:
         case Conv():
-            return _windowed(layer, node.op.window, zero, *_filters(graph, node, _conv_matrix(graph, node)))
+            return _windowed(layer, node.op.window, zero, *filters_of(graph, node, _conv_matrix(graph, node)))
         case Gemm():
             matrix = graph.constants[node.params[0]].array.astype(np.int64)
-            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), zero, *_filters(graph, node, matrix))
+            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), zero, *filters_of(graph, node, matrix))
         case AvgPool():
             taps = node.op.window.kernel[0] * node.op.window.kernel[1]
             sums = np.repeat(np.eye(output.fields, dtype=np.int64), taps, axis=1)
@@ -255,7 +255,7 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
             zeros = (zero, scheme_of(graph, node.inputs[1]).zero)
             return (join_engine(layer, multiplied(layer, zeros, _rescale(graph, node))),)
         case Add() | Clip() | Concat() | Reduce():
-            return (join_engine(layer, weighted(layer, *_of_words(_join(graph, node, inputs), inputs))),)
+            return (join_engine(layer, weighted(layer, *_of_words(joined(graph, node, inputs), inputs))),)
         case _:
             raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
 
@@ -277,7 +277,7 @@ def _treats_alike(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> bool:
     """Whether an operator does the same to every channel by itself."""
     match node.op:
         case Add() | Clip():
-            matrix, bias, rescale = _join(graph, node, inputs)
+            matrix, bias, rescale = joined(graph, node, inputs)
             factors = [np.diagonal(matrix, i * len(matrix)) for i in range(len(inputs))]
             return _uniform(rescale) and len(set(bias)) == 1 and all(len(np.unique(f)) == 1 for f in factors)
         case Lookup():
@@ -294,12 +294,12 @@ def _uniform(rescale: Rescale) -> bool:
     return rescale.scales is None or len(set(rescale.scales)) == 1
 
 
-def _of_words(joined: tuple[IntMatrix, list[int], Rescale], inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
+def _of_words(of_pixel: tuple[IntMatrix, list[int], Rescale], inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
     """The rows of a beat's channels, where all channels are alike."""
-    matrix, bias, rescale = joined
+    matrix, bias, rescale = of_pixel
     fields, channels = inputs[0].fields, inputs[0].channels
     if fields == channels:
-        return joined
+        return of_pixel
     columns = np.concatenate([i * channels + np.arange(fields) for i in range(len(inputs))])
     return matrix[:fields, columns], bias[:fields], rescale
 
@@ -340,7 +340,7 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     if isinstance(node.op, Coded):
         codes = coded_filters(node.op, weights, graph.params(node), None if node.op.output_bits else _rescale(graph, node), form)
         return (*front, folded_coded_engine(layer, window, codes, loops))
-    _, bias, rescale = _filters(graph, node, weights.reshape(len(weights), -1))
+    _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
     return (*front, folded_engine(layer, window, zero, Filters(weights, bias, rescale), loops))
 
 
@@ -356,7 +356,7 @@ def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:
     return full.reshape(node.op.filters, -1)
 
 
-def _filters(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
+def filters_of(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
     """Weights, bias and rescaling; the input's zero point goes into the bias, since padding streams as that code too."""
     bias = graph.constants[node.params[1]].array if len(node.params) > 1 else np.zeros(len(matrix), dtype=np.int64)
     lift = matrix.sum(axis=1) * scheme_of(graph, node.inputs[0]).zero
@@ -378,7 +378,7 @@ def _moved(graph: Graph, node: Node) -> Rescale | None:
     return None if scheme_of(graph, node.inputs[0]) == scheme_of(graph, node.output) else _rescale(graph, node)
 
 
-def _join(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
+def joined(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
     """Elementwise operators as a matrix over the channels of all inputs, with the factors that align their scales."""
     how = requantizer(graph, node)
     blocks = [np.diag(np.broadcast_to(np.asarray(factor, dtype=np.int64), (form.channels,)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
+from dovetail.fpga.fused import firb_of
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
 from dovetail.ir import GlobalAvgPool, Graph, Node, Reshape
 
@@ -104,6 +106,15 @@ class _Builder:
         made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold, self.datapath)
         self.stations.append(Station(node.name, label, streams, node.output, made))
 
+    def fuse(self, block: Bottleneck) -> None:
+        """One station for a whole inverted residual."""
+        last, (entry,) = block.join or block.project, block.expand.inputs
+        label = self.labels[last.name]
+        engine = firb_of(self.graph, block, dict(self.folds), self.pixels, f"{self.name}_{label}", label)
+        self.streams[last.output] = engine.output
+        stream = self.in_words(self.root(entry), engine.inputs[0].fields)
+        self.stations.append(Station(last.name, label, (stream,), last.output, (engine,)))
+
     def any_fields(self, node: Node, roots: list[str]) -> int:
         """Channels per beat of a node that takes any number: the fewest that arrive, which keeps the pace of those."""
         fewest = self.words.get(node.name) or min(self.streams[r].fields for r in roots)
@@ -116,17 +127,22 @@ class _Builder:
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
                  words: Mapping[str, int] | None = None, leaving: int | None = None,
-                 datapath: Datapath = Datapath.POPCOUNT) -> Network:
+                 datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = ()) -> Network:
     """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams.
 
-    Outputs leave as whole pixels, or in beats of `leaving` channels.
+    Outputs leave as whole pixels, or in beats of `leaving` channels. Depthwise nodes in `fused` are the middle of an inverted
+    residual that is one engine.
     """
     built = _Builder(graph, name, labels, folds or {}, words or {}, datapath)
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, built.pixels):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
+    blocks = {(b.join or b.project).name: b for b in bottlenecks(graph) if b.depthwise.name in fused} if fused else {}
+    inside = {n.name for b in blocks.values() for n in (*b.layers, b.join) if n is not None} - set(blocks)
     for node in graph.nodes:
-        if not isinstance(node.op, Reshape):
+        if node.name in blocks:
+            built.fuse(blocks[node.name])
+        elif not isinstance(node.op, Reshape) and node.name not in inside:
             built.add(node)
     outputs = [built.root(t) for t in graph.outputs]
     outputs = [built.in_words(t, leaving or built.streams[t].channels) for t in outputs]

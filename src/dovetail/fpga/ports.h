@@ -25,6 +25,12 @@ struct MemoryPort {
     size_t beat_bytes;
     const char* image;       // a beat per line, hexadecimal
     uint64_t bytes_per_clock, latency;
+    uint64_t size;           // in beats; what lies behind the image begins as zeros
+    CData* request_write;    // these are null where nothing is written
+    CData* write_valid;
+    CData* write_ready;
+    void* write_data;
+    CData* written;
 };
 struct Ports {
     const char* top;

@@ -276,8 +276,11 @@ def _memory_pins(index: int, design: Design) -> list[Pin]:
     if design.memory is None:
         return []
     name, width = design.memory.name, design.memory.bytes * 8
-    parts = (("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False), ("request_beats", 8, False),
-             ("valid", 1, True), ("data", width, True))
+    parts = [("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False), ("request_beats", 8, False),
+             ("valid", 1, True), ("data", width, True)]
+    if design.memory.writes:
+        parts += [("request_write", 1, False), ("write_valid", 1, False), ("write_ready", 1, True), ("write_data", width, False),
+                  ("written", 1, True)]
     return [(f"{name}_{part}", f"d{index}_memory_{part}", bits, inward) for part, bits, inward in parts]
 
 
@@ -288,8 +291,10 @@ def _memory_entry(index: int, design: Design) -> str:
     port, wire = design.memory, f"m.d{index}_memory"
     parts = ("request_valid", "request_ready", "request_address", "request_beats", "valid", "data")
     pins = ", ".join(f"&{wire}_{part}" for part in parts)
+    more = ("request_write", "write_valid", "write_ready", "write_data", "written")
+    writes = ", ".join(f"&{wire}_{part}" if port.writes else "nullptr" for part in more)
     return (f'{{{{{pins}, sizeof({wire}_data), {port.bytes}, "design{index}/{port.image}", {port.bytes_per_clock}, '
-            f"{port.latency_clocks}}}}}")
+            f"{port.latency_clocks}, {port.beats}, {writes}}}}}")
 
 
 def _bundle_header(designs: Sequence[Design]) -> str:

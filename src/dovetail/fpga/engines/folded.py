@@ -55,8 +55,8 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     module.output("in0_ready", slot.ready)
     taps = word_taps(pipeline, folded, loops, form, slot, in_data, fill)
     x = (min(form.lo, fill, 0), max(form.hi, fill, 0))
-    lane = _lane(layer, filters, loops, x)
-    results = _lanes(pipeline, loops, slot, taps, x, lane, filters)
+    lane = lane_of(layer, filters, loops, x)
+    results = lanes_of(pipeline, loops, slot, taps, x, lane, filters)
     end = folded.stages + lane.stages
     if loops.writes_words:
         emit, values = slot.ends, named(pipeline, layer, results, lane.result.value, end)
@@ -77,7 +77,7 @@ def _weight_range(weights: IntMatrix) -> Range:
     return min(0, int(weights.min())), max(0, int(weights.max()))
 
 
-def _lane(layer: Layer, filters: Filters, loops: Loops, x: Range) -> Lane:
+def lane_of(layer: Layer, filters: Filters, loops: Loops, x: Range) -> Lane:
     weights, width = filters.weights, loops.fold.inputs
     slices = [weights[:, at:at + width].reshape(len(weights), -1) for at in range(0, weights.shape[1], width)]
     taps = width * weights.shape[2] * weights.shape[3]
@@ -130,7 +130,8 @@ def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at
     return pipeline.module.register(f"{name}_word", read)
 
 
-def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane, filters: Filters) -> list[Signal]:
+def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane,
+             filters: Filters) -> list[Signal]:
     """Instances of the lane, group after group; what each filter leaves at the lane's last stage."""
     module, every = pipeline.module, places(loops)
     stage = max(tap.stage for tap in taps.values())

@@ -59,6 +59,7 @@ def own_jobs(program: Program, engine: int) -> list[Job]:
 def common_table(jobs: Sequence[Job]) -> Table:
     """What every job waits for, and whether it is its engine's last of a frame."""
     return {"needs_array": [j.needs[0] for j in jobs], "needs_depthwise": [j.needs[1] for j in jobs],
+            "needs_loads": [j.loads for j in jobs], "needs_bursts": [j.stores for j in jobs],
             "needs_input": [int(j.needs_input) for j in jobs], "needs_output": [int(j.needs_output) for j in jobs],
             "ends_frame": [int(j is jobs[-1]) for j in jobs]}
 
@@ -67,7 +68,7 @@ def array_table(program: Program, numbers: BlockNumbers, banks: Sequence[int], a
     """The array's entries: bounds of its loops and what each step of a loop adds to address, row and column."""
     jobs = own_jobs(program, ARRAY)
     table = common_table(jobs)
-    rows = [_loops(program.layers.layers[j.layer], j, 1 << address_bits) for j in jobs]
+    rows = [_loops(j.part, j, 1 << address_bits) for j in jobs]
     table.update({key: [row[key] for row in rows] for key in rows[0]})
     table["bank"] = [banks.index(j.read.bank) for j in jobs]
     table["from_input"] = [int(j.read.bank == INPUT) for j in jobs]

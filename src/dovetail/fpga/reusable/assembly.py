@@ -13,6 +13,7 @@ from dovetail.cost.reusable_jobs import (
     DEPTHWISE_SLOTS,
     INPUT,
     OUTPUT,
+    STORED,
     Job,
     Place,
     Program,
@@ -43,6 +44,7 @@ from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_f
 from dovetail.fpga.reusable.image import layer_fields, lift_options
 from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
 from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.outside import leave_rows, progress_of
 from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
 from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
 
@@ -102,10 +104,11 @@ class Assembly:
         source = load_frames(m, frame, self.word_bits, config.input_buffers, released)
         self.writers[INPUT].append(Access(source.writes, source.address, source.word))
         leaving, fifo = leave_frames(m, result, self.word_bits, finished, self.reads[OUTPUT])
+        self.now, arrived = progress_of(m, self.program, self._counts(), self.ended)
         fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
-                            [self.dones.get(e) for e in (ARRAY, DEPTHWISE)])
+                            [self.dones.get(e) for e in (ARRAY, DEPTHWISE)], self.now, arrived)
         self.modules += [fifo, *fill.modules]
-        counts = self._counts()
+        self._outside(fill)
         self.frame_words, self.parity = frame, ZERO if source.parity is None else source.parity
         ready = {e: m.net(f"{NAMES[e]}_may_start") for e in self.engines}
         entries: dict[int, Entries] = {}
@@ -120,7 +123,7 @@ class Assembly:
         for engine in self.engines:
             own = (self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY
                    else self._leave_depthwise(depthwise, sums[DEPTHWISE], fill))
-            m.assigns.append((ready[engine], self._may_start(engine, entries[engine], counts, fill.filled[engine], source.loaded,
+            m.assigns.append((ready[engine], self._may_start(engine, entries[engine], fill.filled[engine], source.loaded,
                                                              leaving.streaming)))
             self.modules.append(entries[engine].fifo)
             self._finish(engine, own, watched)
@@ -144,12 +147,23 @@ class Assembly:
         self.module.assigns.append((self.ended, all_of(*over)))
         return counts
 
-    def _may_start(self, engine: int, entries: Entries, counts: Sequence[Expr], filled: Signal, loaded: Signal,
-                   streaming: Signal) -> Expr:
+    def _outside(self, fill: Fill) -> None:
+        """Connect the banks that stripes of maps in external memory pass through."""
+        if fill.rows is None:
+            return
+        for number, when in fill.rows.writes.items():
+            self.writers[number].append(Access(when, fill.rows.address, fill.rows.word))
+        address, modules = leave_rows(self.module, self.program, self.now, self.reads[STORED])
+        self.readers[STORED].append(Access(ONE, address))
+        self.modules += modules
+
+    def _may_start(self, engine: int, entries: Entries, filled: Signal, loaded: Signal, streaming: Signal) -> Expr:
         """Whether the entry at hand may start: weights, operands and room are there, and it belongs to this frame."""
         m, fields, over = self.module, entries.fields, signal(f"{NAMES[engine]}_over")
         m.drive(over, any_of(all_of(self.loads[engine], fields["ends_frame"]), all_of(over, negate(self.ended))), reset=0)
-        needs = [compare(">=", count, fields[key]) for count, key in zip(counts, ("needs_array", "needs_depthwise"), strict=True)]
+        known = (*self.now.counts, self.now.loads, self.now.bursts)
+        keys = ("needs_array", "needs_depthwise", "needs_loads", "needs_bursts")
+        needs = [compare(">=", count, fields[key]) for count, key in zip(known, keys, strict=True)]
         return all_of(filled, negate(over), negate(self.ended), *needs, any_of(negate(fields["needs_input"]), loaded),
                       any_of(negate(fields["needs_output"]), negate(streaming)))
 
@@ -249,7 +263,7 @@ class Assembly:
         stage = CONSTANT_STAGE + finisher.stages
         writing = token(m, f"{name}_finished", sums.valid, stage)
         banks = sorted({j.write.bank for j in jobs})
-        table = walk_table(self.program, jobs, [j.write for j in jobs])
+        table = walk_table(jobs, [j.write for j in jobs])
         table["bank"] = [banks.index(j.write.bank) for j in jobs]
         table["releases"] = [int(j.releases_input) for j in jobs]
         table["finishes"] = [int(j.finishes) for j in jobs]
@@ -276,7 +290,7 @@ class Assembly:
         m, jobs = self.module, self.jobs[ARRAY]
         places = [j.residual for j in jobs]
         banks = sorted({p.bank for p in places if p is not None})
-        table = walk_table(self.program, jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
+        table = walk_table(jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
         table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
         table["reads"] = [int(p is not None) for p in places]
         table["from_input"] = [int(p is not None and p.bank == INPUT) for p in places]
@@ -317,12 +331,12 @@ class Assembly:
         return outputs
 
 
-def walk_table(program: Program, jobs: Sequence[Job], places: Sequence[Place]) -> Table:
+def walk_table(jobs: Sequence[Job], places: Sequence[Place]) -> Table:
     """Bounds and steps of the words of jobs at places."""
     found: Table = {"base": [], "word_most": [], "pixel_most": [], "jump": []}
     for job, place in zip(jobs, places, strict=True):
         found["base"].append(place.base)
         found["word_most"].append(job.words - 1)
-        found["pixel_most"].append(program.layers.layers[job.layer].writes.pixels - 1)
+        found["pixel_most"].append(job.part.writes.pixels - 1)
         found["jump"].append(place.stride - (job.words - 1))
     return found

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.cost.reusable import frame_ends
-from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, Program, program_of
+from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, Program
 from dovetail.cost.reusable_layers import Config, layers_of
+from dovetail.cost.reusable_program import program_of
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
 from dovetail.fpga.hardware import Module
 from dovetail.fpga.reusable.array import own_jobs
@@ -33,8 +34,8 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
     """The block that these nodes of a quantized graph are, as a design of its own.
 
     Streams `in0` and `out` carry `config.inputs` channels of a pixel per beat, the words of a pixel in order, pixels in raster
-    order. Weights come through a port of their own (`MemoryPort`). With `watched` streams `array_words` and `depthwise_words`
-    show every word that is written, for tests.
+    order. Weights, and maps in external memory, pass a port of their own (`MemoryPort`). With `watched` streams `array_words`
+    and `depthwise_words` show every word that is written, for tests.
     """
     program = program_of(layers_of(graph, nodes), config)
     numbers = block_numbers(graph, program)
@@ -47,7 +48,8 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
     files[picture] = image_text(image)
     ends = frame_ends(program)
     ports = stream_ports(graph, program, watched)
-    memory = MemoryPort("weights", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks)
+    memory = MemoryPort("memory", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks,
+                        program.memory_beats, bool(program.outside))
     design = Design(name, files, ports[:1], ports[1:], latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
     return Block(design, program, numbers, image, modules[0])
 
@@ -63,6 +65,6 @@ def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamP
     for engine in (ARRAY, DEPTHWISE):
         jobs = own_jobs(program, engine)
         if watched and jobs:
-            words = sum(j.words * layers.layers[j.layer].writes.pixels for j in jobs)
+            words = sum(j.words * j.part.writes.pixels for j in jobs)
             found.append(StreamPort(f"{NAMES[engine]}_words", f"{NAMES[engine]} words", config.inputs, 8, False, 1, words))
     return tuple(found)

@@ -75,7 +75,7 @@ def depthwise_table(program: Program, numbers: BlockNumbers, banks: Sequence[int
     table = common_table(jobs)
     rows = []
     for job in jobs:
-        layer = program.layers.layers[job.layer]
+        layer = job.part
         (high, wide), (down, right), (top, left, _, _) = layer.window.kernel, layer.window.stride, layer.window.pads
         out = layer.writes
         if layer.whole:

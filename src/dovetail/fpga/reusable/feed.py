@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dovetail.cost.reusable import image_beats
 from dovetail.cost.reusable_jobs import (
     ARRAY,
     ARRAY_SLOTS,
     BURST_BEATS,
     DEPTHWISE,
     DEPTHWISE_SLOTS,
+    LOADED,
+    Kind,
     Program,
     constant_beats_per_word,
     fifo_depth,
@@ -37,26 +38,39 @@ from dovetail.fpga.expressions import (
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import Table
 from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
+from dovetail.fpga.reusable.outside import (
+    ADDRESS_BITS,
+    Arriving,
+    Progress,
+    gates,
+    may_move,
+    place_rows,
+    request_transfers,
+    stores_of,
+)
 from dovetail.fpga.reusable.storage import Beat
+
+Pair = tuple[Beat | None, Beat | None]
 
 LEAVING_BEATS = 8
 """Beats of the output FIFO: enough for those on the way from the output buffer."""
-ADDRESS_BITS = 32
+ROWS = 2
+"""Beside the numbers of the engines: what is filled are rows of a map."""
 
 
 def stream_weights(module: Module, program: Program, take: Signal) -> tuple[Signal, Signal, Module]:
     """Read the image again and again in bursts; returns whether a beat waits, the beat, and the FIFO it waits in.
 
-    Ports: `weights_request_valid`, `_ready`, `_address` (in beats), `_beats`; `weights_valid`, `weights_data`. The block
+    Ports: `memory_request_valid`, `_ready`, `_address` (in beats), `_beats`; `memory_valid`, `memory_data`. The block
     asks only for what it has room for, so it takes every beat that comes.
     """
     config = program.config
-    width, depth, bursts = config.port_bytes * 8, fifo_depth(config), -(-image_beats(program) // BURST_BEATS)
-    request_ready = module.input("weights_request_ready")
-    arrives, data = module.input("weights_valid"), module.input("weights_data", width)
+    width, depth, bursts = config.port_bytes * 8, fifo_depth(config), -(-program.image_beats // BURST_BEATS)
+    request_ready = module.input("memory_request_ready")
+    arrives, data = module.input("memory_valid"), module.input("memory_data", width)
     spare, asks = signal("weights_spare", 0, depth), signal("weights_asks")
     accepted = module.wire("weights_accepted", all_of(asks, request_ready))
-    rest = image_beats(program) - (bursts - 1) * BURST_BEATS
+    rest = program.image_beats - (bursts - 1) * BURST_BEATS
     burst, last = module.rounds("weights_burst", bursts, accepted) if bursts > 1 else (ZERO, ONE)
     beats = module.wire("weights_beats", select(last, const(rest), const(BURST_BEATS)), (0, 255))
     module.drive(spare, subtract(add(spare, take), select(accepted, beats, ZERO)), reset=depth)
@@ -65,9 +79,9 @@ def stream_weights(module: Module, program: Program, take: Signal) -> tuple[Sign
     module.drive(asks, any_of(all_of(asks, negate(request_ready)),
                               all_of(negate(asks), settled, compare(">=", spare, const(BURST_BEATS)))), reset=0)
     low = (BURST_BEATS - 1).bit_length()
-    module.output("weights_request_valid", asks)
-    module.output("weights_request_address", module.wire("weights_address", pack([(ZERO, low), (burst, ADDRESS_BITS - low)])))
-    module.output("weights_request_beats", beats)
+    module.output("memory_request_valid", asks)
+    module.output("memory_request_address", module.wire("weights_address", pack([(ZERO, low), (burst, ADDRESS_BITS - low)])))
+    module.output("memory_request_beats", beats)
     fifo = fifo_module(f"{module.name}_weights_fifo", width, depth, reserved=True)
     valid, beat = module.net("weights_waiting"), module.net("weights_beat", width)
     module.instances.append(Instance(fifo.name, "weights_fifo", (
@@ -84,47 +98,91 @@ class Fill:
     weights: tuple[Beat | None, Beat | None]
     constants: tuple[Beat | None, Beat | None]
     modules: tuple[Module, ...]
+    rows: Arriving | None = None
+    """Words of maps for the banks of stripes."""
 
 
-def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None], dones: Sequence[Signal | None]) -> Fill:
-    """Beats into the memories of the engines, job after job, each as soon as its engine has room."""
+def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None], dones: Sequence[Signal | None],
+                 now: Progress, arrived: Signal) -> Fill:
+    """Beats into the memories of the engines, job after job, each as soon as its engine has room; between them rows of maps."""
     take, finished = module.net("fill_takes"), module.net("fill_finished")
-    waiting, beat, fifo = stream_weights(module, program, take)
-    jobs = program.jobs
-    constant_most = const(constant_beats_per_word(program.config) - 1)
-    table: Table = {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
-                    "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words - 1 for j in jobs]}
-    entries = read_entries(module, "fill", table, finished)
-    now, opened = entries.fields, signal("fill_opened")
-    rooms, filled, opens = _slots(module, now["engine"], loads, dones, finished)
-    may = chosen(module, "fill_engine", now["engine"], rooms)
+    if program.transfers:
+        waiting, beat, *fifos = request_transfers(module, program, take, now)
+    else:
+        waiting, beat, *fifos = stream_weights(module, program, take)
+    entries = read_entries(module, "fill", _fill_table(program), finished)
+    fields, opened = entries.fields, signal("fill_opened")
+    rooms, filled, opens = _slots(module, fields["engine"], loads, dones, finished)
+    is_load = compare("==", fields["engine"], const(ROWS)) if stores_of(program) else ZERO
+    if is_load != ZERO:
+        rooms.append(may_move(module, "fill", fields, now, all_of(opens, is_load)))
+    may = chosen(module, "fill_engine", fields["engine"], rooms)
     module.assigns.append((opens, all_of(entries.valid, negate(opened), may)))
     module.drive(opened, any_of(opens, all_of(opened, negate(finished))), reset=0)
-    module.assigns.append((take, all_of(opened, waiting)))
+    at_hand = module.wire("fill_at_hand", all_of(opened, waiting))
+    rows: Arriving | None = None
+    row_takes: Expr = ZERO
+    row_ends: Expr = ZERO
+    if is_load != ZERO:
+        step = module.wire("load_step", all_of(at_hand, is_load))
+        rows, row_takes, row_ends = place_rows(module, program, fields, opens, step, beat)
+        module.assigns.append((arrived, module.register("load_done", row_ends, reset=0)))
+    weighs = module.wire("fill_weighs", all_of(at_hand, negate(is_load)))
+    module.assigns.append((take, any_of(weighs, row_takes)))
+    weights, constants, done = _fill_engines(module, program, fields, loads, beat, weighs)
+    module.assigns.append((finished, any_of(done, row_ends)))
+    return Fill(filled, weights, constants, (*fifos, entries.fifo), rows)
+
+
+def _fill_table(program: Program) -> Table:
+    """What the beats are for, in the order in which they come."""
+    jobs = program.jobs
+    if not program.transfers:
+        return {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
+                "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words - 1 for j in jobs]}
+    reads = [t for t in program.transfers if t.kind is not Kind.STORE]
+    own = [jobs[t.job] if t.kind is Kind.WEIGHTS else None for t in reads]
+    table: Table = {
+        "engine": [ROWS if j is None else j.engine for j in own],
+        "row_most": [t.rows - 1 if j is None else j.steps - 1 for t, j in zip(reads, own, strict=True)],
+        "beat_most": [0 if j is None else j.weight_beats // j.steps - 1 for j in own],
+        "word_most": [t.row_words - 1 if j is None else j.words - 1 for t, j in zip(reads, own, strict=True)]}
+    if stores_of(program):
+        table |= {"bank": [t.bank if t.kind is Kind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
+                  **gates([replace(t, stored=0) for t in reads], (Kind.LOAD,), (Kind.LOAD,))}
+    return table
+
+
+def _fill_engines(module: Module, program: Program, fields: Mapping[str, Expr], loads: Sequence[Signal | None], beat: Signal,
+                  weighs: Signal) -> tuple[Pair, Pair, Expr]:
+    """Beats of weights and constants for either engine, and when those of a job are complete."""
+    constant_most = const(constant_beats_per_word(program.config) - 1)
     behind = signal("fill_constants")
-    most = select(behind, constant_most, now["beat_most"])
-    beat_at, beat_last = _count(module, "fill_beat", most, take)
-    row_at, row_last = _count(module, "fill_row", select(behind, now["word_most"], now["row_most"]), all_of(take, beat_last))
-    ends = module.wire("fill_part_ends", all_of(take, beat_last, row_last))
+    most = select(behind, constant_most, fields["beat_most"])
+    beat_at, beat_last = _count(module, "fill_beat", most, weighs)
+    row_most = select(behind, fields["word_most"], fields["row_most"])
+    row_at, row_last = _count(module, "fill_row", row_most, all_of(weighs, beat_last))
+    ends = module.wire("fill_part_ends", all_of(weighs, beat_last, row_last))
     module.drive(behind, negate(behind), ends, 0)
-    module.assigns.append((finished, all_of(ends, behind)))
+    done = module.wire("fill_job_done", all_of(ends, behind))
     value = module.register("fill_value", beat)
     piece = None if beat_at is None else module.register("fill_piece", beat_at)
     weights: list[Beat | None] = []
     constants: list[Beat | None] = []
-    for engine, name in ((ARRAY, "array"), (DEPTHWISE, "depthwise")):
-        if loads[engine] is None:
+    engine = fields["engine"]
+    for number, name in ((ARRAY, "array"), (DEPTHWISE, "depthwise")):
+        if loads[number] is None:
             weights.append(None)
             constants.append(None)
             continue
-        own = compare("==", now["engine"], const(engine)) if not isinstance(now["engine"], Const) else ONE
-        bases = _bases(module, name, program, engine, all_of(finished, own))
+        own = compare("==", engine, const(number)) if not isinstance(engine, Const) else ONE
+        bases = _bases(module, name, program, number, all_of(done, own))
         for base, part, kept in zip(bases, (negate(behind), behind), (weights, constants), strict=True):
             what = "weights" if kept is weights else "constants"
-            when = module.register(f"fill_{name}_{what}", all_of(take, own, part), reset=0)
+            when = module.register(f"fill_{name}_{what}", all_of(weighs, own, part), reset=0)
             at = base if row_at is None else module.wire(f"fill_{name}_{what}_at", add(base, row_at))
             kept.append(Beat(when, piece, module.register(f"fill_{name}_{what}_address", at), value))
-    return Fill(filled, (weights[0], weights[1]), (constants[0], constants[1]), (fifo, entries.fifo))
+    return (weights[0], weights[1]), (constants[0], constants[1]), done
 
 
 def _count(module: Module, name: str, most: Expr, step: Expr) -> tuple[Signal | None, Expr]:

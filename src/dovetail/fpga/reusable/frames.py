@@ -37,8 +37,10 @@ def written_maps(block: Block, simulation: Simulation, frame: int) -> dict[str, 
             shape = layer.writes
             full = program.config.words(shape.channels) * size
             target = found.setdefault(layer.target, np.zeros((shape.pixels, full), dtype=np.int64))
-            count = shape.pixels * job.words
-            target[:, job.first * size:(job.first + job.words) * size] = words[at:at + count].reshape(shape.pixels, -1)
+            pixels, start = job.part.writes.pixels, job.write_row * shape.width
+            count = pixels * job.words
+            part = words[at:at + count].reshape(pixels, -1)
+            target[start:start + pixels, job.first * size:(job.first + job.words) * size] = part
             at += count
     return {t: values[:, :program.layers.maps[t].channels] for t, values in found.items()}
 

@@ -1,6 +1,6 @@
 """The image of weights that a block reads from memory, from its first beat to its last, once a frame.
 
-Jobs follow each other in the order of the layer program. A job is
+Jobs follow each other in the order of the layer program; those that do the same for other rows share their beats. A job is
 
     its weights:    array, for every kernel row, kernel column and input word: for every filter of the block's output words, one
                     byte per channel of the word; depthwise array, for every phase: for every channel, one byte per tap;
@@ -58,7 +58,8 @@ def index_bits(count: int) -> int:
 
 def weight_image(program: Program, numbers: BlockNumbers) -> Octets:
     """The image, shaped (beats, bytes of a beat)."""
-    return np.concatenate([_job_beats(program, numbers, job) for job in program.jobs])
+    once = {(job.layer, job.first): job for job in program.jobs[::-1]}
+    return np.concatenate([_job_beats(program, numbers, job) for job in program.jobs if once[job.layer, job.first] is job])
 
 
 def image_text(image: Octets) -> str:

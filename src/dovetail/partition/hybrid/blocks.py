@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product, takewhile
 from math import inf, prod
@@ -11,12 +12,13 @@ import numpy as np
 
 from dovetail.cost import Floats
 from dovetail.cost.folded import twins_allowed
-from dovetail.cost.reusable import Config, block_cost, reason_refused
+from dovetail.cost.reusable import Config, block_cost, needs_limit, reason_refused
 from dovetail.errors import UnsupportedError
 from dovetail.ir import AvgPool, Conv, Gemm, Graph, MaxPool, Node
 from dovetail.partition.hybrid.choice import undominated
 from dovetail.partition.hybrid.search import BlockOption
 from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
 """Channels worked on at once that are tried."""
@@ -24,6 +26,10 @@ FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
+MAP_BYTES = (0, 1 << 18, 1 << 17)
+"""Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory."""
+SHORT = 1 / 3
+"""Share of the device's memory blocks above which a block is also offered with less memory."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
 LATENCY_CLOCKS = 64
@@ -39,19 +45,19 @@ def memory_port(device: Device) -> tuple[int, int]:
 
 
 def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
-    """Arrays of all sizes that the device has multipliers for."""
+    """Arrays of all sizes that the device has multipliers for, with all their maps on the chip or with less memory."""
     rate, latency = memory_port(device)
     kernel = max((max(n.op.window.kernel) for n in graph.nodes
                   if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
     most = device.resources.get("dsp", 0.0)
     found = []
     packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
-    for inputs, words, taps, packed in product(WIDTHS, FILTER_WORDS, TAPS, packings):
+    for inputs, words, taps, packed, limit in product(WIDTHS, FILTER_WORDS, TAPS, packings, MAP_BYTES):
         used = min(taps, inputs) if monolithic else taps
         blocks = inputs * inputs * words // (2 if packed else 1) + (0 if monolithic else inputs * used)
         if blocks <= most and (not monolithic or taps == TAPS[-1]):
             found.append(Config(inputs, inputs * words, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                latency_clocks=latency, packed=packed))
+                                latency_clocks=latency, packed=packed, map_bytes=limit))
     return found
 
 
@@ -92,13 +98,27 @@ class Blocks:
         return self.priced[cut, index]
 
     def _option(self, cut: int, config: Config) -> BlockOption | None:
+        nodes = [n.name for n in self.graph.nodes[cut:]]
         try:
-            cost = block_cost(self.graph, [n.name for n in self.graph.nodes[cut:]], config, self.device)
+            if config.map_bytes and not self._short(cut, config):
+                return None
+            if not needs_limit(self.graph, nodes, config):
+                return None
+            cost = block_cost(self.graph, nodes, config, self.device)
         except UnsupportedError:
             return None
         needs = dict(cost.resources)
         return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
                            tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))
+
+
+    def _short(self, cut: int, config: Config) -> bool:
+        """Whether the block takes much of the device's memory with all its maps on the chip."""
+        whole = self._priced(cut, self.configs.index(replace(config, map_bytes=0)))
+        if whole is None:
+            return True
+        block = dhm_model(self.device.model).block
+        return dict(zip(self.names, whole.needs, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0)
 
 
 def _floors(graph: Graph, first: int, config: Config) -> Floats:

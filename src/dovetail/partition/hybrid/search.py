@@ -30,6 +30,8 @@ from dovetail.platform.device import Device
 MULTIPLIER = "dsp"
 CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
+FIRST_PACE, FASTER = 1 << 14, 4
+"""The interval that is tried first, and how much longer the next one is until one is reached: long ones have most choices."""
 NEAR = 1.005
 """Ratio of a latency to its bound at which the search ends."""
 
@@ -146,13 +148,17 @@ class Search:
 
     def _fastest_fitting(self) -> Found:
         low, high = self.span()
-        found = self._fitting(high)
+        found, pace = None, min(FIRST_PACE, high)
+        while found is None and low < high:
+            found = self._fitting(pace)
+            if found is None:
+                low, pace = pace, min(FASTER * pace, high)
         if found is None:
             raise InfeasibleError(self._reason(high))
-        while (pace := between(low, found.interval)) is not None:
-            better = self._fitting(pace)
+        while (middle := between(low, found.interval)) is not None:
+            better = self._fitting(middle)
             if better is None:
-                low = pace
+                low = middle
             else:
                 found = better
         return found

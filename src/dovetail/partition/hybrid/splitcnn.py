@@ -70,9 +70,17 @@ def _balanced(search: Search, cut: int) -> Found | None:
 
 
 def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None:
+    """The arrays of at most so many multipliers that finish a frame first, of those that fit the device by themselves."""
+    best: BlockOption | None = None
     place = search.names.index(MULTIPLIER)
-    able = [o for o in search.blocks(cut, np.inf) if o.needs[place] <= multipliers] if cut < len(search.graph.nodes) else []
-    return min(able, key=lambda o: o.latency, default=None)
+    for floor, price in search.blocks.promising(cut, multipliers) if cut < len(search.graph.nodes) else ():
+        if best is not None and floor >= best.latency:
+            break
+        option = price()
+        if option is None or option.needs[place] > multipliers or np.any(np.array(option.needs) > search.budget):
+            continue
+        best = option if best is None or option.latency < best.latency else best
+    return best
 
 
 def _fewest(search: Search, cut: int, pace: int) -> list[int]:
