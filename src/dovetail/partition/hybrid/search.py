@@ -94,6 +94,7 @@ class Search:
         self.budget = np.array([device.resources[r] for r in self.names])
         self.fills = fills(graph)
         self.engines: dict[tuple[int, int], Engines] = {}
+        self._fastest: Found | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
         if (index, pace) not in self.engines:
@@ -143,7 +144,7 @@ class Search:
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
-        found = self._fastest_fitting()
+        found = self._known_fastest()
         return replace(found, bound=self._interval_bound(found.interval))
 
     def _fastest_fitting(self) -> Found:
@@ -162,6 +163,11 @@ class Search:
             else:
                 found = better
         return found
+
+    def _known_fastest(self) -> Found:
+        if self._fastest is None:
+            self._fastest = self._fastest_fitting()
+        return self._fastest
 
     def span(self) -> tuple[int, int]:
         """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
@@ -203,7 +209,7 @@ class Search:
         fewer clocks than its bottom.
         """
         _, high = self.span()
-        best, settled = self._fastest_fitting(), inf
+        best, settled = self._known_fastest(), inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
