@@ -47,8 +47,12 @@ class _Landing:
 
 
 def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, seconds: float,
-                tolerance: float) -> Found | None:
-    """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out."""
+                tolerance: float, level: int = 0) -> Found | None:
+    """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
+
+    With a `level`, the first so many limits are no limits: the largest part taken of one of them, or of the cut-off by the cost,
+    is made as small as possible.
+    """
     left = _steps(net, weights, priced, cutoff)
     if left is None:
         return None
@@ -59,8 +63,8 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     out = np.concatenate([s.source + offsets[s.start] for s in steps])
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
-    scale = abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds)
+    scale = cutoff if level else abs(priced.bound)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level)
     if found.impossible:
         return Found(None, np.inf, cutoff, True)
     if found.bound is None:
@@ -69,7 +73,7 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     if found.arcs is None:
         return Found(None, np.inf, bound, False)
     path = _path(len(net.tables), steps, found.arcs)
-    legal = path is not None and bool((used[found.arcs].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
+    legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
     return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 

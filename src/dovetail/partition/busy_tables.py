@@ -15,7 +15,7 @@ from dovetail.partition.busy import arrays, reusable, worker
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.overlaps import fetched
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.tables import variable_inputs
+from dovetail.partition.tables import Later, Table, variable_inputs
 from dovetail.partition.work import Place, deliveries
 
 
@@ -36,6 +36,13 @@ def shared_names(problem: Problem) -> tuple[str, ...]:
                   if worker(problem, d, "") == d or reusable(problem, d)]
     lanes = [lane for a in problem.devices for b in problem.devices if a != b for lane in problem.lanes(a, b)]
     return tuple(dict.fromkeys((*processors, *lanes)))
+
+
+def untimed(problem: Problem, own: Options, known: Mapping[str, Held]) -> Table:
+    """A node's table without latencies and energies, for those who ask for neither: all are zero."""
+    inputs = variable_inputs(problem, own.node)
+    nothing = np.broadcast_to(0.0, (*(len(known[t].places) for t in inputs), len(own)))
+    return Table(own, inputs, own.place_of.searchsorted(np.arange(len(own.places))), nothing, Later(lambda: nothing))
 
 
 def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None = None) -> Busy:

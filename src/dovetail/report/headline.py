@@ -112,7 +112,8 @@ def cards(report: Report) -> Markup:
     if plan["latency_s"] and plan["makespan_s"] and abs(plan["makespan_s"] / plan["latency_s"] - 1) > 0.005:
         frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
     single = best_single(report)
-    best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}", f"{single[0]} alone{', without pins' if plan.get('pinned') else ''}") if single else None
+    best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
+                 f"{single[0]} alone{', without pins' if plan.get('pinned') else ''}") if single else None
     gap = _card(
         "Gap to the bound",
         _gap(plan),
