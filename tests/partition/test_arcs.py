@@ -80,7 +80,8 @@ def test_the_most_even_walk_is_that_of_enumeration(seed: int, level: int) -> Non
     costs, used = rng.uniform(0, 1, len(arcs)), rng.uniform(0, 0.5, (len(arcs), 3))
     walks = [np.array([3 * k + c for k, c in enumerate(chosen)]) for chosen in product(range(3), repeat=layers)]
     legal = [w for w in walks if (used[w, level:].sum(axis=0) <= 1).all()]
-    found = cheapest_walk(np.array([a for a, _ in arcs]), np.array([b for _, b in arcs]), layers + 1, costs, used, 0.0, 20.0, level)
+    ends = np.array(arcs)
+    found = cheapest_walk(ends[:, 0], ends[:, 1], layers + 1, costs, used, 0.0, 20.0, level)
     assert found.impossible == (not legal)
     if legal:
         assert found.arcs is not None
