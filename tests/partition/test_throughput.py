@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
+from dovetail.partition.arcs import used_by
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal, Mode, Status
@@ -92,9 +93,8 @@ def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: 
     if search.path is None:
         return
     other, found = next(iter(search.met.values())), search.weigh({}, inf)
-    columns = [np.union1d([a], [b]) for a, b in zip(search.path, other, strict=True)]
-    mixtures = [tuple(int(c) for c in path) for path in product(*columns)]
-    search._over(found, columns, inf)
+    mixtures = list(product(*({a, b} for a, b in zip(search.path, other, strict=True))))
+    search.over(found, used_by(search.net, [search.path, other]), inf)
     legal = [p for p in mixtures if (search.ledger.along(search.entries(p))[1] <= 1).all()]
     best = min(evaluate(problem, search.net.assignment(p)).interval_s for p in legal) if legal else inf
     assert search.best <= best * (1 + CLOSE)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.arcs import solve_steps
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.partition.arcs import solve_steps, used_by
 from dovetail.partition.busy_tables import busy_table, shared_names, untimed
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
@@ -57,8 +57,8 @@ CROSSED = 40
 """Plans met in the search for weights that are put together anew."""
 CROSSING_S = 1.0
 """Seconds that this may take by the clock, which a program over so few columns hardly ever needs."""
-CROSSINGS, NEAR = 2, 5
-"""Times that plans are put together at most, and columns per node that the best plan is offered."""
+NEAR = 5
+"""Columns per node that the best plan is offered then."""
 OTHER_LIMITS = ("latency", "energy")
 PROVEN = 1e-9
 """Relative gap at which a plan counts as met by its bound."""
@@ -287,33 +287,27 @@ class _Search:
     def cross(self, found: Weighed, deadline: float) -> None:
         """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan."""
         cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
-        offered = [np.array(own) for own in zip(*cheap, strict=True)]
-        for _ in range(CROSSINGS):
-            before = self.best
-            if self.path is None or before <= found.bound * (1 + CLOSE):
+        for near in (False, True):
+            if self.path is None or self.best <= found.bound * (1 + CLOSE) or (near and time.thread_time() > deadline):
                 return
-            self._over(found, [np.union1d(own, [c]) for own, c in zip(offered, self.path, strict=True)], deadline)
-            if time.thread_time() > deadline:
-                return
-            offered = self._near(found, NEAR)
+            self.over(found, self._near(found) if near else used_by(self.net, [*cheap, self.path]), deadline)
 
-    def _near(self, found: Weighed, count: int) -> list[Ints]:
-        """Per node the columns that change what the best plan comes to under weights and prices least."""
+    def _near(self, found: Weighed) -> list[Flags]:
+        """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
         assert self.path is not None, "only asked for once there is a plan"
-        entries, worth = self.entries(self.path), np.concatenate([found.weights, found.prices])
-        return [np.argsort(worth @ self._changes(k, entries), kind="stable")[:count] for k in range(len(self.net.tables))]
+        chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
+        worth = np.concatenate([found.weights, found.prices])
+        for k, own in enumerate(chosen):
+            own[np.argsort(worth @ self._changes(k, entries), kind="stable")[:NEAR]] = True
+        return chosen
 
-    def _over(self, found: Weighed, columns: list[Ints], deadline: float) -> None:
+    def over(self, found: Weighed, only: list[Flags], deadline: float) -> None:
         """Keep the best plan over some columns, if the program is small enough to find it."""
-        part = _Search(self.net.problem, [t.options.keep(c) for t, c in zip(self.net.tables, columns, strict=True)], self.best)
-        known = self.named(found)
-        prices = np.array([known.get(x.name, 0.0) for x in part.net.limits])
-        part.to_go = completions(part.net, part.ledger.costs(found.weights, prices))
-        view = part._view(replace(found, prices=prices), self.best, frozenset(known))
-        level = len(view[0].limits) - len(part.net.limits)
-        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - time.thread_time()), CLOSE / 2, level)
+        view = self._view(found, self.best, frozenset(self.named(found)))
+        level = len(view[0].limits) - len(self.net.limits)
+        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - time.thread_time()), CLOSE / 2, level, only)
         if stepped is not None and stepped.path is not None:
-            self.keep(tuple(int(own[i]) for own, i in zip(columns, stepped.path, strict=True)))
+            self.keep(stepped.path)
 
     def _worth(self, found: Weighed, path: tuple[int, ...]) -> float:
         """What a plan comes to under weights and prices."""
