@@ -1,9 +1,10 @@
 """The partitioner's speed, growth and quality: milliseconds of whole plans (tables included), gaps of every solver.
 
-`python bench/optimizer.py --json FILE [--part NAME ...]`. Times are the best of several runs on a graph already imported, of the
-clock and (`computing_ms`) of the processor: tables, baselines, the plan and its proof. What is remembered of weights is forgotten
-before every run: counting their digits is part of the time. What the sentences that explain each node take on top stands beside
-it (`explained_ms`): one comparison with whole placements elsewhere.
+`python bench/optimizer.py --json FILE [--part NAME ...] [--resume]`. Times are the best of several runs on a graph already
+imported, of the clock and (`computing_ms`) of the processor: tables, baselines, the plan and its proof. What is remembered of
+weights is forgotten before every run: counting their digits is part of the time. What the sentences that explain each node take
+on top stands beside it (`explained_ms`): one comparison with whole placements elsewhere. Gaps of solvers are written network by
+network; `--resume` keeps those that FILE holds already and goes on from there.
 """
 
 from __future__ import annotations
@@ -114,38 +115,70 @@ def found_by(graph: Graph, board: Platform, goal: Goal, solver: str) -> float | 
         return None
 
 
-def quality() -> dict[str, Any]:
+Gaps = dict[str, dict[str, dict[str, float | None]]]
+"""Network, goal and solver to the distance from the exact plan; `exact` is its own distance from its bound."""
+COMPARED = tuple(s for s in SOLVERS if s != "exact" and not s.startswith("gp-paper-"))
+
+
+def gaps_of(graph: Graph, board: Platform, goal: Goal) -> dict[str, float | None]:
     """Every solver's distance to the exact plan, as a fraction of the exact plan's objective."""
-    board, gaps = load_platform(BOARD), dict[str, dict[str, dict[str, float | None]]]()
-    for name in zoo.names():
-        graph = network(name)
-        gaps[name] = {}
-        for goal in (Goal.LATENCY, Goal.ENERGY):
-            best = plan(graph, board, goal, off_grid=True)
-            gaps[name][goal.value] = {"exact": best.gap}
-            for solver in (s for s in SOLVERS if s != "exact" and not s.startswith("gp-paper-")):
-                value = best.baselines[solver] if solver in best.baselines else found_by(graph, board, goal, solver)
-                gaps[name][goal.value][solver] = None if value is None else value / best.objective - 1
+    best = plan(graph, board, goal, off_grid=True)
+    found: dict[str, float | None] = {"exact": best.gap}
+    for solver in COMPARED:
+        value = best.baselines[solver] if solver in best.baselines else found_by(graph, board, goal, solver)
+        found[solver] = None if value is None else value / best.objective - 1
+    return found
+
+
+def quality(known: Gaps, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Distances on all networks for both goals, those `known` taken as they are; every new one is kept at once."""
+    board = load_platform(BOARD)
+    gaps: Gaps = {name: dict(known.get(name, {})) for name in zoo.names()}
+    for name, goals in gaps.items():
+        missing = [goal for goal in (Goal.LATENCY, Goal.ENERGY) if goal.value not in goals]
+        graph = network(name) if missing else None
+        for goal in missing:
+            assert graph is not None
+            goals[goal.value] = gaps_of(graph, board, goal)
+            keep(summary(gaps, "unfinished"))
             print(f"{name:20} {goal:8} " + "  ".join(f"{s} {'-' if g is None else f'{g:.4f}'}"
-                                                    for s, g in gaps[name][goal.value].items()), flush=True)
-    values = [g["gp"] for goals in gaps.values() for g in goals.values() if g.get("gp") is not None]
-    return {"gaps": {"value": gaps, "status": "ok"},
-            "gp_gap_median": judged(median(values), GP_TARGET) if values else {"value": None, "status": "no solver gp"}}
+                                                    for s, g in goals[goal.value].items()), flush=True)
+    return summary(gaps, "ok")
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {"speed": speed, "growth": growth, "front": fronts, "quality": quality}
+def summary(gaps: Gaps, status: str) -> dict[str, Any]:
+    """All gaps, and of every solver the median, the worst and how often it found no plan."""
+    spread: dict[str, dict[str, float | int | str | None]] = {}
+    for solver in ("exact", *COMPARED):
+        every = [(g[solver], name, goal) for name, goals in gaps.items() for goal, g in goals.items() if solver in g]
+        values = sorted((value, f"{name}, {goal}") for value, name, goal in every if value is not None)
+        spread[solver] = {"plans": len(values), "none": len(every) - len(values), "median": median(v for v, _ in values),
+                          "worst": values[-1][0], "worst_at": values[-1][1]} if values else {"plans": 0, "none": len(every)}
+    found = spread["gp"].get("median")
+    return {"gaps": {"value": gaps, "status": status}, "gap_summary": {"value": spread, "status": status},
+            "gp_gap_median": judged(found, GP_TARGET) if isinstance(found, float) else {"value": None, "status": "no solver gp"}}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {"speed": speed, "growth": growth, "front": fronts}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this; repeatable")
+    parser.add_argument("--part", action="append", choices=[*PARTS, "quality"], help="only this; repeatable")
+    parser.add_argument("--resume", action="store_true", help="keep what FILE holds, and go on with networks it has no gaps of")
     options = parser.parse_args()
     found: dict[str, Any] = {}
-    for name in options.part or PARTS:
-        found |= PARTS[name]()
-    if options.json:
-        replace_text(options.json, json.dumps(found, indent=1) + "\n")
+    if options.resume and options.json and options.json.exists():
+        found = json.loads(options.json.read_text())
+
+    def keep(more: dict[str, Any]) -> None:
+        found.update(more)
+        if options.json:
+            replace_text(options.json, json.dumps(found, indent=1) + "\n")
+
+    for name in options.part or [*PARTS, "quality"]:
+        keep(PARTS[name]() if name in PARTS else quality(found.get("gaps", {}).get("value", {}), keep))
 
 
 if __name__ == "__main__":

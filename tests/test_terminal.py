@@ -43,6 +43,22 @@ def test_a_narrow_terminal_gets_sentences_below_their_rows(monkeypatch: pytest.M
     assert lines[-1].endswith("one line")
 
 
+def test_a_plan_for_an_accelerator_says_what_its_devices_would_do_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ["plan", *MODEL, "-p", "zcu102", "--objective", "throughput", "--json", "-"]
+    assert main([*ask, "--architecture", "seml"]) == 0
+    pinned = json.loads(capsys.readouterr().out)
+    assert main(ask) == 0
+    free = json.loads(capsys.readouterr().out)
+    assert pinned["baselines"]["cpu"] == free["baselines"]["cpu"]
+    assert pinned["baselines"]["fpga"] == pinned["objective"] == pinned["baselines"]["greedy"]
+    assert (pinned["pinned"], free["pinned"]) == (11, 0)
+    assert pinned["gap"] < 1e-9
+    assert main([*ask[:-2], "--architecture", "seml"]) == 0
+    printed = capsys.readouterr().out
+    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy and balanced keep that, single devices " \
+           "run everything themselves)" in printed
+
+
 def test_a_long_name_keeps_both_ends() -> None:
     assert shortened("features.0.conv.weight", 12) == "featu…weight"
     assert shortened("short", 12) == "short"

@@ -106,11 +106,19 @@ def plan_table(graph: Graph, plan: Plan) -> str:
     lines += [f"  busy per frame: {busy}"] if busy else []
     known = ", ".join(f"{name} {objective(value, plan.goal)}" for name, value in plan.baselines.items() if value is not None)
     absent = ", ".join(name for name, value in plan.baselines.items() if value is None)
-    lines.append(f"  alone or simpler: {known}" + (f"; not possible within the limits: {absent}" if absent else ""))
+    lines.append(f"  alone or simpler: {known}" + (f"; absent or not within the limits: {absent}" if absent else "") + pins(plan))
     if any(cost.extrapolated for cost in plan.nodes):
         lines.append("  * extrapolated: outside the box the device model was fitted in")
     lines += [f"  {note}" for note in plan.notes]
     return "\n".join(lines)
+
+
+def pins(plan: Plan) -> str:
+    """What pinned nodes mean for the plans beside it."""
+    if not plan.pinned:
+        return ""
+    return (f" ({plan.pinned} of {len(plan.nodes)} nodes are pinned: greedy and balanced keep that, single devices run "
+            "everything themselves)")
 
 
 def front_table(front: Front) -> str:
@@ -132,7 +140,7 @@ def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
     return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None,
             "status": "infeasible", "solver": solver, "makespan_s": None, "interval_s": None,
-            "baselines": dict.fromkeys(BASELINES), "assignment": {}, "resources": {}, "reason": reason}
+            "baselines": dict.fromkeys(BASELINES), "pinned": 0, "assignment": {}, "resources": {}, "reason": reason}
 
 
 def verification_line(outcome: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from dovetail.partition.cuts import Network, network, price_limits, total
 from dovetail.partition.jumps import jumps
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
+from dovetail.partition.programs import cheapest_walk
 from dovetail.partition.solve import plan
 from dovetail.partition.tables import prune, tabulate
 from dovetail.platform.device import Kind
@@ -67,3 +70,21 @@ def test_blurred_labels_lose_no_more_than_they_say(monkeypatch: pytest.MonkeyPat
         found, truth = plan(graph, board, costs=costs), Enumeration(Problem(graph, board, costs))
         assert found.lower_bound <= truth.best
         assert found.objective <= truth.best * (1 + 2e-3)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), level=st.integers(1, 2))
+def test_the_most_even_walk_is_that_of_enumeration(seed: int, level: int) -> None:
+    rng, layers = np.random.default_rng(seed), 4
+    arcs = [(k, k + 1) for k in range(layers) for _ in range(3)]
+    costs, used = rng.uniform(0, 1, len(arcs)), rng.uniform(0, 0.5, (len(arcs), 3))
+    walks = [np.array([3 * k + c for k, c in enumerate(chosen)]) for chosen in product(range(3), repeat=layers)]
+    legal = [w for w in walks if (used[w, level:].sum(axis=0) <= 1).all()]
+    ends = np.array(arcs)
+    found = cheapest_walk(ends[:, 0], ends[:, 1], layers + 1, costs, used, 0.0, 20.0, level)
+    assert found.impossible == (not legal)
+    if legal:
+        assert found.arcs is not None
+        values = [max(costs[w].sum(), used[w, :level].sum(axis=0).max()) for w in (*legal, found.arcs)]
+        assert values[-1] == pytest.approx(min(values[:-1]), rel=1e-6)
+        assert found.bound == pytest.approx(values[-1], rel=1e-6)

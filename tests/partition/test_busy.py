@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import tabulate
+from dovetail.platform.accelerator import Accelerator, Architecture
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual
 
 GRAPHS = {"chain": lambda seed: chain(3, 2, 4), "residual": residual, "fork": fork, "depthwise": depthwise, "pooled": pooled}
@@ -30,7 +33,12 @@ def random_plan(problem: Problem, seed: int) -> tuple[list[int], Evaluation]:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), shared=st.booleans())
 def test_arrays_and_evaluator_count_the_same(name: str, seed: int, shared: bool) -> None:
-    problem = Problem(GRAPHS[name](seed), platform(seed, budget=1e9), Synthetic(seed), Goal.THROUGHPUT, shared_budget=shared)
+    hold_together(Problem(GRAPHS[name](seed), platform(seed, budget=1e9), Synthetic(seed), Goal.THROUGHPUT,
+                          shared_budget=shared), seed)
+
+
+def hold_together(problem: Problem, seed: int) -> None:
+    """What arrays and evaluator count for a few random plans is the same."""
     choices = [options(problem, n) for n in problem.graph.nodes]
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     for attempt in range(5):
@@ -77,8 +85,30 @@ def test_engines_count_by_themselves_and_a_reused_fpga_adds_up() -> None:
     assert sum(" engine " in name for name in shown) == 1
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(sorted(GRAPHS)))
+def test_layers_that_share_arrays_take_turns_on_them(seed: int, name: str) -> None:
+    graph, board = GRAPHS[name](seed), platform(seed, budget=1e9)
+    layers = [n.name for n in graph.nodes]
+    shared = Accelerator(Architecture.FIBHA, dict.fromkeys(layers[:1]), tuple(layers[1:]))
+    problem = Problem(graph, board.with_accelerator("fpga", shared), Synthetic(seed), Goal.THROUGHPUT)
+    hold_together(problem, seed)
+    everywhere = evaluate(problem, {n: whole_on("fpga") for n in layers})
+    apart = evaluate(Problem(graph, board, Synthetic(seed), Goal.THROUGHPUT), {n: whole_on("fpga") for n in layers})
+    assert everywhere.busy_s["fpga engine shared by layers"] == pytest.approx(
+        sum(apart.busy_s[f"fpga engine {n}"] for n in layers[1:]), rel=1e-12)
+
+
+def test_a_link_named_like_a_device_is_another_thing() -> None:
+    graph, board = chain(2, 2, 4), platform(1, budget=1e9)
+    alike = replace(board, links=tuple(replace(link, name="gpu") if link.name == "link0" else link for link in board.links))
+    plans = [evaluate(Problem(graph, b, Synthetic(1)), {"n0": whole_on("gpu"), "n1": whole_on("fpga")}) for b in (board, alike)]
+    assert {n.replace("gpu:", "link0:"): s for n, s in plans[1].busy_s.items()} == plans[0].busy_s
+    assert plans[1].busy_s["gpu"] == plans[0].busy_s["gpu"] > 0
+
+
 def test_a_way_over_the_host_keeps_both_of_its_links_busy() -> None:
     graph = chain(2, 2, 4)
     judged = evaluate(Problem(graph, platform(1, budget=1e9), Synthetic(1)), {"n0": whole_on("gpu"), "n1": whole_on("fpga")})
     assert {lane for lane in judged.busy_s if lane.startswith("link")} == {
-        "link0", "link1:cpu>fpga", "link1:fpga>cpu"}, "link0 is half duplex: both directions are one"
+        "link0:cpu-gpu", "link1:cpu>fpga", "link1:fpga>cpu"}, "link0 is half duplex: both directions are one"

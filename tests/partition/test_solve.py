@@ -50,6 +50,30 @@ def test_fixed_nodes_stay_and_the_rest_is_best_around_them() -> None:
         plan(graph, board, fixed={"n1": Split(Axis.ROWS, (Piece("gpu", 0, 1),))}, costs=costs)
 
 
+def test_single_devices_are_judged_without_pins_and_other_baselines_with_them() -> None:
+    graph, board, costs = residual(4), platform(4, budget=1e9), Synthetic(4)
+    free = plan(graph, board, costs=costs)
+    everything = {n.name: whole_on("fpga") for n in graph.nodes}
+    for pins in ({"n1": whole_on("fpga")}, everything):
+        found = plan(graph, board, fixed=pins, costs=costs, thrift=0.05)
+        assert found.pinned == len(pins)
+        assert {k: found.baselines[k] for k in Kind} == {k: free.baselines[k] for k in Kind}
+        assert None not in found.baselines.values()
+        assert found.baselines["greedy"] != free.baselines["greedy"]
+        assert all(found.assignment[name] == split for name, split in pins.items())
+        assert f"of plans with the {len(pins)} pinned of 3 nodes in place" in found.notes[0]
+    assert found.baselines["greedy"] == found.baselines["balanced"] == found.objective == free.baselines["fpga"]
+    assert free.pinned == 0
+    assert free.objective < found.objective, "pins may cost more than any device alone: the plan then says so"
+
+
+def test_a_device_that_cannot_run_all_is_not_alone_even_if_what_it_cannot_is_pinned_elsewhere() -> None:
+    graph, board = chain(2), platform(1, budget=1.0)
+    found = plan(graph, board, fixed={"n0": whole_on("cpu")}, costs=Synthetic(1))
+    assert found.baselines["fpga"] is None
+    assert found.baselines["cpu"] is not None
+
+
 def test_a_device_that_is_absent_or_too_small_has_no_baseline() -> None:
     two = plan(chain(2), platform(1, (Kind.CPU, Kind.GPU)), costs=Synthetic(1))
     assert two.baselines["fpga"] is None

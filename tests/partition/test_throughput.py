@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
+from dovetail.partition.arcs import used_by
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.throughput import CLOSE, _Search
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
@@ -75,3 +80,22 @@ def test_a_chain_of_sixteen_is_bounded_closely_and_without_time_still_truly() ->
 def test_limits_that_cannot_be_met_are_named() -> None:
     with pytest.raises(InfeasibleError, match=r"latency: every plan .* needs at least .* ms"):
         plan(chain(2), platform(1), Goal.THROUGHPUT, costs=Synthetic(1), max_latency_s=1e-6)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000))
+def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: int) -> None:
+    problem = Problem(chain(5, 2, 3), platform(seed, budget=30.0), Synthetic(seed), Goal.THROUGHPUT)
+    search = _Search(problem, [options(problem, n) for n in problem.graph.nodes], inf)
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        search.keep(tuple(int(rng.integers(len(t.options))) for t in search.net.tables))
+    if search.path is None:
+        return
+    other, found = next(iter(search.met.values())), search.weigh({}, inf)
+    mixtures = list(product(*({a, b} for a, b in zip(search.path, other, strict=True))))
+    search.over(found, used_by(search.net, [search.path, other]), inf)
+    legal = [p for p in mixtures if (search.ledger.along(search.entries(p))[1] <= 1).all()]
+    best = min(evaluate(problem, search.net.assignment(p)).interval_s for p in legal) if legal else inf
+    assert search.best <= best * (1 + CLOSE)
+    assert search.best == pytest.approx(evaluate(problem, search.net.assignment(search.path)).interval_s, rel=1e-9)

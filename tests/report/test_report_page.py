@@ -171,6 +171,17 @@ def test_the_verdict_is_one_true_sentence() -> None:
     ) in _words(render(_report()))
 
 
+def test_a_pinned_plan_is_compared_with_devices_that_keep_no_pins() -> None:
+    page = parse(render(collect(sample.graph(), replace(sample.plan(), pinned=2), sample.platform(), sample.timeline(), {})))
+    assert "faster than the best single device (gpu without pins, 1.62 ms)" in page.one(id="verdict").text
+    assert "gpu alone, without pins" in page.one("dl", class_="cards").text
+    rows = page.one(id="baselines").text
+    assert "gpu alone1.62 ms" in rows
+    assert "balanced, even shares, pinned nodes kept" in rows
+    assert "greedy, layer by layer, pinned nodes kept" in rows
+    assert "2 of 10 nodes are pinned. Devices alone run all of them themselves; this plan and its bound keep the pins." in rows
+
+
 def test_the_last_bits_of_a_solver_are_no_gap_and_a_real_gap_is_stated() -> None:
     best = sample.plan()
     dusty = replace(best, lower_bound=best.objective * (1 - 1e-12))

@@ -6,11 +6,12 @@ whose bound exceeds the cut-off are left out; what remains is a shortest path wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
+from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
 from dovetail.partition.labels import SLACK, Found
 from dovetail.partition.programs import cheapest_walk
@@ -47,29 +48,33 @@ class _Landing:
 
 
 def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, seconds: float,
-                tolerance: float) -> Found | None:
-    """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out."""
-    left = _steps(net, weights, priced, cutoff)
+                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None) -> Found | None:
+    """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
+
+    With a `level`, the first so many limits are no limits: the largest part taken of one of them, or of the cut-off by the cost,
+    is made as small as possible. With `only` (see `used_by`) the best over some columns is looked for, and there is no bound.
+    """
+    left = _steps(net, weights, priced, cutoff, only)
     if left is None:
         return None
     steps, sizes = left
     if not sizes[-1]:
-        return Found(None, np.inf, cutoff, True)
+        return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     offsets = np.cumsum([0, *sizes])
     out = np.concatenate([s.source + offsets[s.start] for s in steps])
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
-    scale = abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds)
+    scale = cutoff if level else abs(priced.bound)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level)
     if found.impossible:
-        return Found(None, np.inf, cutoff, True)
+        return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:
         return None
-    bound = min(cutoff, found.bound * scale * (1 - INEXACT))
+    bound = -np.inf if only is not None else min(cutoff, found.bound * scale * (1 - INEXACT))
     if found.arcs is None:
         return Found(None, np.inf, bound, False)
     path = _path(len(net.tables), steps, found.arcs)
-    legal = path is not None and bool((used[found.arcs].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
+    legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
     return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 
@@ -85,11 +90,21 @@ def _path(length: int, steps: list[Steps], chosen: Ints) -> tuple[int, ...] | No
     return tuple(path) if at == length else None
 
 
-def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float) -> tuple[list[Steps], list[int]] | None:
+def used_by(net: Network, paths: Iterable[tuple[int, ...]]) -> list[Flags]:
+    """Of every table and jump the columns that any of some paths uses."""
+    found = [np.zeros(len(own), dtype=np.bool_) for own in net.owners]
+    for path in paths:
+        for step, column, _ in net.walk(path):
+            found[step.index][column] = True
+    return found
+
+
+def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float,
+           only: Sequence[Flags] | None) -> tuple[list[Steps], list[int]] | None:
     """Steps whose bound is within the cut-off, and the number of states of every cut; None if they are too many."""
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
     arrays = _Arrays(net, base, amounts, priced_costs(base, amounts, priced.prices), priced.to_go,
-                     cutoff + float(priced.prices.sum()) + SLACK * abs(cutoff))
+                     cutoff + float(priced.prices.sum()) + SLACK * abs(cutoff), only)
     states, reached = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
     coming: list[list[_Landing]] = [[] for _ in range(len(net.tables) + 1)]
     found: list[Steps] = []
@@ -116,6 +131,7 @@ class _Arrays:
     priced: list[Floats]
     to_go: list[Floats]
     allowed: float
+    only: Sequence[Flags] | None
 
 
 def _landing(arrays: _Arrays, step: Step, states: Ints, reached: Floats) -> _Landing:
@@ -129,7 +145,8 @@ def _landing(arrays: _Arrays, step: Step, states: Ints, reached: Floats) -> _Lan
 
     through = reached[:, None] + over(arrays.priced[step.index])
     ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
-    row, column = np.nonzero(through + np.broadcast_to(arrays.to_go[step.stop][ahead], shape) <= arrays.allowed)
+    near = through + np.broadcast_to(arrays.to_go[step.stop][ahead], shape) <= arrays.allowed
+    row, column = np.nonzero(near if arrays.only is None else near & arrays.only[step.index])
     left = [leaves[t][column] if t in leaves else at[t][row] for t in after]
     used = [over(a[step.index])[row, column] for a in arrays.amounts]
     steps = Steps(step.start, step.stop, row, row, step.first_column + column, over(arrays.base[step.index])[row, column],

@@ -15,7 +15,7 @@ from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
-from dovetail.partition.evaluate import cost_node, delivery, evaluate
+from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
 from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of
@@ -38,6 +38,16 @@ def single(problem: Problem, kind: Kind) -> Assignment | None:
     for device in problem.platform.of_kind(kind):
         if all(n.name in problem.fixed or fits(problem, n, whole_on(device.name)) for n in problem.graph.nodes):
             return {n.name: problem.fixed.get(n.name, whole_on(device.name)) for n in problem.graph.nodes}
+    return None
+
+
+def alone(problem: Problem, kind: Kind) -> Evaluation | None:
+    """What the first device of a kind that can run the whole network does with it, whatever nodes are fixed elsewhere."""
+    for device in problem.platform.of_kind(kind):
+        whole = {n.name: whole_on(device.name) for n in problem.graph.nodes}
+        there = problem.pinned(whole)
+        if all(fits(there, n, whole[n.name]) for n in problem.graph.nodes):
+            return evaluate(there, whole)
     return None
 
 
@@ -208,6 +218,17 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
                  for count in counts]
     hosts_first = sorted(able, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
     return found + [whole_on(d) for d in hosts_first]
+
+
+def objectives(problem: Problem, judged: Mapping[str, Evaluation]) -> dict[str, float | None]:
+    """The objective of every baseline, None where there is none or it misses a limit.
+
+    Where nodes are fixed, single devices are judged without that: with it they would not be alone.
+    """
+    found: dict[str, Evaluation | None] = {**dict.fromkeys(BASELINES), **judged}
+    if problem.fixed:
+        found |= {kind.value: alone(problem, kind) for kind in Kind}
+    return {name: e.objective if e is not None and e.feasible else None for name, e in found.items()}
 
 
 BASELINES: dict[str, Callable[[Problem], Assignment | None]] = {

@@ -2,11 +2,12 @@
 
 Frames are pipelined: while one is on the GPU, the next is on the FPGA. In the steady state a processor (CPU, GPU) and a
 direction of a link serve every frame in turn, so what a frame asks of each adds up. An engine of an FPGA is hardware of its
-own and works on nothing else: each counts by itself, for as long as a frame takes to pass it alone. Where every layer has the
-FPGA to itself (`per_layer`), it is used again and its times add up too. The busiest of all sets the *interval* between
-frames. No order of tasks can go below it, and with frames buffered between tasks it is reached: every task runs once per
-interval, on one thing at a time, as many intervals later as its data need. Transfers over several links are charged whole to
-each. In `sequential` mode nothing overlaps, frames neither: the interval is the latency.
+own and works on nothing else: each counts by itself, for as long as a frame takes to pass it alone. The arrays of an
+accelerator serve many layers, whose times add up; and where every layer has the FPGA to itself (`per_layer`), it is used again
+and its times add up too. The busiest of all sets the *interval* between frames. No order of tasks can go below it, and with
+frames buffered between tasks it is reached: every task runs once per interval, on one thing at a time, as many intervals later
+as its data need. Transfers over several links are charged whole to each. In `sequential` mode nothing overlaps, frames neither:
+the interval is the latency.
 """
 
 from __future__ import annotations
@@ -26,9 +27,18 @@ def worker(problem: Problem, device: str, node: str) -> str:
     """What a piece of a node keeps busy: its device, or the engine that it has for itself there."""
     if not problem.streams(device) or not problem.shared_budget:
         return device
+    return arrays(device) if node in reusable(problem, device) else f"{device} engine {node}"
+
+
+def arrays(device: str) -> str:
+    """The engines that all reusable layers of an accelerator share."""
+    return f"{device} engine {REUSED}"
+
+
+def reusable(problem: Problem, device: str) -> tuple[str, ...]:
+    """Nodes whose layers share the arrays of an FPGA."""
     accelerator = problem.platform.device(device).accelerator
-    shared = accelerator is not None and node in accelerator.reusable
-    return f"{device} engine {REUSED if shared else node}"
+    return () if accelerator is None else accelerator.reusable
 
 
 def busy_of(problem: Problem, node: Node, split: Split, work: Work) -> dict[str, float]:

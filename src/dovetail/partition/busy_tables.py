@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.busy import worker
+from dovetail.partition.busy import arrays, reusable, worker
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.overlaps import fetched
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.tables import variable_inputs
+from dovetail.partition.tables import Later, Table, variable_inputs
 from dovetail.partition.work import Place, deliveries
 
 
@@ -31,10 +31,18 @@ class Busy:
 
 
 def shared_names(problem: Problem) -> tuple[str, ...]:
-    """Everything that serves all nodes in turn: processors, then directions of links."""
-    processors = [d for d in problem.devices if worker(problem, d, "") == d]
+    """Everything that serves nodes in turn: processors and the arrays of accelerators, then directions of links."""
+    processors = [d if worker(problem, d, "") == d else arrays(d) for d in problem.devices
+                  if worker(problem, d, "") == d or reusable(problem, d)]
     lanes = [lane for a in problem.devices for b in problem.devices if a != b for lane in problem.lanes(a, b)]
     return tuple(dict.fromkeys((*processors, *lanes)))
+
+
+def untimed(problem: Problem, own: Options, known: Mapping[str, Held]) -> Table:
+    """A node's table without latencies and energies, for those who ask for neither: all are zero."""
+    inputs = variable_inputs(problem, own.node)
+    nothing = np.broadcast_to(0.0, (*(len(known[t].places) for t in inputs), len(own)))
+    return Table(own, inputs, own.place_of.searchsorted(np.arange(len(own.places))), nothing, Later(lambda: nothing))
 
 
 def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None = None) -> Busy:
@@ -53,7 +61,7 @@ def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charge
             found.move(s, d, columns, sizes)
             arrives |= sizes > 0
         alone = own.alone_s[columns, d]
-        found.compute(d, columns, np.where(arrives, alone, least[columns, d] if produced else alone), alone)
+        found.compute(own.node.name, d, columns, np.where(arrives, alone, least[columns, d] if produced else alone), alone)
     for reducer in np.unique(own.reducer[own.reducer >= 0]).tolist():
         _sums(problem, own, reducer, found)
     if own.node.output in problem.graph.outputs:
@@ -81,11 +89,12 @@ class _Shares:
         for lane in self.problem.lanes(a, b):
             self.add(lane, columns, seconds)
 
-    def compute(self, device: int, columns: Ints, spent: Floats, alone: Floats) -> None:
-        """Pieces on one device: `spent` on a processor that serves all, `alone` in an engine of their own."""
+    def compute(self, node: str, device: int, columns: Ints, spent: Floats, alone: Floats) -> None:
+        """Pieces on one device: `spent` on a processor that serves all, `alone` in arrays that serve many or an engine."""
         name = self.problem.devices[device]
-        if worker(self.problem, name, "") == name:
-            self.add(name, columns, spent)
+        busy = worker(self.problem, name, node)
+        if busy in (name, arrays(name)):
+            self.add(busy, columns, spent if busy == name else alone)
         else:
             self.engines[columns] = np.maximum(self.engines[columns], alone)
 
@@ -97,7 +106,7 @@ def _sums(problem: Problem, own: Options, reducer: int, found: _Shares) -> None:
         part = chosen[has[chosen, d]]
         if d != reducer and len(part):
             found.move(d, reducer, part, np.full(len(part), size))
-    found.compute(reducer, chosen, own.reduce_s[chosen], own.reduce_s[chosen])
+    found.compute(f"{own.node.name} sum", reducer, chosen, own.reduce_s[chosen], own.reduce_s[chosen])
 
 
 def _homes(problem: Problem, own: Options, found: _Shares) -> None:

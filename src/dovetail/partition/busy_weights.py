@@ -51,12 +51,19 @@ class Weighed:
     prices: Floats
 
 
+Cut = tuple[Floats, Floats]
+"""What a plan keeps busy, and how far it exceeds each limit (as a fraction of it)."""
+
+
 def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceiling: float, deadline: float,
-                 rounds: int = ROUNDS) -> Weighed:
-    """Weights (which sum to one) and prices with the largest bound, by cutting planes taken from inside."""
+                 rounds: int = ROUNDS, known: Sequence[Cut] = ()) -> Weighed:
+    """Weights (which sum to one) and prices with the largest bound, by cutting planes taken from inside.
+
+    `known` are planes of plans met before; every plan gives one, wherever it was met.
+    """
     weights, prices = start.weights, start.prices
     best = Weighed(-inf, weights, prices)
-    cuts: list[tuple[Floats, Floats]] = []
+    cuts = list(known)
     stalled = 0
     for number in range(rounds):
         reply = answer(weights, prices)
@@ -67,7 +74,7 @@ def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceil
         upper, target_weights, target_prices = largest_mixture(np.array([b for b, _ in cuts]), np.array([s for _, s in cuts]))
         if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling or stalled > STALLED:
             break
-        if number >= LEAST_ROUNDS and time.thread_time() > deadline:
+        if number >= (1 if known else LEAST_ROUNDS) and time.thread_time() > deadline:
             break
         # A point near the best one so far cuts more than a corner; every other time without success the corner is tried.
         part = INWARD if better or number % 2 else 1.0

@@ -287,6 +287,8 @@ class Priced:
     to_go: list[Floats]
     path: tuple[int, ...] | None
     value: float
+    met: tuple[tuple[int, ...], ...] = ()
+    """Plans met on the way, legal or not, the last ones last."""
 
 
 def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,
@@ -295,12 +297,14 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
     best: Priced | None = None
     path, value = None, np.inf
+    every: list[tuple[int, ...]] = []
 
     def answer(prices: Floats) -> Reply:
         nonlocal best, path, value
         costs = priced_costs(base, amounts, prices)
         to_go = completions(net, costs)
         met = follow(net, costs, to_go)
+        every.append(met)
         spent, *taken = totals(net, met, [base, *amounts])
         used = np.array(taken)
         if (used <= 1).all() and spent < value:
@@ -312,7 +316,7 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
 
     maximise_bound(answer, len(net.limits), ceiling, deadline, np.array([(start or {}).get(x.name, 0.0) for x in net.limits]))
     assert best is not None, "at least one round runs"
-    return Priced(best.prices, best.bound, best.to_go, path, value)
+    return Priced(best.prices, best.bound, best.to_go, path, value, tuple(every))
 
 
 def priced_costs(base: list[Floats], amounts: list[list[Floats]], prices: Floats) -> list[Floats]:

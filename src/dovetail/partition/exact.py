@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from dovetail.partition.arcs import solve_steps
+from dovetail.partition.arcs import solve_steps, used_by
 from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
@@ -39,6 +39,8 @@ FEW_LABELS = 2_000
 """Searches so narrow that they only look for a good plan."""
 STEP_GAP = 1e-4
 """Relative gap at which a program of steps may stop."""
+CROSSING_S = 1.5
+"""Seconds by the clock that putting plans met together may take at least."""
 BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
 BLURRED = 0.5
@@ -108,9 +110,20 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
 
 def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
             max_labels: int, tolerance: float) -> Found:
-    """Labels where one limit binds; where several do, first all of them mixed into one, then labels or steps for the rest."""
+    """Labels where one limit binds; where several do, plans met are put together anew, and several limits bound what is left."""
     if len(active) < 2:
         return _search(net, weights, priced, active, best, deadline, max_labels, tolerance)
+    # With a pace, several processors and links bind at once, which labels alone are slow to satisfy.
+    crossed = _crossed(net, weights, priced, best, deadline) if net.problem.max_interval_s is not None else None
+    if crossed is None or crossed.path is None or crossed.value >= best:
+        return _several(net, weights, priced, active, best, deadline, max_labels, tolerance)
+    found = _several(net, weights, priced, active, crossed.value, deadline, max_labels, tolerance)
+    return found if found.value < crossed.value else replace(crossed, bound=found.bound, complete=found.complete)
+
+
+def _several(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+             max_labels: int, tolerance: float) -> Found:
+    """Several limits: first all of them mixed into one, then labels or steps for the rest."""
     narrow, bound = max_labels <= FEW_LABELS, priced.bound
     mixture, alone = mixture_of(net, priced, active)
     if not narrow:
@@ -138,6 +151,12 @@ def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: 
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
+
+
+def _crossed(net: Network, weights: tuple[float, float], priced: Priced, best: float, deadline: float) -> Found | None:
+    """The best plan over the columns that plans met in the search for prices use: each misses some limit, mixed they may not."""
+    return solve_steps(net, weights, priced, best, max(CROSSING_S, _part(deadline) - time.thread_time()), STEP_GAP,
+                       only=used_by(net, priced.met))
 
 
 def _part(deadline: float) -> float:

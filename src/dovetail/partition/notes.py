@@ -22,7 +22,8 @@ def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> st
     where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
     if len(problem.devices) > FEW_DEVICES:
         where = f"in quarters between {len(groups)} pairs of neighbouring devices"
-    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}"
+    pinned = f"; of plans with the {len(problem.fixed)} pinned of {len(left)} nodes in place" if problem.fixed else ""
+    return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}{pinned}"
 
 
 def _branches(problem: Problem) -> str:

@@ -27,7 +27,7 @@ PER_FRAME = " per frame"
 """Ends the names of these limits."""
 NEAR = 1e-3
 """How near the best without the limit a plan must be to be changed until it keeps it."""
-SOLVED, CHANGED = 0.25, 0.125
+SOLVED, CHANGED = 0.12, 0.08
 """Parts of the time left that each search for such a plan may take, and changing it."""
 
 Solver = Callable[[Problem, list[tuple[Assignment, Evaluation]], float, float], tuple[Answer, tuple[str, ...]]]

@@ -128,7 +128,12 @@ class Plan:
     busy_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds per frame of processors, links and the slowest engines, busiest first: the first sets the interval."""
     baselines: Mapping[str, float | None] = field(default_factory=dict)
-    """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives."""
+    """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives.
+
+    Where nodes are `pinned`, the single devices are without that, the others with it.
+    """
+    pinned: int = 0
+    """How many nodes were not the solver's to place."""
     makespan_s: float | None = None
     notes: tuple[str, ...] = ()
     best_objective: float | None = None

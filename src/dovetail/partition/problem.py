@@ -114,9 +114,17 @@ class Problem:
                 raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
 
     def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
-        """The same question with further splits to choose from; nothing is remembered that depends on which there are."""
+        """The same question with further splits to choose from."""
+        return self._anew(self.fixed, more)
+
+    def pinned(self, fixed: Assignment) -> Problem:
+        """The same question with these nodes fixed and no others."""
+        return self._anew(fixed, {})
+
+    def _anew(self, fixed: Assignment, more: Mapping[str, tuple[Split, ...]]) -> Problem:
+        """Nothing is remembered that depends on which splits there are to choose from."""
         return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
-                       self.max_energy_j, self.max_interval_s, self.fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
+                       self.max_energy_j, self.max_interval_s, fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
                        routes=self.routes, sorts=self.sorts, extents=self.extents, regions=self.regions, moved=self.moved,
                        works=self.works, judged=self.judged, checked=self.checked, forks=self.forks)
 
@@ -167,7 +175,10 @@ class Problem:
         return out_s + back_s, out_j + back_j
 
     def lanes(self, source: str, target: str) -> tuple[str, ...]:
-        """What a transfer occupies: one direction of every link on its way (`pcie:cpu>fpga`), or the link if half duplex."""
+        """What a transfer occupies: of every link on its way one direction (`pcie:cpu>fpga`), or both if it is half duplex.
+
+        No device has such a name, so what serves nodes can be told apart by names.
+        """
         if source == target:
             return tuple(dict.fromkeys((*self.lanes(source, self.platform.host), *self.lanes(self.platform.host, target)))) \
                 if source != self.platform.host else ()
@@ -175,7 +186,7 @@ class Problem:
             at, found = source, []
             for link in self.platform.route(source, target):
                 onto = link.ends[1] if link.ends[0] == at else link.ends[0]
-                found.append(f"{link.name}:{at}>{onto}" if link.full_duplex else link.name)
+                found.append(f"{link.name}:{at}>{onto}" if link.full_duplex else f"{link.name}:{'-'.join(link.ends)}")
                 at = onto
             self.routes[source, target] = tuple(found)
         return self.routes[source, target]

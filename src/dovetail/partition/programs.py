@@ -95,18 +95,28 @@ class Walk:
     impossible: bool = False
 
 
-def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float) -> Walk:
-    """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one."""
+def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float,
+                  level: int = 0) -> Walk:
+    """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one.
+
+    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    count = len(costs)
+    count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
     index, one = np.arange(count), np.ones(count)
-    flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count))
+    flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count + more))
     balance = np.zeros(nodes)
     balance[0], balance[-1] = 1.0, -1.0
-    found = milp(costs, constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(used.T, -np.inf, 1.0)],
-                 integrality=np.ones(count, dtype=np.int64), bounds=Bounds(0, 1),
+    sums, most = used.T, np.ones(used.shape[1])
+    if level:
+        sums, most = np.concatenate([costs[None], sums]), np.r_[np.zeros(level + 1), most[level:]]
+        sums = np.concatenate([sums, np.r_[-np.ones(level + 1), np.zeros(len(sums) - level - 1)][:, None]], axis=1)
+    found = milp(np.r_[np.zeros(count), 1.0] if level else costs,
+                 constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(sums, -np.inf, most)],
+                 integrality=np.r_[np.ones(count, dtype=np.int64), np.zeros(more, dtype=np.int64)],
+                 bounds=Bounds(0, np.r_[one, np.full(more, np.inf)]),
                  options={"mip_rel_gap": tolerance, "time_limit": max(0.05, seconds)})
-    return Walk(None if found.x is None else np.flatnonzero(found.x > 0.5),
+    return Walk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
                 None if found.mip_dual_bound is None else float(found.mip_dual_bound), found.status == 0, found.status == 2)

@@ -10,7 +10,7 @@ from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, greedy
+from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, greedy, objectives
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
@@ -312,7 +312,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     if not legal:
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
-    values = {name: e.objective if e.feasible else None for name, (_, e) in judged.items()}
+    values = objectives(problem, {name: e for name, (_, e) in judged.items()})
     grid, on_grid = assignment, best.objective
     if off_grid and solver == "exact":
         assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
@@ -320,18 +320,18 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"
     if thrift > 0 and solver == "exact":
-        ceiling = min([best.objective * (1 + thrift), *(v for v in values.values() if v is not None and v >= best.objective)])
+        others = [*(v for v in values.values() if v is not None), *(e.objective for _, e in known)]
+        ceiling = min([best.objective * (1 + thrift), *(v for v in others if v >= best.objective)])
         saved = spare(problem, assignment, best, ceiling)
         assignment, best, spared = saved.assignment, saved.evaluation, saved.note
         left_out = "given up by thrift to save area" if saved.note else left_out
     notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        others = _others(problem, assignment, best) if rivals and not crowded(problem) else None
-        sentences = explain(problem, assignment, best, left_out, others)
+        elsewhere = _others(problem, assignment, best) if rivals and not crowded(problem) else None
+        sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
-    found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, {n: values.get(n) for n in BASELINES},
-                           notes, sentences)
+    found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 

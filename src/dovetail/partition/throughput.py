@@ -16,10 +16,10 @@ from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.arcs import solve_steps
-from dovetail.partition.busy_tables import busy_table, shared_names
-from dovetail.partition.busy_weights import Ledger, Reply, Weighed, best_weights, even_weights
+from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.partition.arcs import solve_steps, used_by
+from dovetail.partition.busy_tables import busy_table, shared_names, untimed
+from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
 from dovetail.partition.exact import Answer
@@ -34,6 +34,8 @@ CORE = 12
 """Columns per node, besides whole placements, that the first search looks at."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take, and the search for weights in the second."""
+WEIGHED = 0.4
+"""Part of it that the search for weights in the first may take."""
 WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
 """Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
 CLOSE = 1e-3
@@ -51,6 +53,12 @@ NUDGE = 1e-2
 """What all busy times together count beside the interval when a column is changed."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
+CROSSED = 40
+"""Plans met in the search for weights that are put together anew."""
+CROSSING_S = 1.0
+"""Seconds that this may take by the clock, which a program over so few columns hardly ever needs."""
+NEAR = 5
+"""Columns per node that the best plan is offered then."""
 OTHER_LIMITS = ("latency", "energy")
 PROVEN = 1e-9
 """Relative gap at which a plan counts as met by its bound."""
@@ -104,12 +112,15 @@ class _Search:
 
     def __init__(self, problem: Problem, choices: list[Options], ceiling: float) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
-        self.net = network(problem, tuple(tabulate_all(problem, choices, known)))
+        timed = problem.max_latency_s is not None or problem.max_energy_j is not None
+        tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
+        self.net = network(problem, tuple(tables))
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
         self.best = ceiling
         self.to_go: list[Floats] = []
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
+        self.cuts: list[Cut] = []
         self.path: tuple[int, ...] | None = None
 
     @property
@@ -121,13 +132,14 @@ class _Search:
         return {**dict(zip(self.ledger.names, found.weights.tolist(), strict=True)),
                 **dict(zip((x.name for x in self.net.limits), found.prices.tolist(), strict=True))}
 
-    def weigh(self, start: Mapping[str, float], deadline: float) -> Weighed:
-        """The best weights, beginning with those of another search; plans met on the way are kept."""
+    def weigh(self, start: Mapping[str, float], deadline: float, before: _Search | None = None) -> Weighed:
+        """The best weights, beginning with those of another search and its cuts; plans met on the way are kept."""
         first = even_weights(len(self.ledger.names), len(self.net.limits))
         if start:
             first = Weighed(-inf, np.array([start[name] for name in self.ledger.names]),
                             np.array([start.get(x.name, 0.0) for x in self.net.limits]))
-        found = best_weights(self._answer, first, self.best, deadline)
+        alike = before is not None and [x.name for x in before.net.limits] == [x.name for x in self.net.limits]
+        found = best_weights(self._answer, first, self.best, deadline, known=before.cuts if before is not None and alike else ())
         self.to_go = completions(self.net, self.ledger.costs(found.weights, found.prices))
         return found
 
@@ -135,7 +147,9 @@ class _Search:
         costs = self.ledger.costs(weights, prices)
         path = follow(self.net, costs, completions(self.net, costs))
         self.keep(path)
-        return self.ledger.reply(weights, prices, self.entries(path))
+        reply = self.ledger.reply(weights, prices, self.entries(path))
+        self.cuts.append((reply.busy, reply.used - 1))
+        return reply
 
     def entries(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Where a plan's columns stand in the tables."""
@@ -270,6 +284,36 @@ class _Search:
                 break
         return bound
 
+    def cross(self, found: Weighed, deadline: float) -> None:
+        """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan."""
+        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
+        for near in (False, True):
+            if self.path is None or self.best <= found.bound * (1 + CLOSE) or (near and time.thread_time() > deadline):
+                return
+            self.over(found, self._near(found) if near else used_by(self.net, [*cheap, self.path]), deadline)
+
+    def _near(self, found: Weighed) -> list[Flags]:
+        """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
+        assert self.path is not None, "only asked for once there is a plan"
+        chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
+        worth = np.concatenate([found.weights, found.prices])
+        for k, own in enumerate(chosen):
+            own[np.argsort(worth @ self._changes(k, entries), kind="stable")[:NEAR]] = True
+        return chosen
+
+    def over(self, found: Weighed, only: list[Flags], deadline: float) -> None:
+        """Keep the best plan over some columns, if the program is small enough to find it."""
+        view = self._view(found, self.best, frozenset(self.named(found)))
+        level = len(view[0].limits) - len(self.net.limits)
+        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - time.thread_time()), CLOSE / 2, level, only)
+        if stepped is not None and stepped.path is not None:
+            self.keep(stepped.path)
+
+    def _worth(self, found: Weighed, path: tuple[int, ...]) -> float:
+        """What a plan comes to under weights and prices."""
+        busy, used = self.ledger.along(self.entries(path))
+        return float(found.weights @ busy) + float(found.prices @ used)
+
     def active(self, found: Weighed) -> frozenset[str]:
         """Times and limits that count: those with a weight or a price."""
         times = {n for n, w in zip(self.ledger.names, found.weights.tolist(), strict=True) if w > 0}
@@ -310,16 +354,14 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     ranking = rank_interval(problem, tree, ceiling, deadline)
     plans: tuple[Assignment, ...] = ()
     start: Mapping[str, float] = {}
+    first: _Search | None = None
     core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
         now = time.thread_time()
         first = _Search(problem, core, ceiling)
-        found = first.weigh({}, now + FIRST_SHARE / 2 * (deadline - now))
+        found = first.weigh({}, now + WEIGHED * (deadline - now))
         first.polish(now + FIRST_SHARE * (deadline - now))
-        if len(choices) > FEW_NODES:
-            first.step(found, first.active(found), now + FIRST_SHARE * (deadline - now))
-        if first.best > found.bound * (1 + STEPPED[-1]):
-            first.look(found, now + FIRST_SHARE * (deadline - now))
+        first.cross(found, now + FIRST_SHARE * (deadline - now))
         ceiling, plans, start = first.best, first.plans, first.named(found)
     left = ranking.strike(choices, ceiling)
     if not all(len(c) for c in left):
@@ -328,7 +370,8 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     if kept is None:
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling)
-    found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()))
+    found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()), first)
     search.polish(deadline)
+    search.cross(found, deadline)
     bound = search.close(found, deadline) if search.best > found.bound else found.bound
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept

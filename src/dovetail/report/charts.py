@@ -14,7 +14,7 @@ BASELINES = {
     "gpu": "gpu alone",
     "fpga": "fpga alone",
     "greedy": "greedy, layer by layer",
-    "balanced": "balanced by speed",
+    "balanced": "balanced, even shares",
 }
 """Readable names of the baselines, in the order shown."""
 
@@ -104,6 +104,8 @@ def baselines(report: Report) -> Markup:
     lines: list[tuple[str, float | None, str]] = [
         (BASELINES.get(k, k), found.get(k), k if k in ("cpu", "gpu", "fpga") else "link") for k in names if k in found
     ]
+    pinned = plan.get("pinned") or 0
+    lines = [(f"{name}, pinned nodes kept" if pinned and look == "link" else name, v, look) for name, v, look in lines]
     lines += [("This plan", ours, "plan"), ("Proven lower bound", plan["lower_bound"], "bound")]
     longest = max((v for _, v, _ in lines if v), default=None)
     rows = []
@@ -119,10 +121,12 @@ def baselines(report: Report) -> Markup:
         "Against the alternatives",
         None if found else not_run("No baseline was computed for this plan."),
         table(
-            f"{title}: shorter is better; no plan can be shorter than the bound",
+            f"{title}: shorter is better; no plan{' with these pins' if pinned else ''} can be shorter than the bound",
             ("Plan", "", title, "Relative to this plan"),
             rows,
             numeric=(2, 3),
             class_="bars compare",
         ),
+        element("p", f"{units.count(pinned)} of {units.count(len(report['nodes']))} nodes are pinned. Devices alone run all of "
+                "them themselves; this plan and its bound keep the pins.", class_="muted") if pinned else None,
     )

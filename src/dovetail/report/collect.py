@@ -149,6 +149,7 @@ def _plan(plan: Plan) -> dict[str, object]:
         "makespan_s": plan.makespan_s,
         "resources": plan.resources,
         "baselines": plan.baselines,
+        "pinned": plan.pinned,
         "notes": plan.notes,
     }
 

@@ -83,6 +83,7 @@ def _compared(report: Report) -> str:
     ratio = value / plan["objective"]
     better, worse = BETTER[plan["goal"]]
     shown = units.objective(value, plan["goal"])
+    name += " without pins" if plan.get("pinned") else ""
     if abs(ratio - 1) < 0.005:
         return f", as good as the best single device ({name}, {shown})"
     words = f"{units.significant(ratio)}× {better}" if ratio > 1 else f"{units.significant(1 / ratio)}× {worse}"
@@ -111,7 +112,8 @@ def cards(report: Report) -> Markup:
     if plan["latency_s"] and plan["makespan_s"] and abs(plan["makespan_s"] / plan["latency_s"] - 1) > 0.005:
         frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
     single = best_single(report)
-    best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}", f"{single[0]} alone") if single else None
+    best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
+                 f"{single[0]} alone{', without pins' if plan.get('pinned') else ''}") if single else None
     gap = _card(
         "Gap to the bound",
         _gap(plan),
