@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.partition.boards import Filled, Filling
+from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, price_limits
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact import solve_network
@@ -29,6 +31,8 @@ BUDGETS = st.sampled_from([12.0, 20.0, 30.0, 45.0])
 LABELS = 50_000
 NAMES = 2e-2
 """What boards' names may be worth in these small worlds, whose links between boards are slow."""
+FAR = 0.15
+"""The same where boards are many: labels take all of them for those at the host's door."""
 
 
 def pooled(problem: Problem) -> tuple[Network, Pool, Share]:
@@ -73,7 +77,7 @@ def test_the_least_of_the_fronts_is_the_best_plan_of_the_pool(seed: int, count: 
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10_000), count=st.integers(2, 5), budget=BUDGETS, straight=st.booleans())
+@given(seed=st.integers(0, 10_000), count=st.integers(2, 7), budget=BUDGETS, straight=st.booleans())
 def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: int, budget: float, straight: bool) -> None:
     # A chain never has more than four boards at work or holding tensors at once, of which the bound speaks.
     graph = chain(2, 2, 2) if straight or count > STAND_INS else shortcut()
@@ -91,7 +95,7 @@ def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: in
         assert judged.feasible
         assert evaluate(problem, plan).objective == judged.objective
         # Renamed, a share beside the host's may be on any board, where candidates have it on the first alone.
-        assert judged.objective <= truth * (1 + NAMES)
+        assert judged.objective <= truth * (1 + (NAMES if count <= STAND_INS else FAR))
 
 
 def test_a_plan_fills_no_board_beyond_its_budget_where_the_pool_alone_would() -> None:
@@ -114,6 +118,26 @@ def test_a_plan_fills_no_board_beyond_its_budget_where_the_pool_alone_would() ->
 def test_names_are_exchanged_in_all_ways_or_in_those_that_keep_neighbours(count: int, beside: bool, orders: int) -> None:
     net, pool, _ = pooled(Problem(chain(2, 2, 2), ring(1, count, 45.0), Alike(1)))
     assert len(Names(net, boards_of(net, pool), beside).orders) == orders
+
+
+def test_a_window_of_neighbours_moves_on_with_what_it_holds_as_far_apart() -> None:
+    """Of two boards that hold tensors, every way to call them keeps their distance, and every place at it is called the same."""
+    net, pool, _ = pooled(Problem(shortcut(), ring(3, 7, 45.0), Alike(3)))
+    names = Names(net, boards_of(net, pool), beside=True)
+    stage = max(net.stages, key=lambda s: len(s.live))
+    first, second = (next(t for t in net.tables if t.node.output == tensor).options for tensor in stage.live[:2])
+    sizes, boards = (len(first.places), len(second.places)), range(len(names.boards))
+
+    def whole(own: Options, board: int) -> int:
+        """The place where one board alone holds all of a tensor."""
+        at = names.boards[board]
+        filled = own.pattern.held[own.places][:, :, 0, 1] > 0
+        return int(np.flatnonzero(filled[:, at] & (filled.sum(axis=1) == 1))[0])
+
+    state = np.array([[whole(first, a), whole(second, b)] for a, b in product(boards, repeat=2)])
+    called = names.least(stage.live[:2], state @ [sizes[1], 1], sizes)
+    apart = np.array([abs(a - b) for a, b in product(boards, repeat=2)])
+    assert len(set(zip(apart.tolist(), called.tolist(), strict=True))) == len(set(apart.tolist())) == len(set(called.tolist()))
 
 
 def test_a_state_and_what_other_names_make_of_it_are_called_the_same() -> None:

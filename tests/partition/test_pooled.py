@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.jumps import jumps
 from dovetail.partition.packing import pack
 from dovetail.partition.plan import Goal
-from dovetail.partition.pool import STAND_INS, curves, pool_of
+from dovetail.partition.pool import ROW, STAND_INS, curves, pool_of
 from dovetail.partition.pooled import CLOSE, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -137,8 +138,20 @@ def test_a_pool_of_many_boards_is_no_larger_than_that_of_a_few() -> None:
     small, pool = found
     assert len(pool.boards) == 24
     assert [d.name for d in small.devices] == ["cpu", *pool.stand_ins]
-    assert len(pool.stand_ins) == STAND_INS == len([x for x in small.links if "cpu" not in x.ends])
-    assert small.route("cpu", "fpga3") == (small.links[0], small.links[-1])
+    assert len(pool.stand_ins) == STAND_INS
+    assert all(small.route("cpu", b) == small.route(b, "cpu") == (small.links[0],) for b in pool.stand_ins)
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 24])
+def test_boards_of_a_pool_are_no_farther_from_each_other_than_neighbours_of_the_ring(count: int) -> None:
+    real = load_platform(f"fic:{count}")
+    found = pool_of(real)
+    assert found is not None
+    small, pool = found
+    for a, b in combinations(("cpu", *pool.stand_ins), 2):
+        ways = len(small.route(a, b)), len(real.route(a, b))
+        assert ways[0] <= ways[1]
+        assert ways[0] == ways[1] or "cpu" in (a, b) or count < ROW
 
 
 @pytest.mark.parametrize("name", ["tx2-c10gx", "zcu102", "h200"])

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.ir import Graph
 from dovetail.partition import timing
-from dovetail.partition.columns import inputs_held, options
+from dovetail.partition.columns import compacted, inputs_held, options
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -43,6 +43,22 @@ def test_nodes_cost_together_what_they_cost_one_by_one(graph: Graph, fpgas: int,
     for one, same in zip(apart, tabulate_all(problem, choices, known), strict=True):
         assert np.array_equal(one.latency_s, same.latency_s)
         assert np.array_equal(one.energy_j, same.energy_j)
+
+
+def test_what_is_remembered_of_columns_that_are_gone_is_not_taken_for_others() -> None:
+    """Narrowed columns come and go; where one of them is made in the place of another, its costs are its own."""
+    problem = Problem(chain(2), world(3), Synthetic(5))
+    every = [options(problem, n) for n in problem.graph.nodes]
+    for size in range(2, 40):
+        picked = [c.keep(np.arange(0, len(c), 1 + size % 7)[:size]) for c in every]
+        apart = Problem(chain(2), world(3), Synthetic(5))
+        found = []
+        for own, columns in ((problem, picked), (apart, [c.keep(p.columns) for c, p in zip(map(
+                options, (apart, apart), apart.graph.nodes), picked, strict=True)])):
+            few = compacted(columns)
+            known = inputs_held(own) | {c.node.output: c.held for c in few}
+            found.append([t.latency_s for t in tabulate_all(own, few, known)])
+        assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_a_plan_without_sentences_is_the_same_plan() -> None:

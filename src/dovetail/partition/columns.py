@@ -6,6 +6,7 @@ that leave a tensor in the same place are the same to the rest of the network.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
@@ -46,6 +47,8 @@ class Pattern:
     reads_cut: tuple[Flags, ...]
     """Which dimensions of the output, and of each input, any region cuts."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
+    number: int = field(default_factory=itertools.count().__next__, repr=False)
+    """Its own, never given again: what is remembered of a pattern outlives it."""
 
     def keep(self, chosen: Ints) -> Pattern:
         """Only some columns, and the places they fill; `chosen` is ascending."""

@@ -14,6 +14,7 @@ from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
 from dovetail.partition.reasons import obstacle, quantity
 from dovetail.partition.runners_up import RunnerUp
 from dovetail.partition.shared_kernels import shared_kernels
+from dovetail.partition.thrift import MANY_DEVICES
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 
 
@@ -76,12 +77,14 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
     start += _at_once(judged.nodes[problem.order[node.name]])
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
-    obstacles = {d: obstacle(problem, node, d) for d in problem.devices}
+    twins = {d: problem.twins.get(d, d) for d in problem.devices}
+    reasons = {d: obstacle(problem, node, d) for d in dict.fromkeys(twins.values())}
+    obstacles = {d: reasons[twin] for d, twin in twins.items()}
     blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
     if second is not None:
         return "; ".join([start, _second(problem, judged, second, left_out), *blocked])
     rivals = []
-    for d in (d for d in problem.devices if split != whole_on(d) and obstacles[d] is None):
+    for d in (d for d in _around(problem, assignment, node) if split != whole_on(d) and obstacles[d] is None):
         there = _local(problem, assignment, places, node, whole_on(d))
         change = _change(problem, judged, here, there)
         if branched:
@@ -91,6 +94,14 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
         return "; ".join([start, *blocked])
     rival = min(rivals, key=lambda r: r.change)
     return "; ".join([_against(problem, judged, start, split, here, rival, left_out, branched), *blocked])
+
+
+def _around(problem: Problem, assignment: Assignment, node: Node) -> list[str]:
+    """Devices that a node is compared on: of many equal ones those it and its neighbours are on, and the first."""
+    equal = set(problem.twins) if len(problem.devices) > MANY_DEVICES else set()
+    makers = [p for t in node.inputs if (p := problem.graph.producer(t)) is not None]
+    near = {d for n in (node, *makers, *problem.graph.consumers(node.output)) for d in assignment[n.name].devices}
+    return [d for d in problem.devices if d not in equal or d in near]
 
 
 def _second(problem: Problem, judged: Evaluation, rival: RunnerUp, left_out: str) -> str:

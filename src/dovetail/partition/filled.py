@@ -46,12 +46,17 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     near &= goal <= priced.bound * (1 + NEAR)
+    spent = 0.0
     for part in _cutoffs(priced.bound, goal, near):
-        cutoff = min(part, goal)
+        cutoff, now = min(part, goal), time.thread_time()
+        if many and spent > 0 and now + GROWN * spent > deadline:
+            break
         fronts = _fronts(net, weights, priced, cutoff, deadline, names)
         if fronts is None:
-            return False
-        goal = tell(Told(None, None, min(fronts.best, cutoff), names))
+            return many and spent > 0
+        spent = time.thread_time() - now
+        path = fronts.path() if many else None
+        goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names))
         goal, met = _searched(Filling(fronts, names, loads, many), names, cutoff, goal, deadline, tell)
         now = time.thread_time()
         if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
@@ -89,6 +94,8 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
+GROWN = 3.0
+"""Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
 NEAR = 0.12
 """How far above the prices' bound a plan for the boards may be to be taken for one near the best."""
 GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3

@@ -40,8 +40,8 @@ PAIRS = 8
 """Pairs of boards tried for a node that two of them share."""
 PASSES = 3
 """Times all nodes are asked whether they would rather be elsewhere."""
-FEW_STEPS = 400
-"""Steps of the packing that shows that what is still to come fits."""
+FEW_STEPS, FEWER_STEPS = 400, 100
+"""Steps of the packing of one part, and of that which shows that what is still to come fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, em
     for i, part in enumerate(parts.every):
         for name in part.nodes:
             of_node.setdefault(name, []).append(i)
-    plans = [_Begun({}, {}, input_places(problem), empty, 0.0, 0.0)]
+    plans, rest = [_Begun({}, {}, input_places(problem), empty, 0.0, 0.0)], _Rest(parts)
     for node in problem.graph.nodes:
         own = of_node.get(node.name, [])
         grown = [_extended(problem, pool, plan, node, assignment[node.name], parts, boards)
@@ -231,7 +231,7 @@ def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, em
         for plan in grown:
             # What is cheapest so far fills a board and pays for it later: beginnings that left it in time are kept too.
             full = _full(pool, plan, node)
-            if len(kept) < WIDTH and alike[full] < ALIKE and (not own or _fits(parts, plan)):
+            if len(kept) < WIDTH and alike[full] < ALIKE and (not own or rest.fits(plan)):
                 kept.append(plan)
                 alike[full] += 1
         plans = kept if time.thread_time() < deadline else kept[:1]
@@ -246,10 +246,35 @@ def _full(pool: Pool, plan: _Begun, node: Node) -> tuple[float, ...]:
     return tuple(float(np.floor(plan.left[number[d]].min() * FILL)) for d, _ in plan.places[node.output].parts if d in number)
 
 
-def _fits(parts: Parts, plan: _Begun) -> bool:
-    """Whether the parts without a board fit beside those that have one."""
-    rest = [[i for i in members if i not in plan.boards] for members in _groups(parts)]
-    return pack([[as_sizes(parts.sizes[members])] for members in rest if members], plan.left, FEW_STEPS) is not None
+class _Rest:
+    """The parts of a plan, largest first, to see whether those without a board fit beside those that have one."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.sizes: list[list[float]] = parts.sizes.tolist()
+        self.groups = sorted(_groups(parts), key=lambda members: -max(max(self.sizes[i]) for i in members))
+
+    def fits(self, plan: _Begun) -> bool:
+        """Each on the fullest board that holds it; where that fails, in any way found in a few steps."""
+        rest = [[i for i in members if i not in plan.boards] for members in self.groups]
+        left: list[list[float]] = plan.left.tolist()
+        if all(self._laid(members, left) for members in rest):
+            return True
+        return pack([[tuple(tuple(self.sizes[i]) for i in members)] for members in rest if members], plan.left,
+                    FEWER_STEPS) is not None
+
+    def _laid(self, members: Sequence[int], left: list[list[float]]) -> bool:
+        """Whether parts that lie on different boards have found room, which they then take."""
+        taken: list[int] = []
+        for i in members:
+            size, best, least = self.sizes[i], -1, inf
+            for b, room in enumerate(left):
+                if min(room) < least and b not in taken and all(r - x >= 1 - FULL for r, x in zip(room, size, strict=True)):
+                    best, least = b, min(room)
+            if best < 0:
+                return False
+            taken.append(best)
+            left[best] = [r - x for r, x in zip(left[best], size, strict=True)]
+        return True
 
 
 def _choices(pool: Pool, plan: _Begun, node: Node, own: Sequence[int], parts: Parts) -> Iterator[dict[int, int]]:

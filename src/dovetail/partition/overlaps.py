@@ -60,7 +60,7 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
         every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
         alone = len(columns) == 1 and wide(problem)
-        one = not alone and len(held.places) == 1 and (id(held.pattern), id(pattern), slot) not in problem.common
+        one = not alone and len(held.places) == 1 and (held.pattern.number, pattern.number, slot) not in problem.common
         both = _to_one(problem, held, pattern, slot, int(columns[0]), target) if alone else _from_one(
             problem, held, pattern, slot, target) if one else _common(problem, held.pattern, pattern, slot)
         grid: Any = (slice(None), at) if one else ... if every or alone else (held.places[:, None], at)
@@ -149,7 +149,7 @@ def _factor(made: Pattern, cut: Sequence[int]) -> float:
 
 
 def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
-    key = (id(made), id(own), slot)
+    key = (made.number, own.number, slot)
     if key not in problem.common:
         elements, same = {}, {}
         cut = _cut(made, own, slot)
@@ -192,7 +192,7 @@ def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, 
 
 def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:
     """The distinct regions that columns read on a device, and which of them each reads."""
-    key = (id(own), slot, d)
+    key = (own.number, slot, d)
     if key not in problem.distinct:
         problem.distinct[key] = _distinct(own.reads[slot][on(problem, own.has, d), d])
     return problem.distinct[key]
@@ -200,7 +200,7 @@ def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints
 
 def _held(problem: Problem, made: Pattern, s: int) -> tuple[Ints, Ints]:
     """The distinct regions that places hold on a device, and which of them each holds."""
-    key = (id(made), -1, s)
+    key = (made.number, -1, s)
     if key not in problem.distinct:
         problem.distinct[key] = _distinct(made.held[:, s])
     return problem.distinct[key]

@@ -2,9 +2,10 @@
 
 A board of a host and many equal FPGAs (`fic:24`) leaves a solver with as many copies of every choice, and with as many
 budgets. In the pool, at most four FPGAs stand for all, and whatever runs on them is paid from the budgets of all together: an
-FPGA whose tensors are no longer needed may be any other FPGA from then on. Every plan that has no more than four FPGAs at
-work or holding tensors at once is a plan of the pool that costs no more, so what bounds plans of the pool bounds those of the
-board; and the pool of 24 FPGAs is no larger than that of four.
+FPGA whose tensors are no longer needed may be any other FPGA from then on. Of a long ring, the four are a window of neighbours
+in a row, which moves on while what it holds stays as far apart, and all of them are at the host's door. Every plan that has no
+more than four neighbours at work or holding tensors at once is then a plan of the pool that costs no more, so what bounds plans
+of the pool bounds those of the board; and the pool of 24 FPGAs is no larger than that of four.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dovetail.platform.device import Device, Kind, Link, Platform
 
 STAND_INS = 4
 """FPGAs that stand for all."""
+ROW = 2 * STAND_INS - 2
+"""Boards of a ring from which on four neighbours are as far from each other as in a row."""
 
 Curve = Callable[[Floats], Floats]
 """A function of parts of one board that packs: parts that fit on a board together keep a sum of at most one under it."""
@@ -74,10 +77,14 @@ def pool_of(platform: Platform) -> tuple[Platform, Pool] | None:
     if {frozenset(x.ends) for x in between} != ring or len({_speed(x) for x in between}) > 1 or len(gates) != 1 \
             or names[0] not in gates[0].ends:
         return None
-    links = [replace(x, ends=(a, b)) for x, a, b in
-             zip(between, pool.stand_ins, (*pool.stand_ins[1:], pool.stand_ins[0]), strict=False)]
+    # Four neighbours of a long ring stand in a row; on the shortest, the way around is no longer than the one along them.
+    along = pool.stand_ins if len(boards) >= ROW else (*pool.stand_ins, pool.stand_ins[0])
+    links = [replace(x, ends=(a, b)) for x, a, b in zip(between, along, along[1:], strict=False)]
     kept = tuple(d for d in platform.devices if d.name == host or d.name in pool.stand_ins)
-    return replace(platform, devices=kept, links=(gates[0], *links)), pool
+    found = replace(platform, devices=kept, links=(gates[0], *links))
+    for name in pool.stand_ins:  # any of them may be the one at the host's door
+        found.known_routes[host, name] = found.known_routes[name, host] = (gates[0],)
+    return found, pool
 
 
 def _speed(link: Link) -> tuple[object, ...]:

@@ -50,8 +50,8 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING = 0.4, 0.2
-"""Parts of the time that a first plan may take, and that the search leaves to lifting."""
+FIRST, LIFTING, LATE = 0.4, 0.2, 0.3
+"""Parts of the time that a first plan may take, that the search leaves to lifting, and that lifting takes before it hurries."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
 CURVES = 2
@@ -104,8 +104,8 @@ def crowded(problem: Problem) -> bool:
 
 def of_boards(problem: Problem) -> tuple[str, ...]:
     """Over which plans the bound holds where FPGAs are many."""
-    return (f"boards: of the {len(problem.platform.of_kind(Kind.FPGA))} equal FPGAs no more than {STAND_INS} run or hold tensors "
-            "at once",) if crowded(problem) else ()
+    return (f"boards: of the {len(problem.platform.of_kind(Kind.FPGA))} equal FPGAs no more than {STAND_INS} neighbours run or "
+            "hold tensors at once",) if crowded(problem) else ()
 
 
 @dataclass
@@ -125,6 +125,8 @@ class _Hunt:
     struck: float = inf
     seated: list[Assignment] = field(default_factory=list)
     unseated: Assignment | None = None
+    of_pool: Assignment | None = None
+    """The last plans that found no seats, and that of the pool alone."""
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -180,6 +182,8 @@ class _Hunt:
     def told(self, told: Told) -> None:
         """Keep what a search over boards told."""
         self.bound = max(self.bound, min(told.bound, self.goal))
+        if told.assignment is None:
+            self.of_pool = told.pooled or self.of_pool
         if told.assignment is None or told.assignment in self.seated:
             return
         self.seated.append(told.assignment)
@@ -200,7 +204,7 @@ class _Hunt:
     def lift_again(self, net: Network, deadline: float) -> None:
         """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
         if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
-            assignment = self.unseated
+            assignment = self.unseated or self.of_pool
             if assignment is None:
                 assignment = net.assignment(_cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
             lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
@@ -268,7 +272,8 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
     filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
-    for _ in range(0 if filled else ROUNDS):
+    late = many and bool(hunt.found) and time.thread_time() > ending
+    for _ in range(0 if filled or late else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
@@ -303,7 +308,7 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
         if not more:
             break
         shares += more
-    hunt.lift_again(hunt.net, deadline + 2 * whole_s)
+    hunt.lift_again(hunt.net, deadline + LATE * whole_s)
     return found
 
 

@@ -2,7 +2,8 @@
 
 Boards of a ring do differ in their way to the host and to each other, if by little. A state stands here for all that its boards'
 other names make of it: whoever has reached one of them may go on from any. Plans then pay for nothing that they would not pay
-otherwise, so what is found is a bound; and there are up to 24 times fewer states.
+otherwise, so what is found is a bound; and there are up to 24 times fewer states. Of many boards, those that hold tensors stay as
+far from each other as they are: what one window of neighbours holds, the next does, moved along or seen from the other side.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import permutations
 
 import numpy as np
 
-from dovetail.cost.estimate import Ints
+from dovetail.cost.estimate import Flags, Ints
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.cuts import Network
 
@@ -28,26 +29,32 @@ class Names:
     """All ways to exchange the names of some devices, and what each makes of the places of every tensor of a network."""
 
     def __init__(self, net: Network, boards: tuple[int, ...], beside: bool) -> None:
-        """`boards` are indices of devices; with `beside`, those next to each other stay so."""
+        """`boards` are indices of devices; with `beside`, those that hold tensors stay as far from each other."""
         boards = boards[:MOST_BOARDS]
-        count = len(net.problem.devices)
+        count, width = len(net.problem.devices), len(boards)
         self.boards = boards
         self.orders: list[Ints] = []
-        devices = net.problem.devices
-        joined = {frozenset(link.ends) for link in net.problem.platform.links}
-        pairs = [(a, b) for a in range(len(boards)) for b in range(a)]
-        near = {(a, b): frozenset((devices[boards[a]], devices[boards[b]])) in joined for a, b in pairs}
-        near |= {(b, a): linked for (a, b), linked in near.items()}
-        for order in permutations(range(len(boards))):
-            if beside and any(near[order[a], order[b]] != near[a, b] for a, b in pairs):
-                continue
+        devices, route = net.problem.devices, net.problem.platform.route
+        self.hops = np.array([[len(route(devices[a], devices[b])) for b in boards] for a in boards])
+        self.beside = beside
+        # In a circle neighbours stay neighbours by turns and by reflections, of which a row allows those that keep what it holds.
+        turns = [tuple((start + way * p) % width for p in range(width)) for way in (1, -1) for start in range(width)]
+        for order in dict.fromkeys(turns) if beside else permutations(range(width)):
             names = np.arange(count)
             names[list(boards)] = [boards[i] for i in order]
             self.orders.append(names)
+        self._kept = np.array([self._keeps(order) for order in self.orders])
+        """For every order and set of boards, as a sum of powers of two, whether these stay as far from each other."""
         known: dict[int, Ints] = {}
         self.renamed: dict[str, Ints] = {t.node.output: self._places(t.options.held, known) for t in net.tables}
         """Per tensor, for every order and place, the place it becomes; -1 where the tensor is never there."""
         self.held = {t.node.output: t.options.held for t in net.tables}
+
+    def _keeps(self, order: Ints) -> list[bool]:
+        to = np.argsort([self.boards.index(int(x)) for x in order[list(self.boards)]])
+        alike = self.hops == self.hops[np.ix_(to, to)]
+        width = range(len(self.boards))
+        return [all(alike[a, b] for a, b in permutations([p for p in width if s >> p & 1], 2)) for s in range(1 << len(width))]
 
     def _places(self, held: Held, known: dict[int, Ints]) -> Ints:
         every = known.get(id(held.pattern))
@@ -85,7 +92,18 @@ class Names:
             places = self.renamed[t][:, states[:, i]]
             there &= places >= 0
             found = found * size + places
+        if self.beside:
+            there &= self._as_far(live, states)
         return np.where(there, found, -1)
+
+    def _as_far(self, live: tuple[str, ...], states: Ints) -> Flags:
+        """For every order and state whether boards that hold tensors stay as far from each other."""
+        width = len(self.boards)
+        holds = np.zeros((len(states), width), dtype=np.bool_)
+        for i, t in enumerate(live):
+            holds |= self.holding(t)[states[:, i]]
+        found: Flags = self._kept[:, holds @ (1 << np.arange(width))]
+        return found
 
     def all_alike(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
         """All states that the given ones stand for, and which of the given each is; each once."""

@@ -95,9 +95,18 @@ def _side_by_side(problem: Problem, pool: Pool, assignment: Assignment) -> dict[
     for (a, b), amount in _exchanged(problem, assignment).items():
         amounts[number[a], number[b]] += amount
     np.fill_diagonal(amounts, 0.0)
-    starts = [_one_by_one(amounts, hops), np.arange(len(seats))]
-    best = min((_exchanging(amounts, hops, at) for at in starts), key=lambda at: float((amounts * hops[np.ix_(at, at)]).sum()))
+    def length(at: Ints) -> float:
+        return float((amounts * hops[np.ix_(at, at)]).sum())
+
+    starts = [_one_by_one(amounts, hops), min(_around(len(pool.boards)), key=length)]
+    best = min((_exchanging(amounts, hops, at) for at in starts), key=length)
     return {name: seats[best[i]] for name, i in number.items()}
+
+
+def _around(boards: int) -> list[Ints]:
+    """Seats in order of number around the ring, from every board on, both ways; the host's is its own."""
+    row = np.arange(boards)
+    return [np.r_[0, 1 + (start + way * row) % boards] for start in range(boards) for way in (1, -1)]
 
 
 def _merged(sizes: Mapping[str, Floats], boards: int, apart: set[frozenset[str]]) -> dict[str, int] | None:

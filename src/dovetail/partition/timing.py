@@ -123,7 +123,7 @@ def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
     if len(fetch.inputs) != 1:
         return (number,)
     at, tensors = {t: i for i, t in enumerate(dict.fromkeys(fetch.node.inputs))}, problem.graph.tensors
-    return (id(fetch.pattern), *(id(fetch.known[t].pattern) for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
+    return (fetch.pattern.number, *(fetch.known[t].pattern.number for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
             *(at[t] for t in fetch.paying), at[fetch.inputs[0]], *(tensors[t].element_bytes for t in fetch.node.inputs),
             *(problem.graph.producer(t) is None for t in fetch.node.inputs))
 
