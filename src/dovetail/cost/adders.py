@@ -133,7 +133,7 @@ class Digits:
 
     def _know_channels(self, start: int, stop: int, enough: Enough) -> int | None:
         """Count digits of some channels; how many there were where it ended early."""
-        missing = np.flatnonzero(self._channels[start:stop] < 0) + start
+        missing = (self._channels[start:stop] < 0).nonzero()[0] + start
         if not len(missing):
             return None
         first, last = int(missing[0]), int(missing[-1]) + 1

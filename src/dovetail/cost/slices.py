@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 
 import numpy as np
@@ -197,19 +196,30 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
         if digits and over(digits, size):
             many[i], found[i] = True, digits
             continue
-        asked: list[bool] = []
-        digits = count(start, stop, partial(_enough, over, size, asked))
-        many[i] = (bool(asked) and asked[-1]) or over(digits, size)
+        enough = _Enough(over, size)
+        digits = count(start, stop, enough)
+        many[i] = enough.of(digits)
         if many[i]:
             large.append((digits, start, stop))
         found[i] = digits
     return found, many
 
 
-def _enough(over: Callable[[int, int], bool], size: int, asked: list[bool], digits: int) -> bool:
-    """Whether so many digits are too many for a slice; `asked` keeps the answers."""
-    asked.append(over(digits, size))
-    return asked[-1]
+class _Enough:
+    """Whether so many digits are too many for a slice of some size; keeps the last answer."""
+
+    __slots__ = ("_digits", "_found", "_over", "_size")
+
+    def __init__(self, over: Callable[[int, int], bool], size: int) -> None:
+        self._over, self._size, self._digits, self._found = over, size, -1, False
+
+    def __call__(self, digits: int) -> bool:
+        self._digits, self._found = digits, self._over(digits, self._size)
+        return self._found
+
+    def of(self, digits: int) -> bool:
+        """The same of all that were counted, where counting may have ended with too many."""
+        return self._found or (digits != self._digits and self(digits))
 
 
 def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:

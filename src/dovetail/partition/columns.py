@@ -70,7 +70,7 @@ class Pattern:
         if column not in self.made:
             own = self.columns
             pieces = tuple(Piece(self.devices[d], int(own.start[column, d]), int(own.stop[column, d]))
-                           for d in np.flatnonzero(self.has[column]).tolist())
+                           for d in self.has[column].nonzero()[0].tolist())
             reducer = int(own.reducer[column])
             self.made[column] = Split(own.axes[own.axis[column]], tuple(sorted(pieces, key=lambda p: p.start)),
                                       self.devices[reducer] if reducer >= 0 else None)
@@ -79,7 +79,7 @@ class Pattern:
     def layout(self, place: int, dimensions: int) -> Layout:
         """A place as regions of a tensor."""
         return tuple((self.devices[d], tuple((int(a), int(b)) for a, b in self.held[place, d, :dimensions]))
-                     for d in np.flatnonzero(self.held[place, :, 0, 1]).tolist())
+                     for d in self.held[place, :, 0, 1].nonzero()[0].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +192,12 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     """Options of alike nodes that the same devices can run."""
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
-    chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
+    chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
     own = menu.columns.take(chosen)
     groups = _grouped(own, menu.share[chosen])
     alike = [_raw(problem, n, groups) for n in members]
     # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
-    some = np.flatnonzero(np.logical_or.reduce([raw.legal for raw in alike]))
+    some = np.logical_or.reduce([raw.legal for raw in alike]).nonzero()[0]
     some = some if len(some) else np.arange(min(1, len(chosen)))
     pattern, order = _new_pattern(problem, members[0], own.take(some))
     for raw in alike:

@@ -48,12 +48,12 @@ class Ranking:
 
     def core(self, choices: list[Options], count: int) -> list[Options]:
         """The most promising columns and all whole placements."""
-        return [c.keep(np.union1d(np.argsort(b, kind="stable")[:count], np.flatnonzero(c.rank == WHOLE_RANK)))
+        return [c.keep(np.union1d(np.argsort(b, kind="stable")[:count], (c.rank == WHOLE_RANK).nonzero()[0]))
                 for c, b in zip(choices, self.bounds, strict=True)]
 
     def strike(self, choices: list[Options], best: float) -> list[Options]:
         """The columns that a plan better than `best` may use."""
-        return choices if best == inf else [c.keep(np.flatnonzero(b <= best * (1 + MARGIN)))
+        return choices if best == inf else [c.keep((b <= best * (1 + MARGIN)).nonzero()[0])
                                             for c, b in zip(choices, self.bounds, strict=True)]
 
 
@@ -116,7 +116,7 @@ def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> 
             if not thinner:
                 return None
             i = -max(thinner)[1]
-            kept[i] = kept[i].keep(np.flatnonzero(kept[i].rank > kept[i].rank.min()))
+            kept[i] = kept[i].keep((kept[i].rank > kept[i].rank.min()).nonzero()[0])
     return kept
 
 

@@ -39,7 +39,7 @@ def wide(problem: Problem) -> bool:
 
 def on(problem: Problem, has: Flags, device: int) -> Ints | slice:
     """The columns that arrays of one device span: those with a piece there, or all."""
-    return slice(None) if wide(problem) else np.flatnonzero(has[:, device])
+    return slice(None) if wide(problem) else has[:, device].nonzero()[0]
 
 
 def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
@@ -154,8 +154,8 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
         elements, same = {}, {}
         cut = _cut(made, own, slot)
         factor = _factor(made, cut)
-        sources = np.flatnonzero(made.held[:, :, 0, 1].any(axis=0)).tolist()
-        for d in np.flatnonzero(own.has.any(axis=0)).tolist():
+        sources = made.held[:, :, 0, 1].any(axis=0).nonzero()[0].tolist()
+        for d in own.has.any(axis=0).nonzero()[0].tolist():
             streams = problem.streams(problem.devices[d])
             wanted, inverse = _read(problem, own, slot, d)
             for s in sources:
@@ -175,7 +175,7 @@ def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> 
     cut = _cut(held.pattern, own, slot)
     factor = _factor(held.pattern, cut)
     streams = problem.streams(problem.devices[d])
-    elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in np.flatnonzero(place[:, 0, 1]).tolist()
+    elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in place[:, 0, 1].nonzero()[0].tolist()
                 if s != d or streams}
     return Common(elements, {d: _same(place[d:d + 1], wanted, cut)} if streams else {})
 

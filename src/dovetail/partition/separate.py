@@ -84,7 +84,7 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
         goal = best[0] if problem.goal is Goal.LATENCY else best[1]
         bounds = marginals(seconds if problem.goal is Goal.LATENCY else joules, goal)
     keep = bounds <= goal * (1 + MARGIN)
-    return [c.keep(np.flatnonzero(keep[a:a + n])) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
+    return [c.keep(keep[a:a + n].nonzero()[0]) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
 
 
 def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int], ceiling: float,
@@ -97,7 +97,7 @@ def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int]
     def answer(prices: Floats) -> Reply:
         priced = costs + used @ prices
         least = np.minimum.reduceat(priced, starts)
-        cheapest = np.flatnonzero(priced == least[node])
+        cheapest = (priced == least[node]).nonzero()[0]
         _, first = np.unique(node[cheapest], return_index=True)
         path = cheapest[first]
         return Reply(float(least.sum() - prices.sum()), float(costs[path].sum()), used[path].sum(axis=0))

@@ -165,14 +165,15 @@ def follows(problem: Problem, node: Node) -> bool:
 
 def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int, stream_s: float = 0.0) -> Move:
     """A transfer of what its source holds, or began to put out `stream_s` before the transfer's node starts."""
-    seconds, joules = _moved(problem, source, target, size_bytes)
-    lead, _ = _moved(problem, source, target, min(size_bytes, problem.packet_bytes))
+    seconds, joules = transfer_of(problem, source, target, size_bytes)
+    lead, _ = transfer_of(problem, source, target, min(size_bytes, problem.packet_bytes))
     lanes = problem.lanes(source, target)
     before = min(stream_s, seconds - lead) if stream_s > 0 and source != target and problem.duplex(source, target) else 0.0
     return Move(source, target, piece, size_bytes, seconds - before, joules, lanes, before, lead)
 
 
-def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
+def transfer_of(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
+    """Seconds and joules of one transfer; remembered, as the same few sizes move again and again."""
     key = (source, target, size_bytes)
     if key not in problem.moved:
         seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
@@ -182,7 +183,7 @@ def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple
 
 def packet_s(problem: Problem, source: str, target: str) -> float:
     """How long the first packet of a transfer takes, if it is no shorter than a packet."""
-    return _moved(problem, source, target, problem.packet_bytes)[0]
+    return transfer_of(problem, source, target, problem.packet_bytes)[0]
 
 
 def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
