@@ -20,6 +20,8 @@ Enough = Callable[[int], bool]
 
 BLOCK = 1 << 17
 """Weights counted at once."""
+LOOKED_AT = 1 << 18
+"""Weights whose largest magnitudes are looked for at once: both passes over them find them in the cache."""
 PART = 1 << 13
 """Weights of the sample of a large tensor."""
 STRETCH = 1 << 14
@@ -28,6 +30,7 @@ FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 SMALL = 170
 """Largest magnitude whose one and a half fits a byte."""
 
@@ -150,13 +153,13 @@ class Digits:
 
     def _peak(self, start: int, stop: int) -> NDArray[np.floating] | None:
         """Largest magnitudes of filters, which decide how floats are rounded; integers are taken as they are."""
-        if not np.issubdtype(self.weights.dtype, np.floating):
+        if self.weights.dtype.kind != "f":
             return None
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
         if (self._peaks[start:stop] < 0).any():
-            step = max(1, BLOCK // max(1, self.weights[0].size))
-            for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
+            step = max(1, LOOKED_AT // max(1, self.weights[0].size))
+            for i in range(start, stop, step):
                 self._peaks[i:min(i + step, stop)] = _peaks(self.weights[i:min(i + step, stop)])
         return self._peaks[start:stop]
 
@@ -236,7 +239,7 @@ def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> ND
     if peaks is None:
         size = np.abs(block.astype(np.int64))
         return size.astype(np.uint8 if int(size.max(initial=0)) <= SMALL else np.uint32)
-    inverse = np.minimum(1.0 / _scales(peaks), np.finfo(np.float32).max)  # dead filters have tiny weights
+    inverse = np.minimum(1.0 / _scales(peaks), LARGEST_FLOAT)  # dead filters have tiny weights
     scaled = np.abs(block.astype(np.float32, copy=False)) * inverse.astype(np.float32).reshape(-1, *([1] * (block.ndim - 1)))
     return np.rint(scaled, out=scaled).astype(np.uint8)
 

@@ -115,7 +115,7 @@ def _over_filters(values: Floats, digits: Digits, estimated: Flags, first: Ints,
     """Sums over the filters of slices; of those that were not counted, as many times the sample's mean."""
     found = between(values, first, last)
     if estimated.any():
-        found = np.where(estimated, (last - first) * float(values[digits.sample].mean()), found)
+        found = np.where(estimated, (last - first) * (float(values[digits.sample].sum()) / len(digits.sample)), found)
     return found
 
 
@@ -188,13 +188,13 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
              over: Callable[[int, int], bool]) -> tuple[Floats, Flags]:
     """Digits of slices, smallest first, and where those of a part are too many already, so that they are not all of them."""
     found, many, large = np.empty(len(starts)), np.zeros(len(starts), dtype=np.bool_), list[tuple[int, int, int]]()
-    first, last = starts.tolist(), stops.tolist()
+    first, last, above = starts.tolist(), stops.tolist(), dict[int, int]()
     for i in np.argsort(stops - starts, kind="stable").tolist():
         start, stop = first[i], last[i]
         size = stop - start
-        digits = max((d for d, a, b in large if start <= a and b <= stop), default=0)
-        if digits and over(digits, size):
-            many[i], found[i] = True, digits
+        digits = max([d for d, a, b in large if start <= a and b <= stop], default=0)
+        if digits and (above.get(size, digits + 1) <= digits or over(digits, size)):
+            many[i], found[i], above[size] = True, digits, min(digits, above.get(size, digits))
             continue
         enough = _Enough(over, size)
         digits = count(start, stop, enough)
@@ -238,5 +238,7 @@ def _levels(digits: Floats) -> Floats:
 
 def between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
     """Sums of values[start:stop]."""
-    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return np.asarray(total[stops] - total[starts], dtype=np.float64)
+    total = np.zeros(len(values) + 1)
+    values.cumsum(dtype=np.float64, out=total[1:])
+    found: Floats = total[stops] - total[starts]
+    return found

@@ -6,7 +6,9 @@ that leave a tensor in the same place are the same to the rest of the network.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import inf, isfinite
 
 import numpy as np
@@ -161,10 +163,10 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
     """A pattern with the one place a graph input can be in."""
     key = ("input", tensor)
     if key not in problem.patterns:
-        count, at = len(problem.devices), problem.devices.index(problem.platform.host)
-        none = np.zeros((0, count), dtype=np.int64)
+        devices, at = len(problem.devices), problem.devices.index(problem.platform.host)
+        none = np.zeros((0, devices), dtype=np.int64)
         region = whole(problem.graph.shape(tensor)) or ((0, 1),)
-        held = np.zeros((1, count, len(region), 2), dtype=np.int64)
+        held = np.zeros((1, devices, len(region), 2), dtype=np.int64)
         held[0, at] = region
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
@@ -261,9 +263,8 @@ def numbered(rows: Ints) -> tuple[Ints, Ints]:
     """Which of the different rows each is, counted as they first appear, and where each appears first."""
     every = rows.tobytes()
     width = max(1, len(every) // max(1, len(rows)))
-    numbers: dict[bytes, int] = {}
-    number = np.array([numbers.setdefault(every[i:i + width], len(numbers)) for i in range(0, len(every), width)],
-                      dtype=np.int64)
+    numbers: dict[bytes, int] = defaultdict(count().__next__)
+    number = np.array([numbers[every[i:i + width]] for i in range(0, len(every), width)], dtype=np.int64)
     first = np.zeros(len(numbers), dtype=np.int64)
     first[number[::-1]] = np.arange(len(rows) - 1, -1, -1)
     return number, first
@@ -306,9 +307,9 @@ class _Raw:
 
 
 def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
-    count, at = groups.count, {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
-    alone, fused, energy = np.zeros((3, count, len(problem.devices)))
-    used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
+    at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+    alone, fused, energy = np.zeros((3, groups.count, len(problem.devices)))
+    used, legal = np.zeros((groups.count, len(at))), np.ones(groups.count, dtype=np.bool_)
     for d, columns, shares in groups.pieces:
         quote = problem.quotes.get((node.name, problem.devices[d]))
         if quote is None:
