@@ -12,12 +12,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.candidates import FEW_DEVICES
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.problem import Problem
+
+SHORT = 1 << 24
+"""Whole numbers up to this are exact in a float of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,8 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
             for d, own in flows.items():
                 own &= _same(places[:, d], wanted[:, d], cut).reshape(*axes, len(columns))
         if counted:
-            factor = _factor(held.pattern, cut) * float(problem.graph.tensors[tensor].element_bytes)
-            sizes = _all_shared(places, wanted, cut, factor).reshape(count, count, *axes, len(columns))
+            width = float(problem.graph.tensors[tensor].element_bytes)
+            sizes = _all_shared(held.pattern, places, wanted, cut, width).reshape(count, count, *axes, len(columns))
             total = sizes if total is None else total + sizes
     if total is None or total.shape[2:] != shape:
         total = np.zeros((count, count, *shape)) + (0.0 if total is None else total)
@@ -120,21 +124,23 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
     return total
 
 
-def _all_shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Floats:
-    """`_shared` from every device (first axis) to every other (second)."""
+def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], width: float = 1.0) -> Floats:
+    """`_shared` from every device (first axis) to every other (second), `width` for each element."""
+    factor = _factor(pattern, cut) * width
     if not cut:
         there = (held[:, :, 0, 1] > 0).T[:, None, :, None] & (reads[:, :, 0, 1] > 0).T[None, :, None, :]
         return np.where(there, factor, 0.0)
-    # As floats, which processors compare several at once; the regions of tensors are far below what they hold exactly.
-    made, wanted = held.T.astype(np.float64), reads.T.astype(np.float64)
-    common: Floats | None = None
+    # As floats, which processors compare several at once; short ones where they hold all that can be common exactly.
+    exact = np.float32 if prod([pattern.shape[i] for i in cut]) <= SHORT else np.float64
+    made, wanted = held.T.astype(exact), reads.T.astype(exact)
+    common: NDArray[np.floating] | None = None
     for i in cut:
         both = np.minimum(made[1, i][:, None, :, None], wanted[1, i][:, None, :])
         both -= np.maximum(made[0, i][:, None, :, None], wanted[0, i][:, None, :])
         np.maximum(both, 0.0, out=both)
         common = both if common is None else np.multiply(common, both, out=common)
     assert common is not None, "at least one dimension is cut"
-    return np.multiply(common, factor, out=common) if factor != 1 else common
+    return np.multiply(common, factor, dtype=np.float64)
 
 
 def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
@@ -184,7 +190,7 @@ def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, 
     """The same for one column and one target."""
     places, wanted = held.pattern.held[held.places], own.reads[slot][column:column + 1]
     cut = _cut(held.pattern, own, slot)
-    found = _all_shared(places, wanted[:, d:d + 1], cut, _factor(held.pattern, cut))[:, 0]
+    found = _all_shared(held.pattern, places, wanted[:, d:d + 1], cut)[:, 0]
     streams = problem.streams(problem.devices[d])
     return Common({(s, d): sizes for s, sizes in enumerate(found) if s != d or streams},
                   {d: _same(places[:, d], wanted[:, d], cut)} if streams else {})
