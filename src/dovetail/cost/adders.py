@@ -20,8 +20,6 @@ Enough = Callable[[int], bool]
 
 BLOCK = 1 << 17
 """Weights counted at once."""
-LOOKED_AT = 1 << 18
-"""Weights whose largest magnitudes are looked for at once: both passes over them find them in the cache."""
 PART = 1 << 13
 """Weights of the sample of a large tensor."""
 STRETCH = 1 << 14
@@ -158,8 +156,8 @@ class Digits:
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
         if (self._peaks[start:stop] < 0).any():
-            step = max(1, LOOKED_AT // max(1, self.weights[0].size))
-            for i in range(start, stop, step):
+            step = max(1, BLOCK // max(1, self.weights[0].size))
+            for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
                 self._peaks[i:min(i + step, stop)] = _peaks(self.weights[i:min(i + step, stop)])
         return self._peaks[start:stop]
 

@@ -137,7 +137,7 @@ def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
     """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
     taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
     idle = [problem.devices.index(d) for d in problem.twins if d not in taken][IDLE:]
-    return own.keep((~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
+    return own.keep(np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
 
 
 IDLE = 2

@@ -92,7 +92,7 @@ def _rank(extent: int, cut: int) -> int:
     return 3 if share > 3 / 8 else 2 if share > 3 / 16 else 1 if share > 3 / 32 else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
     """Columns of a node as arrays: which axis (index into `axes`), units [start, stop) per device, reducer (-1: none), rank."""
 
@@ -143,14 +143,20 @@ def _with(found: Candidates, problem: Problem, more: Sequence[Split]) -> Candida
 
 def _grid(problem: Problem, node: Node) -> Candidates:
     """The columns of all nodes alike."""
-    count, axes = len(problem.devices), axes_of(problem, node)
     at = {d: i for i, d in enumerate(problem.devices)}
     groups = tuple([tuple([at[d] for d in g]) for g in partners(problem)])
-    fractions, weights = _fractions(problem, node), bool(node.params)
+    return _columns(len(at), groups, _fractions(problem, node), bool(node.params), tuple(axes_of(problem, node).items()))
+
+
+@lru_cache(maxsize=512)
+def _columns(count: int, groups: tuple[tuple[int, ...], ...], fractions: tuple[float, ...], weights: bool,
+             axes: tuple[tuple[Axis, int], ...]) -> Candidates:
+    """The columns of nodes with such axes on so many devices: the same object, until others were asked for many times."""
     parts = [_wholes(count), *[_cuts(count, groups, fractions, weights, extent, axis is Axis.INPUT_CHANNELS)
-                               for axis, extent in axes.items()]]
+                               for axis, extent in axes]]
     start, stop, reducer, rank = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Candidates((None, *axes), np.repeat(np.arange(len(parts)), [len(own[-1]) for own in parts]), start, stop, reducer, rank)
+    return Candidates((None, *[axis for axis, _ in axes]), np.repeat(np.arange(len(parts)), [len(own[-1]) for own in parts]),
+                      start, stop, reducer, rank)
 
 
 _Columns = tuple[Ints, Ints, Ints, Ints]

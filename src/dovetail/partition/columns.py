@@ -320,7 +320,7 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
         energy[columns, d] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
             if (problem.devices[d], resource) in at:
-                used[columns, at[problem.devices[d], resource]] += amounts[shares]
+                used[columns, at[problem.devices[d], resource]] = amounts[shares]
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
@@ -364,9 +364,9 @@ def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Fl
     """Time and energy of the sums that end input-channel splits; what they take is added to `used`."""
     seconds, joules = np.zeros(len(legal)), np.zeros(len(legal))
     at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)} if groups.sums else {}
-    for reducer, count, chosen in groups.sums:
+    for reducer, parts, chosen in groups.sums:
         device = problem.devices[reducer]
-        cost = price_reduce(problem, node, count, device)
+        cost = price_reduce(problem, node, parts, device)
         if cost is None:
             legal[chosen] = False
             continue

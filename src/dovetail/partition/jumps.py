@@ -123,7 +123,7 @@ def _kept(jump: Jump, saves: Flags) -> Jump:
 
     The others are as good one after another.
     """
-    columns = saves.reshape(-1, len(jump)).any(axis=0).nonzero()[0]
+    columns = np.asarray(saves.reshape(-1, len(jump)).any(axis=0)).nonzero()[0]
     return jump.take(columns if len(columns) else np.zeros(1, dtype=np.int64)) if len(columns) < len(jump) else jump
 
 

@@ -140,7 +140,8 @@ def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], w
         np.maximum(both, 0.0, out=both)
         common = both if common is None else np.multiply(common, both, out=common)
     assert common is not None, "at least one dimension is cut"
-    return np.multiply(common, factor, dtype=np.float64)
+    found: Floats = np.multiply(common, factor, dtype=np.float64)
+    return found
 
 
 def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
@@ -160,8 +161,8 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
         elements, same = {}, {}
         cut = _cut(made, own, slot)
         factor = _factor(made, cut)
-        sources = made.held[:, :, 0, 1].any(axis=0).nonzero()[0].tolist()
-        for d in own.has.any(axis=0).nonzero()[0].tolist():
+        sources = np.asarray(made.held[:, :, 0, 1].any(axis=0)).nonzero()[0].tolist()
+        for d in np.asarray(own.has.any(axis=0)).nonzero()[0].tolist():
             streams = problem.streams(problem.devices[d])
             wanted, inverse = _read(problem, own, slot, d)
             for s in sources:

@@ -182,7 +182,7 @@ class _Timing:
 
     def run(self) -> tuple[Floats, Floats]:
         """Latency without the way home, and the energy of transfers alone."""
-        for d in self.has.any(axis=1).nonzero()[0].tolist():
+        for d in np.asarray(self.has.any(axis=1)).nonzero()[0].tolist():
             self._compute(d)
         reducer = joined([ask.own.reducer for ask in self.asks])
         for r in range(len(self.problem.devices)) if (reducer >= 0).any() else ():
