@@ -1,8 +1,17 @@
 """What a share of an operator costs on a device: time, energy, area, with interval and origin."""
 
-from dovetail.cost.costs import costs_of, costs_of_many, reduce_costs, transfer_costs, transfer_rates, transferred, why_not
+from dovetail.cost.costs import (
+    costs_of,
+    costs_of_many,
+    reduce_costs,
+    reductions,
+    transfer_costs,
+    transfer_rates,
+    transferred,
+    why_not,
+)
 from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
 from dovetail.cost.kernel_costs import kernels_of, runs_kernels
 
-__all__ = ["Flags", "Floats", "Ints", "ShareCosts", "costs_of", "costs_of_many", "kernels_of", "reduce_costs", "runs_kernels",
-           "transfer_costs", "transfer_rates", "transferred", "why_not"]
+__all__ = ["Flags", "Floats", "Ints", "ShareCosts", "costs_of", "costs_of_many", "kernels_of", "reduce_costs", "reductions",
+           "runs_kernels", "transfer_costs", "transfer_rates", "transferred", "why_not"]

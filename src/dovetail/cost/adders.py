@@ -28,6 +28,7 @@ FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 SMALL = 170
 """Largest magnitude whose one and a half fits a byte."""
 
@@ -133,7 +134,7 @@ class Digits:
 
     def _know_channels(self, start: int, stop: int, enough: Enough) -> int | None:
         """Count digits of some channels; how many there were where it ended early."""
-        missing = np.flatnonzero(self._channels[start:stop] < 0) + start
+        missing = (self._channels[start:stop] < 0).nonzero()[0] + start
         if not len(missing):
             return None
         first, last = int(missing[0]), int(missing[-1]) + 1
@@ -150,7 +151,7 @@ class Digits:
 
     def _peak(self, start: int, stop: int) -> NDArray[np.floating] | None:
         """Largest magnitudes of filters, which decide how floats are rounded; integers are taken as they are."""
-        if not np.issubdtype(self.weights.dtype, np.floating):
+        if self.weights.dtype.kind != "f":
             return None
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
@@ -236,7 +237,7 @@ def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> ND
     if peaks is None:
         size = np.abs(block.astype(np.int64))
         return size.astype(np.uint8 if int(size.max(initial=0)) <= SMALL else np.uint32)
-    inverse = np.minimum(1.0 / _scales(peaks), np.finfo(np.float32).max)  # dead filters have tiny weights
+    inverse = np.minimum(1.0 / _scales(peaks), LARGEST_FLOAT)  # dead filters have tiny weights
     scaled = np.abs(block.astype(np.float32, copy=False)) * inverse.astype(np.float32).reshape(-1, *([1] * (block.ndim - 1)))
     return np.rint(scaled, out=scaled).astype(np.uint8)
 

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from dovetail.cost.accelerator import accelerator_answer, why_outside
-from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reduction
+from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reductions
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.cost.folded import paced_costs
@@ -85,11 +85,17 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
 def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
     """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry. None where no kernel adds them."""
     assert isinstance(node.op, Conv | Gemm), f"{node.name} is never divided by input channels"
+    return reductions([graph.shape(node.output)], parts, device)[0]
+
+
+def reductions(shapes: Sequence[tuple[int, ...]], parts: int, device: Device) -> list[ShareCosts | None]:
+    """`reduce_costs` of outputs of several shapes."""
     if runs_kernels(device):
-        return None
+        return [None] * len(shapes)
     if device.kind is Kind.FPGA:
-        return dhm_reduction(graph, node, parts, device)
-    return reduction_costs(prod(graph.shape(node.output)), parts, device)
+        every = dhm_reductions(shapes, parts, device)
+        return [every.part(i, i + 1) for i in range(len(shapes))]
+    return [reduction_costs(prod(shape), parts, device) for shape in shapes]
 
 
 def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
@@ -102,10 +108,11 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
 
 def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
     """Seconds and joules of transfers over a route with the given rates."""
-    seconds = sizes * s_per_byte
-    seconds += latency_s
-    seconds *= sizes > 0
-    return seconds, sizes * j_per_byte
+    seconds = (sizes > 0).astype(np.float64)
+    seconds *= latency_s
+    if s_per_byte:
+        seconds += sizes * s_per_byte
+    return seconds, sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)
 
 
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:

@@ -227,12 +227,11 @@ def ram_blocks(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int]
     return np.asarray(fewest, dtype=np.float64)
 
 
-def dhm_reduction(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts:
-    """Adding `parts` int32 partial sums of a node's output per beat, with bias and rounding."""
-    channels, height, width = map_shape(graph.shape(node.output))
-    one, zero = np.ones(1), np.zeros(1)
-    bits = float(channels * 8)
-    sums = one * channels * parts * PARTIAL_SUM_BITS
-    engine = Engine(one * height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))),
-                    sums, zero, one * bits, one * (channels * ACCUMULATOR_BITS * parts + bits), zero, one * bits, sum_bits=sums)
+def dhm_reductions(shapes: Sequence[tuple[int, ...]], parts: int, device: Device) -> ShareCosts:
+    """Adding `parts` int32 partial sums of outputs of each shape per beat, with bias and rounding."""
+    channels, height, width = np.array([map_shape(shape) for shape in shapes], dtype=np.float64).T
+    one, zero = np.ones(len(shapes)), np.zeros(len(shapes))
+    bits, sums = channels * 8, channels * parts * PARTIAL_SUM_BITS
+    engine = Engine(height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))), sums, zero,
+                    bits, channels * ACCUMULATOR_BITS * parts + bits, zero, bits, sum_bits=sums)
     return engine_costs(engine, device)

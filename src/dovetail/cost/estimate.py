@@ -49,4 +49,4 @@ class ShareCosts:
 
 def shares_in(segments: Segments) -> int:
     """How many shares there are."""
-    return sum(len(starts) for _, starts, _ in segments)
+    return sum([len(starts) for _, starts, _ in segments])

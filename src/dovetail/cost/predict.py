@@ -105,6 +105,11 @@ def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats])
     A coordinate of one entry holds for all points. The corners around every point are joined axis by axis, in the same order
     for one point as for thousands, so that the two agree to the last bit.
     """
+    return interpolate_all(axes, [table], points)[0]
+
+
+def interpolate_all(axes: Sequence[Floats], tables: Sequence[Floats], points: Sequence[Floats]) -> list[Floats]:
+    """The same for several tables over the same levels."""
     count = max(len(p) for p in points)
     base, parts, widths = np.zeros(count, dtype=np.int64), list[Floats](), list[int]()
     for levels, coordinate in zip(axes, points, strict=True):
@@ -114,11 +119,15 @@ def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats])
         span = np.log(np.where(above > below, levels[above] / levels[below], np.e))
         parts.append(np.log(value / levels[below]) / span)
         base, widths = base * len(levels) + below, [*(w * len(levels) for w in widths), min(1, len(levels) - 1)]
-    corners = table.ravel()[base + _corner_offsets(tuple(widths))[:, None]]
-    for part in parts:
-        low, high = corners.reshape(2, -1, count)
-        corners = low + (high - low) * part
-    return np.asarray(corners.reshape(count), dtype=np.float64)
+    index = base + _corner_offsets(tuple(widths))[:, None]
+    found = []
+    for table in tables:
+        corners = table.ravel()[index]
+        for part in parts:
+            low, high = corners.reshape(2, -1, count)
+            corners = low + (high - low) * part
+        found.append(np.asarray(corners.reshape(count), dtype=np.float64))
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import row_costs
-from dovetail.cost.predict import interpolate
+from dovetail.cost.predict import interpolate_all
 from dovetail.cost.work import CHANNELWISE, Work, joined
 from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, Thresholds
 from dovetail.platform.calibrated import CALIBRATED
@@ -193,7 +193,7 @@ def _nearest(work: Work, model: PosynomialModel) -> Nearest:
     kernel = np.atleast_1d(np.sqrt(work.kernel))
     point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
     inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]
-    log_s, log_j = (interpolate(table.levels, values, inner) for values in (table.log_seconds, table.log_joules))
+    log_s, log_j = interpolate_all(table.levels, [table.log_seconds, table.log_joules], inner)
     side, read, window, wrote = inner
     pixels = np.maximum(side - window + 1, 1.0) ** 2
     terms = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)

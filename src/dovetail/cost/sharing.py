@@ -95,15 +95,16 @@ def carry_bits_of_one(digits: float, filters: float, columns: float, bits: float
     plain = digits - filters
     if plain <= 0:
         return 0.0
-    filters, columns = max(filters, 1.0), max(columns, 1.0)
+    filters, columns = filters if filters > 1.0 else 1.0, columns if columns > 1.0 else 1.0
     density = digits / (filters * columns)
-    r, d = log(filters), log(density)
-    c = log(min(columns, max(sqrt(2.0 * MAX_PAIRS / filters) / density, 1.0)))
+    block = sqrt(2.0 * MAX_PAIRS / filters) / density
+    block = block if block > 1.0 else 1.0
+    r, d, c = log(filters), log(density), log(columns if columns < block else block)
     k, w = SHARING, CARRY_WIDTH
     shared = (k[0] + k[1] * r + k[2] * c + k[3] * d + k[4] * r * r + k[5] * c * c + k[6] * d * d + k[7] * r * c + k[8] * r * d
               + k[9] * c * d)
     width = w[0] + w[1] * bits + w[2] * length + w[3] * growth + w[4] * r + w[5] * c
-    return plain * min(1.0, exp(shared)) * width
+    return plain * (exp(shared) if shared < 0.0 else 1.0) * width
 
 
 def graph_bits(graph: AdderGraph, input_bits: int) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 
 import numpy as np
@@ -116,7 +115,7 @@ def _over_filters(values: Floats, digits: Digits, estimated: Flags, first: Ints,
     """Sums over the filters of slices; of those that were not counted, as many times the sample's mean."""
     found = between(values, first, last)
     if estimated.any():
-        found = np.where(estimated, (last - first) * float(values[digits.sample].mean()), found)
+        found = np.where(estimated, (last - first) * (float(values[digits.sample].sum()) / len(digits.sample)), found)
     return found
 
 
@@ -189,27 +188,38 @@ def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints
              over: Callable[[int, int], bool]) -> tuple[Floats, Flags]:
     """Digits of slices, smallest first, and where those of a part are too many already, so that they are not all of them."""
     found, many, large = np.empty(len(starts)), np.zeros(len(starts), dtype=np.bool_), list[tuple[int, int, int]]()
-    first, last = starts.tolist(), stops.tolist()
+    first, last, above = starts.tolist(), stops.tolist(), dict[int, int]()
     for i in np.argsort(stops - starts, kind="stable").tolist():
         start, stop = first[i], last[i]
         size = stop - start
-        digits = max((d for d, a, b in large if start <= a and b <= stop), default=0)
-        if digits and over(digits, size):
-            many[i], found[i] = True, digits
+        digits = max([d for d, a, b in large if start <= a and b <= stop], default=0)
+        if digits and (above.get(size, digits + 1) <= digits or over(digits, size)):
+            many[i], found[i], above[size] = True, digits, min(digits, above.get(size, digits))
             continue
-        asked: list[bool] = []
-        digits = count(start, stop, partial(_enough, over, size, asked))
-        many[i] = (bool(asked) and asked[-1]) or over(digits, size)
+        enough = _Enough(over, size)
+        digits = count(start, stop, enough)
+        many[i] = enough.of(digits)
         if many[i]:
             large.append((digits, start, stop))
         found[i] = digits
     return found, many
 
 
-def _enough(over: Callable[[int, int], bool], size: int, asked: list[bool], digits: int) -> bool:
-    """Whether so many digits are too many for a slice; `asked` keeps the answers."""
-    asked.append(over(digits, size))
-    return asked[-1]
+class _Enough:
+    """Whether so many digits are too many for a slice of some size; keeps the last answer."""
+
+    __slots__ = ("_digits", "_found", "_over", "_size")
+
+    def __init__(self, over: Callable[[int, int], bool], size: int) -> None:
+        self._over, self._size, self._digits, self._found = over, size, -1, False
+
+    def __call__(self, digits: int) -> bool:
+        self._digits, self._found = digits, self._over(digits, self._size)
+        return self._found
+
+    def of(self, digits: int) -> bool:
+        """The same of all that were counted, where counting may have ended with too many."""
+        return self._found or (digits != self._digits and self(digits))
 
 
 def filters_of(axis: Axis | None, groups: int, filters: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
@@ -228,5 +238,7 @@ def _levels(digits: Floats) -> Floats:
 
 def between(values: NDArray[np.generic], starts: Ints, stops: Ints) -> Floats:
     """Sums of values[start:stop]."""
-    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return np.asarray(total[stops] - total[starts], dtype=np.float64)
+    total = np.zeros(len(values) + 1)
+    values.cumsum(dtype=np.float64, out=total[1:])
+    found: Floats = total[stops] - total[starts]
+    return found

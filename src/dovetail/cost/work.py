@@ -116,7 +116,8 @@ def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
     read[:], written[:] = whole.read_channels, whole.filters
     for axis, starts, stops in segments:
         here = slice(at, at + len(starts))
-        changed = _changed(graph, node, whole, axis, starts, stops)
+        every = (axis is None or axis is Axis.ROWS) and not isinstance(node.op, Broadcast)
+        changed = {} if every else _changed(graph, node, whole, axis, starts, stops)
         read[here], written[here] = changed.get("read_channels", read[here]), changed.get("filters", written[here])
         at = here.stop
     return read, written

@@ -102,7 +102,7 @@ class Graph:
         return self.tensors[tensor].shape
 
     def input_shapes(self, node: Node) -> tuple[Shape, ...]:
-        return tuple(self.tensors[t].shape for t in node.inputs)
+        return tuple([self.tensors[t].shape for t in node.inputs])
 
     def output_tensor(self, node: Node) -> Tensor:
         return self.tensors[node.output]

@@ -178,7 +178,7 @@ def integer_weights(name: str, values: Array, scales: Real, axis: int | None) ->
 
 def whole(shape: Shape) -> Region:
     """The region that is all of a tensor."""
-    return tuple((0, d) for d in shape)
+    return tuple(zip((0,) * len(shape), shape, strict=True))
 
 
 def region_shape(region: Region) -> Shape:
@@ -186,7 +186,10 @@ def region_shape(region: Region) -> Shape:
 
 
 def region_size(region: Region) -> int:
-    return prod(region_shape(region))
+    size = 1
+    for start, stop in region:
+        size *= stop - start
+    return size
 
 
 def slices(region: Region) -> tuple[slice, ...]:
@@ -196,5 +199,10 @@ def slices(region: Region) -> tuple[slice, ...]:
 
 def intersect(a: Region, b: Region) -> Region | None:
     """What two regions share, or None."""
-    both = tuple((max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True))
-    return both if all(start < stop for start, stop in both) else None
+    both = []
+    for (a0, a1), (b0, b1) in zip(a, b, strict=True):
+        start, stop = a0 if a0 > b0 else b0, a1 if a1 < b1 else b1
+        if start >= stop:
+            return None
+        both.append((start, stop))
+    return tuple(both)

@@ -20,8 +20,23 @@ from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import packet_s
 
-ARRIVED, FIRST, BUSY, RETURNS = range(4)
-"""What `Arrivals.pieces` holds: when all is there, when the first packet is, whether anything comes, also from the device."""
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Pieces on one device, an entry per cell: when all is there, and whether anything comes at all.
+
+    Of a device that streams also when the first packet is there, and whether its own part comes back; None where it never does.
+    """
+
+    arrived: Floats
+    busy: Flags
+    first: Floats
+    returns: Flags | None = None
+
+    def take(self, cells: Ints) -> Landing:
+        """Some of the cells."""
+        return Landing(self.arrived.take(cells), self.busy.take(cells), self.first.take(cells) if len(self.first) else self.first,
+                       None if self.returns is None else self.returns.take(cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +65,21 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Arrays over cells; `pieces` per device (ARRIVED ... RETURNS, cells), over `spans`: the cells with a piece there, or all.
+    """Arrays over cells; `pieces` per device, over `spans`: the cells with a piece there, or all.
 
     `added_s` is all transfers one after another, in sequential mode; `lanes` is how long each direction of a link is busy.
     """
 
-    pieces: Mapping[int, Floats]
+    pieces: Mapping[int, Landing]
     spans: Mapping[int, Ints | None]
     joules: Floats
     added_s: Floats
     lanes: Mapping[str, Floats]
 
-    def at(self, device: int, what: int, cells: Ints) -> Floats:
-        """One of what `pieces` holds (ARRIVED ...), at some cells, all of which have a piece on the device."""
-        span = self.spans[device]
-        own: Floats = self.pieces[device][what]
-        return own.take(cells if span is None else np.searchsorted(span, cells))
+    def at(self, device: int, cells: Ints | None) -> Landing:
+        """Pieces on a device at some cells, all of which have one, or at all it spans."""
+        span, own = self.spans[device], self.pieces[device]
+        return own if cells is None else own.take(cells if span is None else np.searchsorted(span, cells))
 
 
 @dataclass
@@ -97,18 +111,17 @@ class _Links:
         When they end, zero in all other cells.
         """
         known = [self.lanes[lane][span] for lane in names if lane in self.lanes]
-        stop = seconds
+        stop = seconds  # nothing takes no time
         if known:
-            start = known[0] if len(known) == 1 else np.maximum.reduce(known)
-            stop = start + seconds
-        stop = stop * busy  # as no lane is free before it was, the later of two ends is the last: quicker than choosing by cell
+            # As no lane is free before it was, the later of two ends is the last: quicker than choosing by cell.
+            stop = (known[0] if len(known) == 1 else np.maximum.reduce(known)) + seconds
+            stop *= busy.astype(np.float64)
         for lane in names:
-            if lane not in self.lanes:
-                self.lanes[lane] = np.zeros(self.count)
             if isinstance(span, slice):
-                np.maximum(self.lanes[lane], stop, out=self.lanes[lane])
+                self.lanes[lane] = np.maximum(self.lanes[lane], stop) if lane in self.lanes else stop
             else:
-                self.lanes[lane][span] = np.maximum(self.lanes[lane][span], stop)
+                own = self.lanes.setdefault(lane, np.zeros(self.count))
+                own[span] = np.maximum(own[span], stop)
         return stop
 
 
@@ -136,7 +149,7 @@ def _all_sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]
              for f in fetches]
     total = np.concatenate(found, axis=2) if len(found) > 1 else found[0]
     used = {d for f in fetches for d in np.asarray(f.pattern.has.any(axis=0)).nonzero()[0].tolist()}
-    some = np.asarray(total.any(axis=2))
+    some = total.max(axis=2, initial=0.0) > 0
     return [(d, None, {s: total[s, d] for s in every if some[s, d]}) for d in every if d in used]
 
 
@@ -159,26 +172,28 @@ def _sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) ->
     return found
 
 
-def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: Ints | slice, d: int, count: int) -> Floats:
-    """Transfers to the pieces on one device, source by source."""
+def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: Ints | slice, d: int, count: int) -> Landing:
+    """Transfers to the pieces on one device, source by source; those of nothing take no time."""
     target = problem.devices[d]
-    found = np.zeros((4, count))
+    streams = problem.streams(target)
+    found: list[Floats] = []
+    first, busy_at_all, returns = np.zeros(count if streams else 0), np.zeros(count, dtype=np.bool_), None
     for s, size in sizes.items():
         source, busy = problem.devices[s], size > 0
         seconds, joules = problem.transfer(source, target, size)
-        lead = np.minimum(seconds, packet_s(problem, source, target))
-        before = links.before(span, busy, seconds - lead, s != d and problem.duplex(source, target)) \
-            if source in problem.streaming else None
-        if before is not None:
-            seconds, lead = seconds - before, lead - before
         links.joules[span] += joules
+        if streams or source in problem.streaming:
+            lead = np.minimum(seconds, packet_s(problem, source, target))
+            before = links.before(span, busy, seconds - lead, s != d and problem.duplex(source, target)) \
+                if source in problem.streaming and links.stream_s is not None else None
+            if before is not None:
+                seconds, lead = seconds - before, lead - before
         if problem.mode is Mode.SEQUENTIAL:
             links.added[span] += seconds
-        stop = links.occupy(problem.lanes(source, target), span, busy, seconds)
-        np.maximum(found[ARRIVED], stop, out=found[ARRIVED])
-        if problem.streams(target):
-            np.maximum(found[FIRST], (stop - seconds + lead) * busy, out=found[FIRST])
-            if s == d:
-                found[RETURNS] = busy
-        np.maximum(found[BUSY], busy, out=found[BUSY])
-    return found
+        found.append(links.occupy(problem.lanes(source, target), span, busy, seconds))
+        busy_at_all |= busy
+        if streams:
+            np.maximum(first, found[-1] - seconds + lead, out=first)
+            returns = busy if s == d else returns
+    arrived = found[0] if len(found) == 1 else np.maximum.reduce(found) if found else np.zeros(count)
+    return Landing(arrived, busy_at_all, first, returns)

@@ -22,7 +22,7 @@ from dovetail.partition.problem import TOLERANCE, Problem, axes_of
 from dovetail.partition.quotes import capable
 from dovetail.partition.separate import MARGIN, least_costs
 from dovetail.partition.tables import tabulate
-from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
+from dovetail.partition.work import Place, deliveries, input_places, output_place, transfer_of, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
@@ -130,7 +130,7 @@ def greedy(problem: Problem) -> Assignment | None:
         room = np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
         if not room.any():
             return None
-        own = own.keep(np.flatnonzero(room & _quick(problem, own, known, room, latency)))
+        own = own.keep((room & _quick(problem, own, known, room, latency)).nonzero()[0])
         table = tabulate(problem, own, known)
         latencies = latency + table.latency_s.ravel()
         energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
@@ -147,7 +147,7 @@ def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
     """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
     taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
     idle = [problem.devices.index(d) for d in problem.twins if d not in taken][IDLE:]
-    return own.keep(np.flatnonzero(~own.pattern.has[own.columns][:, idle].any(axis=1))) if idle else own
+    return own.keep(np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
 
 
 IDLE = 2
@@ -162,11 +162,10 @@ def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flag
     if problem.goal is not Goal.LATENCY:
         return np.ones(len(own), dtype=np.bool_)
     most = inf
-    sizes = [(t, np.array([float(problem.graph.tensors[t].size * problem.graph.tensors[t].element_bytes)]))
-             for t in dict.fromkeys(own.node.inputs)]
+    sizes = [(t, problem.graph.tensors[t].size * problem.graph.tensors[t].element_bytes) for t in dict.fromkeys(own.node.inputs)]
     for d, column in whole_columns(own).items():
         if room[column] and not problem.streams(problem.devices[d]):
-            moves = [problem.transfer(problem.devices[s], problem.devices[d], size)[0][0] for t, size in sizes
+            moves = [transfer_of(problem, problem.devices[s], problem.devices[d], size)[0] for t, size in sizes
                      for s in known[t].pattern.held[known[t].places[0], :, 0, 1].nonzero()[0].tolist() if s != d]
             most = min(most, max(own.alone_s[column, d], own.fused_s[column, d]) + sum(moves) + own.home_s[column])
     return np.asarray(least_costs(problem, own)[0] + own.home_s <= most * (1 + MARGIN) + ROUNDING * latency_s)

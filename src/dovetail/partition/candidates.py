@@ -92,7 +92,7 @@ def _rank(extent: int, cut: int) -> int:
     return 3 if share > 3 / 8 else 2 if share > 3 / 16 else 1 if share > 3 / 32 else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
     """Columns of a node as arrays: which axis (index into `axes`), units [start, stop) per device, reducer (-1: none), rank."""
 
@@ -143,30 +143,53 @@ def _with(found: Candidates, problem: Problem, more: Sequence[Split]) -> Candida
 
 def _grid(problem: Problem, node: Node) -> Candidates:
     """The columns of all nodes alike."""
-    count, axes = len(problem.devices), axes_of(problem, node)
     at = {d: i for i, d in enumerate(problem.devices)}
-    groups = [tuple(at[d] for d in g) for g in partners(problem)]
-    blocks: list[tuple[int, tuple[int, ...], Ints, Ints]] = [
-        (0, (i,), np.array([[0, 1]], dtype=np.int64), np.array([WHOLE_RANK], dtype=np.int64)) for i in range(count)]
-    for number, extent in enumerate(axes.values(), 1):
-        pairs, triples = _pairs(_fractions(problem, node), extent), _triples(bool(node.params), extent)
-        blocks += [(number, g, *found) for g in groups if len((found := pairs if len(g) == 2 else triples)[1])]
-    summed = 1 + list(axes).index(Axis.INPUT_CHANNELS) if Axis.INPUT_CHANNELS in axes else 0
-    repeats = [len(g) if summed and number == summed else 1 for number, g, _, _ in blocks]
-    total = sum(len(ranks) * r for (*_, ranks), r in zip(blocks, repeats, strict=True))
-    axis_of, reducer, rank = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64)
-    start, stop = np.zeros((total, count), dtype=np.int64), np.zeros((total, count), dtype=np.int64)
+    groups = tuple([tuple([at[d] for d in g]) for g in partners(problem)])
+    return _columns(len(at), groups, _fractions(problem, node), bool(node.params), tuple(axes_of(problem, node).items()))
+
+
+@lru_cache(maxsize=512)
+def _columns(count: int, groups: tuple[tuple[int, ...], ...], fractions: tuple[float, ...], weights: bool,
+             axes: tuple[tuple[Axis, int], ...]) -> Candidates:
+    """The columns of nodes with such axes on so many devices: the same object, until others were asked for many times."""
+    parts = [_wholes(count), *[_cuts(count, groups, fractions, weights, extent, axis is Axis.INPUT_CHANNELS)
+                               for axis, extent in axes]]
+    start, stop, reducer, rank = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Candidates((None, *[axis for axis, _ in axes]), np.repeat(np.arange(len(parts)), [len(own[-1]) for own in parts]),
+                      start, stop, reducer, rank)
+
+
+_Columns = tuple[Ints, Ints, Ints, Ints]
+"""Starts and stops (columns x devices), reducers and ranks."""
+
+
+@lru_cache(maxsize=64)
+def _wholes(count: int) -> _Columns:
+    """Whole placements on each of so many devices."""
+    one = np.eye(count, dtype=np.int64)
+    return np.zeros_like(one), one, np.full(count, -1, dtype=np.int64), np.full(count, WHOLE_RANK, dtype=np.int64)
+
+
+@lru_cache(maxsize=1024)
+def _cuts(count: int, groups: tuple[tuple[int, ...], ...], fractions: tuple[float, ...], weights: bool, extent: int,
+          summed: bool) -> _Columns:
+    """Columns along one axis, group by group of devices; if their results are summed, once for each device that may do it."""
+    pairs, triples = _pairs(fractions, extent), _triples(weights, extent)
+    blocks = [(g, *(pairs if len(g) == 2 else triples), len(g) if summed else 1) for g in groups]
+    total = sum(len(ranks) * times for *_, ranks, times in blocks)
+    start, stop = np.zeros((2, total, count), dtype=np.int64)
+    reducer, rank = np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64)
     row = 0
-    for (number, group, edges, ranks), times in zip(blocks, repeats, strict=True):
+    for group, edges, ranks, times in blocks:
         rows, shape = slice(row, row + len(ranks) * times), (len(ranks), times)
-        axis_of[rows] = number
         rank[rows].reshape(shape)[:] = ranks[:, None]
-        start[rows].reshape(*shape, count)[:, :, group] = edges[:, None, :-1]
-        stop[rows].reshape(*shape, count)[:, :, group] = edges[:, None, 1:]
+        if len(ranks):
+            start[rows].reshape(*shape, count)[:, :, group] = edges[:, None, :-1]
+            stop[rows].reshape(*shape, count)[:, :, group] = edges[:, None, 1:]
         if times > 1:
             reducer[rows].reshape(shape)[:] = group
         row = rows.stop
-    return Candidates((None, *axes), axis_of, start, stop, reducer, rank)
+    return start, stop, reducer, rank
 
 
 def _given(problem: Problem, split: Split) -> Candidates:

@@ -6,8 +6,9 @@ that leave a tensor in the same place are the same to the rest of the network.
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import inf, isfinite
 
 import numpy as np
@@ -47,7 +48,7 @@ class Pattern:
     reads_cut: tuple[Flags, ...]
     """Which dimensions of the output, and of each input, any region cuts."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
-    number: int = field(default_factory=itertools.count().__next__, repr=False)
+    number: int = field(default_factory=count().__next__, repr=False)
     """Its own, never given again: what is remembered of a pattern outlives it."""
 
     def keep(self, chosen: Ints) -> Pattern:
@@ -73,7 +74,7 @@ class Pattern:
         if column not in self.made:
             own = self.columns
             pieces = tuple(Piece(self.devices[d], int(own.start[column, d]), int(own.stop[column, d]))
-                           for d in np.flatnonzero(self.has[column]).tolist())
+                           for d in self.has[column].nonzero()[0].tolist())
             reducer = int(own.reducer[column])
             self.made[column] = Split(own.axes[own.axis[column]], tuple(sorted(pieces, key=lambda p: p.start)),
                                       self.devices[reducer] if reducer >= 0 else None)
@@ -82,7 +83,7 @@ class Pattern:
     def layout(self, place: int, dimensions: int) -> Layout:
         """A place as regions of a tensor."""
         return tuple((self.devices[d], tuple((int(a), int(b)) for a, b in self.held[place, d, :dimensions]))
-                     for d in np.flatnonzero(self.held[place, :, 0, 1]).tolist())
+                     for d in self.held[place, :, 0, 1].nonzero()[0].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,10 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
     """A pattern with the one place a graph input can be in."""
     key = ("input", tensor)
     if key not in problem.patterns:
-        count, at = len(problem.devices), problem.devices.index(problem.platform.host)
-        none = np.zeros((0, count), dtype=np.int64)
+        devices, at = len(problem.devices), problem.devices.index(problem.platform.host)
+        none = np.zeros((0, devices), dtype=np.int64)
         region = whole(problem.graph.shape(tensor)) or ((0, 1),)
-        held = np.zeros((1, count, len(region), 2), dtype=np.int64)
+        held = np.zeros((1, devices, len(region), 2), dtype=np.int64)
         held[0, at] = region
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
@@ -195,12 +196,12 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     """Options of alike nodes that the same devices can run."""
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
-    chosen = np.flatnonzero(~(menu.columns.has & ~able).any(axis=1)) if fixed is None else np.zeros(1, dtype=np.int64)
+    chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
     own = menu.columns.take(chosen)
     groups = _grouped(own, menu.share[chosen])
     alike = [_raw(problem, n, groups) for n in members]
     # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
-    some = np.flatnonzero(np.logical_or.reduce([raw.legal for raw in alike]))
+    some = np.logical_or.reduce([raw.legal for raw in alike]).nonzero()[0]
     some = some if len(some) else np.arange(min(1, len(chosen)))
     pattern, order = _new_pattern(problem, members[0], own.take(some))
     for raw in alike:
@@ -264,9 +265,8 @@ def numbered(rows: Ints) -> tuple[Ints, Ints]:
     """Which of the different rows each is, counted as they first appear, and where each appears first."""
     every = rows.tobytes()
     width = max(1, len(every) // max(1, len(rows)))
-    numbers: dict[bytes, int] = {}
-    number = np.array([numbers.setdefault(every[i:i + width], len(numbers)) for i in range(0, len(every), width)],
-                      dtype=np.int64)
+    numbers: dict[bytes, int] = defaultdict(count().__next__)
+    number = np.array([numbers[every[i:i + width]] for i in range(0, len(every), width)], dtype=np.int64)
     first = np.zeros(len(numbers), dtype=np.int64)
     first[number[::-1]] = np.arange(len(rows) - 1, -1, -1)
     return number, first
@@ -309,9 +309,9 @@ class _Raw:
 
 
 def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
-    count, at = groups.count, {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
-    alone, fused, energy = np.zeros((3, count, len(problem.devices)))
-    used, legal = np.zeros((count, len(at))), np.ones(count, dtype=np.bool_)
+    at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+    alone, fused, energy = np.zeros((3, groups.count, len(problem.devices)))
+    used, legal = np.zeros((groups.count, len(at))), np.ones(groups.count, dtype=np.bool_)
     for d, columns, shares in groups.pieces:
         quote = problem.quotes.get((node.name, problem.devices[d]))
         if quote is None:
@@ -322,7 +322,7 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
         energy[columns, d] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
             if (problem.devices[d], resource) in at:
-                used[columns, at[problem.devices[d], resource]] += amounts[shares]
+                used[columns, at[problem.devices[d], resource]] = amounts[shares]
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
@@ -366,9 +366,9 @@ def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Fl
     """Time and energy of the sums that end input-channel splits; what they take is added to `used`."""
     seconds, joules = np.zeros(len(legal)), np.zeros(len(legal))
     at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)} if groups.sums else {}
-    for reducer, count, chosen in groups.sums:
+    for reducer, parts, chosen in groups.sums:
         device = problem.devices[reducer]
-        cost = price_reduce(problem, node, count, device)
+        cost = price_reduce(problem, node, parts, device)
         if cost is None:
             legal[chosen] = False
             continue

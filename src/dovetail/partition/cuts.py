@@ -375,7 +375,7 @@ def _next_prices(cuts: list[tuple[float, Floats]], cap: float, around: Floats, r
     """
     values, slopes = np.array([c for c, _ in cuts]), np.array([slack for _, slack in cuts])
     # A limit that no plan met has exceeded is worth nothing yet.
-    active = np.flatnonzero((slopes > 0).any(axis=0) | (around > 0))
+    active = ((slopes > 0).any(axis=0) | (around > 0)).nonzero()[0]
     prices = np.zeros(slopes.shape[1])
     if len(active) > 1:
         upper, prices[active] = largest_minimum(values, slopes[:, active], cap)

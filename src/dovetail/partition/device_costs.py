@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail import cost
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
-from dovetail.ir import Axis, Graph, Node
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.partition.pool import nature
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -39,8 +39,10 @@ class DeviceCosts:
 
     def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
         key = (graph.shape(node.output), parts, device.name, device.model, device.clock_hz)
-        if key not in self._sums:
-            self._sums[key] = cost.reduce_costs(graph, node, parts, device)
+        if key not in self._sums:  # whoever asks for one will ask for all
+            shapes = list(dict.fromkeys([graph.shape(n.output) for n in (node, *graph.nodes) if isinstance(n.op, Conv | Gemm)]))
+            self._sums |= {(shape, *key[1:]): found for shape, found in zip(
+                shapes, cost.reductions(shapes, parts, device), strict=True)}
         return self._sums[key]
 
     def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:

@@ -185,19 +185,25 @@ def _costed(problem: Problem, node: Node, split: Split, work: Work, latency: flo
     """A node's costs; `compute_s` is that of the critical pieces, which finish last, the rest of its time is transfers."""
     compute = [(work.compute_s(i), work.pieces[i]) for i in critical]
     compute += [(work.reduce.alone_s, work.reduce)] if work.reduce else []
-    whole_s = sum([s for s, _ in compute])
+    # Added one after another, in plain loops: there are few of each, and all plans of a search are judged here.
+    whole_s = low_s = high_s = spent_j = moved_j = 0.0
+    for s, _ in compute:
+        whole_s += s
     compute_s = min(latency, whole_s)
     shown = compute_s / whole_s if whole_s > 0 else 1.0
-    scale = [(shown * s / c.alone_s if c.alone_s > 0 else shown, c) for s, c in compute]
-    parts = [*work.pieces, *([work.reduce] if work.reduce else [])]
-    moves = (*work.arrivals, *work.partials)
-    energy = sum([c.energy_j for c in parts]) + sum([m.joules for m in moves]) + problem.idle_power_w * latency
+    for s, c in compute:
+        scale = shown * s / c.alone_s if c.alone_s > 0 else shown
+        low_s, high_s = low_s + scale * c.low_s, high_s + scale * c.high_s
+    parts, moved_bytes, extrapolated = (*work.pieces, work.reduce) if work.reduce else work.pieces, 0, False
+    for c in parts:
+        spent_j, extrapolated = spent_j + c.energy_j, extrapolated or c.extrapolated
+    for m in (*work.arrivals, *work.partials):
+        moved_j, moved_bytes = moved_j + m.joules, moved_bytes + m.size_bytes
     source = parts[0].source if len(parts) == 1 else "; ".join(dict.fromkeys([c.source for c in parts]))
     return NodeCost(
-        node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s, energy_j=energy,
-        transfer_bytes=sum([m.size_bytes for m in moves]), resources=_resources(split, work),
-        interval_s=(sum([f * c.low_s for f, c in scale]), sum([f * c.high_s for f, c in scale])),
-        extrapolated=any([c.extrapolated for c in parts]), source=source,
+        node=node.name, latency_s=latency, compute_s=compute_s, transfer_s=latency - compute_s,
+        energy_j=spent_j + moved_j + problem.idle_power_w * latency, transfer_bytes=moved_bytes,
+        resources=_resources(split, work), interval_s=(low_s, high_s), extrapolated=extrapolated, source=source,
         busy_s=busy_of(problem, node, split, work))
 
 

@@ -90,7 +90,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     clock = _Clock(problem, _inputs(problem, block, fork_only), devices, known, fork_only)
     for a, arm in enumerate(block.arms):
         for d in np.unique(devices[:, a]).tolist():
-            columns = np.flatnonzero(devices[:, a] == d)
+            columns = (devices[:, a] == d).nonzero()[0]
             inside = {n.output: _one_place(own[n.name], wholes[n.name][d]) for n in arm}
             for node in arm:
                 clock.run(own[node.name], wholes[node.name][d], inside, d, columns)
@@ -123,7 +123,7 @@ def _kept(jump: Jump, saves: Flags) -> Jump:
 
     The others are as good one after another.
     """
-    columns = np.flatnonzero(saves.reshape(-1, len(jump)).any(axis=0))
+    columns = np.asarray(saves.reshape(-1, len(jump)).any(axis=0)).nonzero()[0]
     return jump.take(columns if len(columns) else np.zeros(1, dtype=np.int64)) if len(columns) < len(jump) else jump
 
 
@@ -132,12 +132,12 @@ def undominated(jump: Jump) -> Jump:
     profile = np.concatenate([jump.latency_s.reshape(-1, len(jump)), jump.energy_j.reshape(-1, len(jump)), jump.resources.T])
     places, beaten = np.stack(list(jump.leaves.values())), np.zeros(len(jump), dtype=np.bool_)
     for alike in np.unique(places, axis=1).T:
-        group = np.flatnonzero((places == alike[:, None]).all(axis=0))
+        group = (places == alike[:, None]).all(axis=0).nonzero()[0]
         own = profile[:, group]
         below = (own[:, :, None] <= own[:, None, :]).all(axis=0)
         # Of columns that are equal in everything the first is kept.
         beaten[group] = (below & ~(below.T & (np.arange(len(group))[:, None] >= np.arange(len(group))))).any(axis=0)
-    return jump.take(np.flatnonzero(~beaten)) if beaten.any() else jump
+    return jump.take((~beaten).nonzero()[0]) if beaten.any() else jump
 
 
 def _near(problem: Problem) -> list[int]:
@@ -277,8 +277,9 @@ class _Clock:
         arrived = np.maximum(self.free.get(d, np.zeros(())), ready.get(d, self._zeros()))
         joules, alone = self.joules + own.energy_j[column].sum(), _Solo(self._zeros(), self._zeros(), {})
         for s in sorted(sizes):
-            seconds, spent, _ = self._transfer(s, d, np.broadcast_to(sizes[s], self.joules.shape))
-            busy = np.broadcast_to(sizes[s] > 0, self.joules.shape)
+            size = sizes[s] + self._zeros()
+            seconds, spent, _ = self._transfer(s, d, size)
+            busy = size > 0
             stop = self._occupy(s, d, columns, busy, seconds, ready.get(s, np.zeros(())), lanes)
             arrived = np.where(busy, np.maximum(arrived, stop), arrived)
             alone.move(self._lanes(s, d), busy, seconds, seconds)

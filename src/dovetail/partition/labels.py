@@ -226,8 +226,8 @@ class Search:
             used = every[:, 0] - (np.ptp(every[:, 0]) + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
             return labels.take(order[_leads(used[1:] < least[:-1])])
-        keep, edges = np.ones(len(key), dtype=np.bool_), np.flatnonzero(np.r_[starts, True])
-        for i in np.flatnonzero(np.diff(edges) > 1).tolist():
+        keep, edges = np.ones(len(key), dtype=np.bool_), np.r_[starts, True].nonzero()[0]
+        for i in (np.diff(edges) > 1).nonzero()[0].tolist():
             keep[edges[i]:edges[i + 1]] = _front(every[edges[i]:edges[i + 1]])
         return labels.take(order[keep])
 
@@ -241,7 +241,7 @@ def _leads(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def _fan(priced: Priced) -> list[Floats]:
     """Prices around the best ones, limit by limit and all together."""
-    active = np.flatnonzero(priced.prices > 0)
+    active = (priced.prices > 0).nonzero()[0]
     size = sum(a.size for a in priced.to_go)
     if not len(active) or size > LARGEST_FAN:
         return []

@@ -12,7 +12,7 @@ from math import inf, prod
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
@@ -48,12 +48,24 @@ class Ranking:
 
     def core(self, choices: list[Options], count: int) -> list[Options]:
         """The most promising columns and all whole placements."""
-        return [c.keep(np.union1d(np.argsort(b, kind="stable")[:count], np.flatnonzero(c.rank == WHOLE_RANK)))
-                for c, b in zip(choices, self.bounds, strict=True)]
+        return [c.keep(chosen) for c, chosen in zip(choices, self._promising(choices, count), strict=True)]
+
+    def _promising(self, choices: list[Options], count: int) -> list[Ints]:
+        found = []
+        for c, b in zip(choices, self.bounds, strict=True):
+            chosen = c.rank == WHOLE_RANK
+            chosen[b.argsort(kind="stable")[:count]] = True
+            found.append(chosen.nonzero()[0])
+        return found
+
+    def few(self, choices: list[Options], best: float, count: int, times: int) -> bool:
+        """Whether a plan better than `best` may use no more columns than some times those of a core."""
+        left = sum([int((b <= best * (1 + MARGIN)).sum()) for b in self.bounds])
+        return left <= times * sum(map(len, self._promising(choices, count)))
 
     def strike(self, choices: list[Options], best: float) -> list[Options]:
         """The columns that a plan better than `best` may use."""
-        return choices if best == inf else [c.keep(np.flatnonzero(b <= best * (1 + MARGIN)))
+        return choices if best == inf else [c.keep((b <= best * (1 + MARGIN)).nonzero()[0])
                                             for c, b in zip(choices, self.bounds, strict=True)]
 
 
@@ -116,7 +128,7 @@ def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> 
             if not thinner:
                 return None
             i = -max(thinner)[1]
-            kept[i] = kept[i].keep(np.flatnonzero(kept[i].rank > kept[i].rank.min()))
+            kept[i] = kept[i].keep((kept[i].rank > kept[i].rank.min()).nonzero()[0])
     return kept
 
 

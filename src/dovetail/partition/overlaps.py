@@ -12,12 +12,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.candidates import FEW_DEVICES
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.problem import Problem
+
+SHORT = 1 << 24
+"""Whole numbers up to this are exact in a float of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def wide(problem: Problem) -> bool:
 
 def on(problem: Problem, has: Flags, device: int) -> Ints | slice:
     """The columns that arrays of one device span: those with a piece there, or all."""
-    return slice(None) if wide(problem) else np.flatnonzero(has[:, device])
+    return slice(None) if wide(problem) else has[:, device].nonzero()[0]
 
 
 def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
@@ -107,8 +111,8 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
             for d, own in flows.items():
                 own &= _same(places[:, d], wanted[:, d], cut).reshape(*axes, len(columns))
         if counted:
-            factor = _factor(held.pattern, cut) * float(problem.graph.tensors[tensor].element_bytes)
-            sizes = _all_shared(places, wanted, cut, factor).reshape(count, count, *axes, len(columns))
+            width = float(problem.graph.tensors[tensor].element_bytes)
+            sizes = _all_shared(held.pattern, places, wanted, cut, width).reshape(count, count, *axes, len(columns))
             total = sizes if total is None else total + sizes
     if total is None or total.shape[2:] != shape:
         total = np.zeros((count, count, *shape)) + (0.0 if total is None else total)
@@ -120,21 +124,24 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
     return total
 
 
-def _all_shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Floats:
-    """`_shared` from every device (first axis) to every other (second)."""
+def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], width: float = 1.0) -> Floats:
+    """`_shared` from every device (first axis) to every other (second), `width` for each element."""
+    factor = _factor(pattern, cut) * width
     if not cut:
         there = (held[:, :, 0, 1] > 0).T[:, None, :, None] & (reads[:, :, 0, 1] > 0).T[None, :, None, :]
         return np.where(there, factor, 0.0)
-    # As floats, which processors compare several at once; the regions of tensors are far below what they hold exactly.
-    made, wanted = held.T.astype(np.float64), reads.T.astype(np.float64)
-    common: Floats | None = None
+    # As floats, which processors compare several at once; short ones where they hold all that can be common exactly.
+    exact = np.float32 if prod([pattern.shape[i] for i in cut]) <= SHORT else np.float64
+    made, wanted = held.T.astype(exact), reads.T.astype(exact)
+    common: NDArray[np.floating] | None = None
     for i in cut:
         both = np.minimum(made[1, i][:, None, :, None], wanted[1, i][:, None, :])
         both -= np.maximum(made[0, i][:, None, :, None], wanted[0, i][:, None, :])
         np.maximum(both, 0.0, out=both)
         common = both if common is None else np.multiply(common, both, out=common)
     assert common is not None, "at least one dimension is cut"
-    return np.multiply(common, factor, out=common) if factor != 1 else common
+    found: Floats = np.multiply(common, factor, dtype=np.float64)
+    return found
 
 
 def _cut(made: Pattern, own: Pattern, slot: int) -> list[int]:
@@ -154,8 +161,8 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
         elements, same = {}, {}
         cut = _cut(made, own, slot)
         factor = _factor(made, cut)
-        sources = np.flatnonzero(made.held[:, :, 0, 1].any(axis=0)).tolist()
-        for d in np.flatnonzero(own.has.any(axis=0)).tolist():
+        sources = np.asarray(made.held[:, :, 0, 1].any(axis=0)).nonzero()[0].tolist()
+        for d in np.asarray(own.has.any(axis=0)).nonzero()[0].tolist():
             streams = problem.streams(problem.devices[d])
             wanted, inverse = _read(problem, own, slot, d)
             for s in sources:
@@ -175,7 +182,7 @@ def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> 
     cut = _cut(held.pattern, own, slot)
     factor = _factor(held.pattern, cut)
     streams = problem.streams(problem.devices[d])
-    elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in np.flatnonzero(place[:, 0, 1]).tolist()
+    elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in place[:, 0, 1].nonzero()[0].tolist()
                 if s != d or streams}
     return Common(elements, {d: _same(place[d:d + 1], wanted, cut)} if streams else {})
 
@@ -184,7 +191,7 @@ def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, 
     """The same for one column and one target."""
     places, wanted = held.pattern.held[held.places], own.reads[slot][column:column + 1]
     cut = _cut(held.pattern, own, slot)
-    found = _all_shared(places, wanted[:, d:d + 1], cut, _factor(held.pattern, cut))[:, 0]
+    found = _all_shared(held.pattern, places, wanted[:, d:d + 1], cut)[:, 0]
     streams = problem.streams(problem.devices[d])
     return Common({(s, d): sizes for s, sizes in enumerate(found) if s != d or streams},
                   {d: _same(places[:, d], wanted[:, d], cut)} if streams else {})

@@ -63,7 +63,7 @@ class Split:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return tuple(p.device for p in self.pieces)
+        return tuple([p.device for p in self.pieces])
 
 
 def whole_on(device: str) -> Split:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -229,10 +229,8 @@ def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
     known = problem.pieces.get(key, {})
     if known is None:
         return None
-    missing = sorted({i for i in intervals if i not in known})
-    if missing:
-        missing = [i for i in missing if not _quoted(problem, node, axis, device, i, known)]
-        problem.pieces[key] = known
+    problem.pieces[key] = known
+    missing = [i for i in sorted(set(intervals)) if i not in known and not _quoted(problem, node, axis, device, i, known)]
     if missing:
         starts, stops = (np.array([i[side] for i in missing], dtype=np.int64) for side in (0, 1))
         found = problem.costs.costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
@@ -251,10 +249,10 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
         return False
     index, costs = quote
     i = index.get((axis, *interval))
-    if i is None or not np.isfinite(costs.alone_s[i]):
+    if i is None or not isfinite(costs.alone_s[i]):
         return False
     limits = problem.platform.device(device).resources
-    if any(limits.get(r, inf) < amounts[i] for r, amounts in costs.resources.items()):
+    if costs.resources and any(limits.get(r, inf) < amounts[i] for r, amounts in costs.resources.items()):
         return False
     known[interval] = _entry(costs, i)
     return True

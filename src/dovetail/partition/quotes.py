@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +37,7 @@ def menu_of(problem: Problem, node: Node) -> Menu:
     """The menu of a node, made once for all alike ones."""
     key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
     if key not in problem.menus:
-        problem.menus[key] = _new_menu(problem, candidates(problem, node), _even(problem, node))
+        problem.menus[key] = _new_menu(candidates(problem, node), tuple(shape_priced(problem).tolist()), _even(problem, node))
     return problem.menus[key]
 
 
@@ -45,19 +46,20 @@ def shape_priced(problem: Problem) -> Flags:
     return np.array([problem.costs.by_shape(d) for d in problem.platform.devices], dtype=np.bool_)
 
 
-def _even(problem: Problem, node: Node) -> list[tuple[Axis, int, int]]:
+def _even(problem: Problem, node: Node) -> tuple[tuple[Axis, int, int], ...]:
     """Even shares that the balanced baseline asks for, where they are not among the candidates: of many devices."""
     axis, counts = even_counts(problem, node, len(problem.devices))
     if axis is None or len(problem.devices) <= FEW_DEVICES or node.name in problem.fixed:
-        return []
+        return ()
     extent = axes_of(problem, node)[axis]
     edges = [(0, *even_cuts(extent, count), extent) for count in counts]
-    return [(axis, a, b) for ends in edges for a, b in pairwise(ends)]
+    return tuple((axis, a, b) for ends in edges for a, b in pairwise(ends))
 
 
-def _new_menu(problem: Problem, columns: Candidates, more: Sequence[tuple[Axis, int, int]]) -> Menu:
-    """The menu of some columns, which also has prices of `more` shares."""
-    by_shape, has = shape_priced(problem), columns.has
+@lru_cache(maxsize=512)
+def _new_menu(columns: Candidates, shaped: tuple[bool, ...], more: tuple[tuple[Axis, int, int], ...]) -> Menu:
+    """The menu of some columns on devices that go by shapes or not, which also has prices of `more` shares."""
+    by_shape, has = np.array(shaped, dtype=np.bool_), columns.has
     besides = np.array([(columns.axes.index(a) * LONGEST + b) * LONGEST + c for a, b, c in more], dtype=np.int64)
     share = np.zeros(has.shape, dtype=np.int64)
     asks, index = [], []
@@ -84,7 +86,7 @@ def ask_all(problem: Problem) -> None:
     alike: dict[tuple[object, ...], list[Node]] = {}
     for node in problem.graph.nodes:
         floats = any(problem.graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
-        alike.setdefault((id(menus[node.name]), floats), []).append(node)
+        alike.setdefault((sort_of(problem, node), id(menus[node.name]), floats), []).append(node)
     for number, (group, families) in enumerate(((by_shape, list(alike.values())),
                                                 (~by_shape, [[n] for n in problem.graph.nodes]))):
         chosen = [d for d, own in zip(problem.platform.devices, group, strict=True) if own]

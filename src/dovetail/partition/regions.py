@@ -14,11 +14,20 @@ def share_boxes(op: Op, axis: Axis | None, starts: Ints, stops: Ints, shapes: Sh
                 output: tuple[int, ...]) -> tuple[tuple[Ints, ...], Ints]:
     """Regions of shares [start, stop) in each input and in the output: arrays (share, dimension, start and stop).
 
-    Rows of a window follow its closed form. Along any other axis a region moves in even steps with its share; the first and
-    the last unit tell which, and a share between them is compared, so that an operator of another kind is asked one by one.
+    Rows of a window and channels of a convolution follow their closed forms. Along any other axis a region moves in even steps
+    with its share; the first and the last unit tell which, and a share between them is compared, so that an operator of another
+    kind is asked one by one.
     """
     if axis is None:
         return tuple(_filled(whole(s), len(starts)) for s in shapes), _filled(whole(output), len(starts))
+    if axis is not Axis.ROWS and isinstance(op, Conv):
+        reads, made = _filled(whole(shapes[0]), len(starts)), _filled(whole(output), len(starts))
+        units = np.stack([starts, stops], axis=1)
+        if axis is not Axis.OUTPUT_CHANNELS:
+            reads[:, 1] = units * (shapes[0][1] // op.groups) if axis is Axis.GROUPS else units
+        if axis is not Axis.INPUT_CHANNELS:
+            made[:, 1] = units * (op.filters // op.groups) if axis is Axis.GROUPS else units
+        return (reads,), made
     if axis is Axis.ROWS and isinstance(op, Conv | Pool):
         reads, made = _filled(whole(shapes[0]), len(starts)), _filled(whole(output), len(starts))
         first, last = starts * op.window.stride[0] - op.window.pads[0], (stops - 1) * op.window.stride[0] - op.window.pads[0]

@@ -15,6 +15,7 @@ from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Reply, maximise_bound
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.work import transfer_of
 
 MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
@@ -35,12 +36,12 @@ def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     joules = own.energy_j.sum(axis=1) + own.reduce_j
     reducers = own.reducer
     if (reducers >= 0).any():
-        has, size = own.pattern.has[own.columns], np.array([float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES)])
+        has, size = own.pattern.has[own.columns], problem.graph.tensors[own.node.output].size * PARTIAL_BYTES
         for reducer in set(reducers[reducers >= 0].tolist()):
             here = reducers == reducer
             for d in range(len(problem.devices)):
                 if d != reducer and len(sent := (here & has[:, d]).nonzero()[0]):
-                    (seconds,), (spent,) = problem.transfer(problem.devices[d], problem.devices[reducer], size)
+                    seconds, spent = transfer_of(problem, problem.devices[d], problem.devices[reducer], size)
                     quick[sent, d] += seconds
                     joules[sent] += spent
     concurrent = problem.mode is Mode.CONCURRENT
@@ -84,7 +85,7 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
         goal = best[0] if problem.goal is Goal.LATENCY else best[1]
         bounds = marginals(seconds if problem.goal is Goal.LATENCY else joules, goal)
     keep = bounds <= goal * (1 + MARGIN)
-    return [c.keep(np.flatnonzero(keep[a:a + n])) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
+    return [c.keep(keep[a:a + n].nonzero()[0]) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
 
 
 def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int], ceiling: float,
@@ -97,7 +98,7 @@ def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int]
     def answer(prices: Floats) -> Reply:
         priced = costs + used @ prices
         least = np.minimum.reduceat(priced, starts)
-        cheapest = np.flatnonzero(priced == least[node])
+        cheapest = (priced == least[node]).nonzero()[0]
         _, first = np.unique(node[cheapest], return_index=True)
         path = cheapest[first]
         return Reply(float(least.sum() - prices.sum()), float(costs[path].sum()), used[path].sum(axis=0))

@@ -104,10 +104,9 @@ def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()
-    core = ranking.core(choices, CORE)
-    some = best is not None and problem.goal is not Goal.EDP and sum(
-        map(len, ranking.strike(choices, problem.score(*best)))) <= FEW_MORE * sum(map(len, core))
-    first = None if some else _over(problem, tree, ranking, core, plans, now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
+    some = best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE)
+    first = None if some else _over(problem, tree, ranking, ranking.core(choices, CORE), plans,
+                                    now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
     found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
     best = _best(problem, plans)

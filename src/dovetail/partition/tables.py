@@ -152,7 +152,7 @@ def prune(problem: Problem, table: Table) -> Table:
     if problem.max_interval_s is not None:  # a slower column may keep something less busy
         return table
     last = np.append(table.first[1:], len(table.options))
-    crowded = np.flatnonzero(last - table.first > 1).tolist()
+    crowded = (last - table.first > 1).nonzero()[0].tolist()
     if not crowded:
         return table
     time_matters, energy_matters = criteria(problem)

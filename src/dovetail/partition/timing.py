@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition.arrivals import ARRIVED, BUSY, FIRST, RETURNS, Arrivals, Fetch, arrivals
+from dovetail.partition.arrivals import Arrivals, Fetch, arrivals
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.overlaps import wide
 from dovetail.partition.plan import Mode
@@ -141,7 +141,7 @@ def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], a
     first, held = alike[0].fetch, [ask.fetch.known[ask.fetch.inputs[0]] for ask in alike]
     places, columns = np.unique(np.concatenate([h.places for h in held])), np.unique(
         np.concatenate([ask.own.columns for ask in alike]))
-    early = [np.flatnonzero(h.stream_s > 0) if ask.fetch.stream_s is not None else h.places[:0]
+    early = [(h.stream_s > 0).nonzero()[0] if ask.fetch.stream_s is not None else h.places[:0]
              for h, ask in zip(held, alike, strict=True)]
     leaving = Held(held[0].pattern, np.concatenate([h.places[e] for h, e in zip(held, early, strict=True)]),
                    np.concatenate([h.stream_s[e] for h, e in zip(held, early, strict=True)]))
@@ -176,35 +176,34 @@ class _Timing:
         self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))
         self.concurrent = problem.mode is Mode.CONCURRENT
         self.latency = np.zeros(len(column))
-        self.joules, self.added = (a.copy() if cell is None else a[cell] for a in (come.joules, come.added_s))
+        self.joules, self.added = (a.copy() if cell is None else a.take(cell) for a in (come.joules, come.added_s))
         self.spans: dict[int, Ints | None] = {}
         self.done: dict[int, Floats] = {}
 
     def run(self) -> tuple[Floats, Floats]:
         """Latency without the way home, and the energy of transfers alone."""
-        for d in np.flatnonzero(self.has.any(axis=1)).tolist():
+        for d in np.asarray(self.has.any(axis=1)).nonzero()[0].tolist():
             self._compute(d)
         reducer = joined([ask.own.reducer for ask in self.asks])
         for r in range(len(self.problem.devices)) if (reducer >= 0).any() else ():
             if (reducer == r).any():
-                self._reduce(r, np.flatnonzero((reducer == r)[self.column]))
+                self._reduce(r, (reducer == r)[self.column].nonzero()[0])
         return (self.latency if self.concurrent else self.added), self.joules
 
     def _compute(self, d: int) -> None:
         """Pieces on one device."""
-        span = self.spans[d] = None if wide(self.problem) else np.flatnonzero(self.has[d][self.column])
+        span = self.spans[d] = None if wide(self.problem) else self.has[d][self.column].nonzero()[0]
         column = self.column if span is None else self.column[span]
         at = self.cell if self.cell is None or span is None else self.cell[span]
 
-        def piece(what: int) -> Floats:
-            return self.come.pieces[d][what] if at is None else self.come.at(d, what, at)
-
-        arrived, busy, alone = piece(ARRIVED), piece(BUSY) > 0, self.alone[d][column]
-        compute = np.where(busy, alone, self.behind[d][column])
-        done = arrived + compute
-        if self.concurrent and self.problem.streams(self.problem.devices[d]):
-            flowing = busy & (piece(RETURNS) == 0) & self.flows[column]
-            done = np.where(flowing, np.maximum(piece(FIRST) + alone, arrived + self.quick[d][column]), done)
+        come, width = self.come.at(d, at), self.alone.shape[1]
+        compute = np.concatenate([self.behind[d], self.alone[d]]).take(column + come.busy * width)
+        done = come.arrived + compute
+        if self.concurrent and self.problem.streams(self.problem.devices[d]) and self.flows.any():
+            flowing = come.busy & self.flows[column]
+            some = (flowing if come.returns is None else flowing & ~come.returns).nonzero()[0]
+            own = column[some]
+            done[some] = np.maximum(come.first[some] + self.alone[d][own], come.arrived[some] + self.quick[d][own])
         self.done[d] = done
         if span is None:
             np.maximum(self.latency, done, out=self.latency)
@@ -220,7 +219,7 @@ class _Timing:
     def _reduce(self, reducer: int, chosen: Ints) -> None:
         """Partial sums of the cells that end on one device: sent there, and added."""
         column = self.column[chosen]
-        parts = {d: part for d in self.done if len(part := np.flatnonzero(self.has[d][column]))}
+        parts = {d: part for d in self.done if len(part := self.has[d][column].nonzero()[0])}
         ended = {d: self._done(d, chosen[part]) for d, part in parts.items()}
         sizes = np.repeat([ask.partial_bytes for ask in self.asks], [len(ask.own) for ask in self.asks])[column]
         end, sent_s, sent_j = self._summed(reducer, chosen, parts, ended, sizes)

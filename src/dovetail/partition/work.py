@@ -138,7 +138,7 @@ def output_layout(problem: Problem, node: Node, split: Split) -> Layout:
     """Where a node leaves its output: with its pieces, or with the reducer."""
     if split.reducer is not None:
         return ((split.reducer, whole(problem.graph.shape(node.output))),)
-    return tuple((p.device, piece_regions(problem, node, split.axis, p.start, p.stop)[1]) for p in split.pieces)
+    return tuple([(p.device, piece_regions(problem, node, split.axis, p.start, p.stop)[1]) for p in split.pieces])
 
 
 def streamed(problem: Problem, split: Split) -> bool:
@@ -165,14 +165,15 @@ def follows(problem: Problem, node: Node) -> bool:
 
 def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int, stream_s: float = 0.0) -> Move:
     """A transfer of what its source holds, or began to put out `stream_s` before the transfer's node starts."""
-    seconds, joules = _moved(problem, source, target, size_bytes)
-    lead, _ = _moved(problem, source, target, min(size_bytes, problem.packet_bytes))
+    seconds, joules = transfer_of(problem, source, target, size_bytes)
+    lead, _ = transfer_of(problem, source, target, min(size_bytes, problem.packet_bytes))
     lanes = problem.lanes(source, target)
     before = min(stream_s, seconds - lead) if stream_s > 0 and source != target and problem.duplex(source, target) else 0.0
     return Move(source, target, piece, size_bytes, seconds - before, joules, lanes, before, lead)
 
 
-def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
+def transfer_of(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
+    """Seconds and joules of one transfer; remembered, as the same few sizes move again and again."""
     key = (source, target, size_bytes)
     if key not in problem.moved:
         seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
@@ -182,7 +183,7 @@ def _moved(problem: Problem, source: str, target: str, size_bytes: int) -> tuple
 
 def packet_s(problem: Problem, source: str, target: str) -> float:
     """How long the first packet of a transfer takes, if it is no shorter than a packet."""
-    return _moved(problem, source, target, problem.packet_bytes)[0]
+    return transfer_of(problem, source, target, problem.packet_bytes)[0]
 
 
 def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
@@ -190,7 +191,7 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
 
     Remembered: the same node in the same surroundings is met in many plans.
     """
-    key = (node.name, split, *(places[t] for t in node.inputs))
+    key = (node.name, split, *[places[t] for t in node.inputs])
     found = problem.works.get(key)
     if found is None:
         found = problem.works[key] = _work(problem, node, split, places)
@@ -199,7 +200,7 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
 
 def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:
     graph = problem.graph
-    produced = all(graph.producer(t) is not None for t in node.inputs)
+    produced = None not in [graph.producer(t) for t in node.inputs]
     if split.axis is None and _all_on(problem, split.pieces[0].device, [places[t] for t in node.inputs]):
         return Work((), (price(problem, node, None, split.pieces[0]),), (produced,), (False,), (), None)
     alone = len(set(node.inputs)) == 1
@@ -213,7 +214,7 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
         reads, _ = piece_regions(problem, node, split.axis, p.start, p.stop)
         wanted = dict.fromkeys(zip(node.inputs, reads, strict=True))
         streams = p.device in problem.streaming
-        flows = streams and produced and all((p.device, region) in places[tensor].parts for tensor, region in wanted)
+        flows = streams and produced and all([(p.device, region) in places[tensor].parts for tensor, region in wanted])
         sizes = _foreign_bytes(graph, wanted, places, p.device, streams and not flows)
         # A streamed tensor has one source, and only the first transfer on its way out can go along with it.
         found = [move(problem, source, p.device, i, sizes[source], 0.0 if arrivals else stream)
@@ -223,7 +224,7 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
         flowing[i] = problem.mode is Mode.CONCURRENT and streams and alone and bool(found) and p.device not in sizes
     if len(split.pieces) > 2:  # equal devices are asked for all of their shares at once
         _ask(problem, node, split)
-    pieces = tuple(price(problem, node, split.axis, p) for p in split.pieces)
+    pieces = tuple([price(problem, node, split.axis, p) for p in split.pieces])
     if split.reducer is None:
         return Work(tuple(arrivals), pieces, tuple(fused), tuple(flowing), (), None)
     size = graph.tensors[node.output].size * PARTIAL_BYTES
@@ -246,7 +247,7 @@ def _ask(problem: Problem, node: Node, split: Split) -> None:
 
 def _all_on(problem: Problem, device: str, places: Sequence[Place]) -> bool:
     """Whether tensors lie whole on a device that keeps what it made: a whole node there fetches nothing."""
-    return device not in problem.streaming and all(len(p.parts) == 1 and p.parts[0][0] == device for p in places)
+    return device not in problem.streaming and all([len(p.parts) == 1 and p.parts[0][0] == device for p in places])
 
 
 def _foreign_bytes(graph: Graph, reads: Mapping[tuple[str, Region], None], places: Mapping[str, Place],
@@ -271,12 +272,15 @@ def deliveries(problem: Problem, tensor: str, place: Place) -> tuple[Move, ...]:
     host = problem.platform.host
     sizes = _foreign_bytes(problem.graph, {(tensor, whole(problem.graph.shape(tensor))): None}, {tensor: place}, host)
     stream = place.stream_s if problem.graph.nodes[-1].output == tensor else 0.0
-    return tuple(move(problem, s, host, 0, sizes[s], stream) for s in problem.devices if s in sizes)
+    return tuple([move(problem, s, host, 0, sizes[s], stream) for s in problem.devices if s in sizes])
 
 
 def occupy(free: dict[str, float], step: Move, ready_s: float) -> float:
     """Run a transfer as soon as it is ready and all its lanes are free; they stay busy until the time returned."""
-    stop = max([ready_s, *(free.get(lane, 0.0) for lane in step.lanes)]) + step.seconds
+    start = ready_s
+    for lane in step.lanes:
+        start = max(start, free.get(lane, 0.0))
+    stop = start + step.seconds
     for lane in step.lanes:
         free[lane] = stop
     return stop
