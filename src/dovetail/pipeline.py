@@ -95,9 +95,10 @@ def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits
     return tabulate(imported.graph), imported.notes
 
 
-def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent) -> Front:
-    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own."""
-    return front(graph, platform, points, options.mode, options.budget, progress=progress)
+def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent,
+               areas: int = 1) -> Front:
+    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own; see `front`."""
+    return front(graph, platform, points, options.mode, options.budget, progress=progress, areas=areas)
 
 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,

@@ -122,10 +122,11 @@ def pins(plan: Plan) -> str:
 
 
 def front_table(front: Front) -> str:
-    """Per point: energy, latency, and how closely it is proven."""
-    rows = [[joules(p.energy_j), seconds(p.latency_s), seconds(p.lower_bound_s), percent(p.gap)] for p in front.points]
+    """Per point: energy, latency, area, and how closely it is proven."""
+    rows = [[joules(p.energy_j), seconds(p.latency_s), percent(p.area), percent(p.area_limit), seconds(p.lower_bound_s),
+             percent(p.gap if p.gap >= 1e-6 else 0.0)] for p in front.points]
     head = f"{front.model} on {front.platform}: {len(rows)} plans, from the thriftiest to the fastest"
-    return "\n".join([head, "", table(["energy", "latency", "no plan below", "gap"], rows, right=(0, 1, 2, 3))])
+    return "\n".join([head, "", table(["energy", "latency", "area", "of at most", "no plan below", "gap"], rows, right=range(6))])
 
 
 def verdict(plan: Plan) -> str:

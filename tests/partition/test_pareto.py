@@ -43,6 +43,28 @@ def test_a_front_is_drawn_listed_and_stored_whole() -> None:
     assert [assignment_from_json(p["assignment"]) for p in stored] == [dict(p.assignment) for p in found.points]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_fronts_of_several_areas_keep_each_and_none_is_worse_in_every_respect(seed: int) -> None:
+    graph, board, costs = residual(seed), platform(seed, budget=40.0), Synthetic(seed)
+    found, whole = front(graph, board, 4, costs=costs, areas=4), front(graph, board, 4, costs=costs)
+    assert len({p.area_limit for p in found.points}) > 1
+    for point in found.points:
+        judged = evaluate(Problem(graph, board, costs), point.assignment)
+        assert (judged.latency_s, judged.energy_j) == (point.latency_s, point.energy_j)
+        used = max(judged.resources[d][r] / limit for d, r, limit in Problem(graph, board, costs).budgets)
+        assert point.area == pytest.approx(used)
+        assert point.area <= point.area_limit * (1 + 1e-9)
+        less = Problem(graph, board.with_area(point.area_limit), costs, max_energy_j=point.limit_j)
+        assert point.lower_bound_s <= Enumeration(less).best * (1 + 1e-9)
+        assert not any(other.area_limit <= point.area_limit and other.energy_j <= point.energy_j
+                       and other.latency_s <= point.latency_s for other in found.points if other is not point)
+    fastest = min(p.latency_s for p in found.points)
+    assert fastest == pytest.approx(min(p.latency_s for p in whole.points), rel=1.1e-3)
+    assert "one line for each limit on area" in front_svg(found)
+
+
 def test_a_front_needs_two_points() -> None:
+    with pytest.raises(UsageError, match="areas 0: at least the whole area is needed; ask for 1 or more"):
+        front(chain(2), platform(1), 2, costs=Synthetic(1), areas=0)
     with pytest.raises(UsageError, match="points 1: a front has two ends; ask for 2 or more"):
         front(chain(2), platform(1), 1, costs=Synthetic(1))

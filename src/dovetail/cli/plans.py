@@ -34,6 +34,8 @@ def add_commands(commands: Commands) -> None:
     add_model(pareto)
     pareto.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
     pareto.add_argument("--points", type=int, default=20, help="limits, evenly spread (default: %(default)s)")
+    pareto.add_argument("--areas", type=int, default=1,
+                        help="a front for each of so many parts of the FPGAs' area, such as 4 for quarters (default: all of it)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     add_json(pareto)
 
@@ -89,7 +91,7 @@ def _pareto(options: argparse.Namespace) -> int:
     board = load_platform(options.platform)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
-        front = pipeline.make_front(graph, board, options.points, Options(), progress)
+        front = pipeline.make_front(graph, board, options.points, Options(), progress, options.areas)
     warn(notes)
     if options.output:
         replace_text(options.output, front_svg(front))

@@ -1,4 +1,4 @@
-"""Fronts of latency against energy: the fastest plan for every of several limits on energy, each with its own proof."""
+"""Fronts of latency against energy, and area: the fastest plan for every of several limits on them, each with its own proof."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ POINT_LIMIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The fastest plan found within a limit on energy, and the latency no plan within that limit can beat."""
+    """The fastest plan found within limits on energy and area, and the latency no plan within them can beat.
+
+    Areas are parts of the budget that is used most.
+    """
 
     limit_j: float
+    area_limit: float
     latency_s: float
     energy_j: float
+    area: float
     lower_bound_s: float
     assignment: Assignment
 
@@ -47,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Points from the thriftiest plan to the fastest; no point is worse than another in both respects."""
+    """Points from the thriftiest plan to the fastest, the smallest area first; none is worse than another in every respect."""
 
     model: str
     platform: str
@@ -56,14 +61,32 @@ class Front:
 
 def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.CONCURRENT, budget: str = "shared",
           costs: CostModel | None = None, point_limit_s: float = POINT_LIMIT_S,
-          progress: Callable[[str, int, int], None] = lambda stage, done, total: None) -> Front:
+          progress: Callable[[str, int, int], None] = lambda stage, done, total: None, areas: int = 1) -> Front:
     """Least latency within limits on energy, spread evenly from the thriftiest plan's to the fastest plan's energy.
 
-    Raises InfeasibleError where no plan exists at all, UsageError for less than two points.
+    With several `areas` there is such a front for each of so many parts of all budgets, up to all of them.
+    Raises InfeasibleError where no plan exists at all, UsageError for less than two points or no area.
     """
     if count < 2:
         raise UsageError(f"points {count}: a front has two ends; ask for 2 or more")
-    problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), Goal.LATENCY, mode, budget == "shared")
+    if areas < 1:
+        raise UsageError(f"areas {areas}: at least the whole area is needed; ask for 1 or more")
+    shared, model = budget == "shared", costs if costs is not None else DeviceCosts()
+    points: list[Point] = []
+    for i in range(areas):
+        part, begun = (i + 1) / areas, i * count
+        board = platform if part == 1 else platform.with_area(part)
+
+        def told(stage: str, done: int, _: int, begun: int = begun) -> None:
+            progress(stage, begun + done, areas * count)
+
+        points += _at_area(Problem(graph, board, model, Goal.LATENCY, mode, shared), part, count, point_limit_s, told)
+    return Front(graph.name, platform.name, _undominated(points))
+
+
+def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
+             progress: Callable[[str, int, int], None]) -> list[Point]:
+    """The points within a part of the area, which the problem's budgets are."""
     first = [a for choose in BASELINES.values() if (a := choose(problem)) is not None]
     known: Known = [(a, e) for a in first if (e := evaluate(problem, a)).feasible]
     progress("front", 0, count)
@@ -81,9 +104,11 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
         else:
             found, least = _within(problem, limit, known, point_limit_s)
             known = [*known, found]
-        points.append(Point(limit, found[1].latency_s, found[1].energy_j, min(least, found[1].latency_s), found[0]))
+        judged = found[1]
+        used = max((judged.resources[d][r] / size for d, r, size in problem.budgets if size > 0), default=0.0)
+        points.append(Point(limit, part, judged.latency_s, judged.energy_j, part * used, min(least, judged.latency_s), found[0]))
         progress("front", i + 1, count)
-    return Front(graph.name, platform.name, _undominated(points))
+    return points
 
 
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
@@ -119,9 +144,12 @@ def _within(problem: Problem, limit: float, known: Known, seconds: float) -> tup
 
 
 def _undominated(points: list[Point]) -> tuple[Point, ...]:
-    """Points in order of energy, without those that an equal or thriftier one is at least as fast as."""
+    """Points in order of their limits on area, then of energy, without those that another is at least as good as.
+
+    Within one limit on area it does not count how much of it is used.
+    """
     kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.energy_j, p.latency_s)):
-        if not kept or point.latency_s < kept[-1].latency_s:
+    for point in sorted(points, key=lambda p: (p.area_limit, p.energy_j, p.latency_s)):
+        if all(point.latency_s < other.latency_s for other in kept if other.energy_j <= point.energy_j):
             kept.append(point)
     return tuple(kept)

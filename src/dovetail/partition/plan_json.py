@@ -59,7 +59,8 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
 def front_to_json(front: Front) -> dict[str, Any]:
     """A front as JSON values: every point with its limit, its proof and its plan."""
     return {"schema": SCHEMA, "model": front.model, "platform": front.platform, "points": [
-        {"limit_j": p.limit_j, "latency_s": p.latency_s, "energy_j": p.energy_j, "lower_bound_s": p.lower_bound_s, "gap": p.gap,
+        {"limit_j": p.limit_j, "area_limit": p.area_limit, "area": p.area, "latency_s": p.latency_s, "energy_j": p.energy_j,
+         "lower_bound_s": p.lower_bound_s, "gap": p.gap,
          "assignment": {name: split_to_json(split) for name, split in p.assignment.items()}} for p in front.points]}
 
 

@@ -113,6 +113,11 @@ class Platform:
         """The same board with one FPGA that is to become an accelerator for a whole network."""
         return replace(self, devices=tuple(replace(d, accelerator=accelerator) if d.name == device else d for d in self.devices))
 
+    def with_area(self, part: float) -> Platform:
+        """The same board with a part of every budget of its devices."""
+        return replace(self, devices=tuple(replace(d, resources={r: part * v for r, v in d.resources.items()})
+                                           for d in self.devices))
+
     def of_kind(self, kind: Kind) -> tuple[Device, ...]:
         return tuple(d for d in self.devices if d.kind is kind)
 

@@ -27,14 +27,16 @@ def front_svg(front: Front) -> str:
     across = _Scale(min(energies), max(energies), LEFT, WIDTH - RIGHT)
     down = _Scale(min(values), max(values), HEIGHT - BOTTOM, TOP)
     places = [(f"{across(p.energy_j):.1f}", f"{down(p.latency_s):.1f}") for p in front.points]
-    steps = [f"M{x} {y}" if i == 0 else f"H{x}V{y}" for i, (x, y) in enumerate(places)]
+    parts = [p.area_limit for p in front.points]
+    steps = [f"M{x} {y}" if i == 0 or parts[i - 1] != parts[i] else f"H{x}V{y}" for i, (x, y) in enumerate(places)]
     drawing = element(
         "svg",
         element("title", f"Latency against energy of {front.model} on {front.platform}"),
         element("style", Markup(STYLE)),
         element("rect", width=WIDTH, height=HEIGHT, class_="paper"),
         element("text", f"{front.model} on {front.platform}", x=LEFT, y=30, class_="title"),
-        element("text", "latency per frame over energy per frame; grey: proven bounds", x=LEFT, y=50),
+        element("text", "latency per frame over energy per frame; grey: proven bounds"
+                + ("; one line for each limit on area" if len(set(parts)) > 1 else ""), x=LEFT, y=50),
         _ticks(min(energies), max(energies), across, True),
         _ticks(min(values), max(values), down, False),
         element("path", d="".join(steps), class_="front"),
@@ -69,7 +71,8 @@ def _ticks(low: float, high: float, at: _Scale, energy: bool) -> list[Markup]:
 
 
 def _point(point: Point, x: float, y: float, bound: float) -> Markup:
-    label = (f"{units.seconds(point.latency_s)}, {units.joules(point.energy_j)}; no plan within "
-             f"{units.joules(point.limit_j)} is faster than {units.seconds(point.lower_bound_s)}")
+    within = f"{units.joules(point.limit_j)} and {units.percent(point.area_limit)} of the area"
+    label = (f"{units.seconds(point.latency_s)}, {units.joules(point.energy_j)}, {units.percent(point.area)} of the area; no plan "
+             f"within {within} is faster than {units.seconds(point.lower_bound_s)}")
     return element("g", element("title", label), element("line", x1=x, x2=x, y1=y, y2=bound, class_="bound"),
                    element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, class_="point"))
