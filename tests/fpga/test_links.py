@@ -16,7 +16,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.carriage import carried
-from dovetail.fpga.links.cells import HEADER_BITS, Cell, CellFormat, encode_cell, syndrome_masks
+from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
@@ -28,7 +28,7 @@ from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_of_devices
 from dovetail.platform.topology import Topology, pairs_of, with_topology
 from dovetail.schedule.program import Program, lower
-from tests.fpga.joined_boards import CODES, chain, narrow
+from tests.fpga.joined_boards import CODES, Cell, chain, encode_cell, narrow
 from tests.numerics.lq_networks import learned
 
 
