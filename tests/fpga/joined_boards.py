@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import zlib
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.fpga.links.cells import OVERHEAD_BITS
+from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, FLAGS, OVERHEAD_BITS, SEQUENCE_BITS, CellFormat
 from dovetail.ir import Conv, Graph, Node, Scheme, Tensor, Window
 from dovetail.numerics.lq import coded_node
 from dovetail.platform.device import Platform
@@ -35,3 +36,30 @@ def narrow(platform: Platform) -> Platform:
     bytes_per_s = (OVERHEAD_BITS + 32) / 8 * 100e6
     return replace(platform, links=tuple(replace(x, bandwidth_bytes_per_s=bytes_per_s, latency_s=4e-8)
                                          if x.name.startswith("serial") else x for x in platform.links))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as both ends understand it."""
+
+    sequence: int
+    payload: int
+    circuit: int = 0
+    credit_circuit: int = 0
+    credit: int = 0
+    data: bool = False
+    greeting: bool = False
+    heard: bool = True
+    alarm: bool = False
+
+
+def encode_cell(cell: Cell, form: CellFormat) -> int:
+    """The bits of a cell, its first field lowest, written from the table of fields alone."""
+    body, at = 0, 0
+    for value, width in ((cell.sequence, SEQUENCE_BITS), (cell.circuit, CIRCUIT_BITS), (cell.credit_circuit, CIRCUIT_BITS),
+                         (cell.credit, CREDIT_BITS), *((int(getattr(cell, flag)), 1) for flag in FLAGS),
+                         (cell.payload, form.payload_bits)):
+        assert 0 <= value < 1 << width
+        body |= value << at
+        at += width
+    return body | zlib.crc32(body.to_bytes(form.body_bits // 8, "little")) << form.body_bits

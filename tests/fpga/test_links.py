@@ -16,11 +16,11 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.carriage import carried
-from dovetail.fpga.links.cells import HEADER_BITS, Cell, CellFormat, encode_cell, syndrome_masks
+from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
-from dovetail.ir import Array, Axis, Gemm, Graph, MaxPool, Node, Reshape, Tensor, Window, slices
+from dovetail.ir import Array, Axis, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -28,7 +28,7 @@ from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_of_devices
 from dovetail.platform.topology import Topology, pairs_of, with_topology
 from dovetail.schedule.program import Program, lower
-from tests.fpga.joined_boards import CODES, chain, narrow
+from tests.fpga.joined_boards import CODES, Cell, chain, encode_cell, narrow
 from tests.numerics.lq_networks import learned
 
 
@@ -173,6 +173,19 @@ def test_pixels_wider_than_a_cell_travel_in_words() -> None:
     assert system.circuits[0] == "x: fpga0 > fpga1, 18 cells per frame"
     check(system, graph, 4)
     check(system, graph, 4, stall_seed=3)
+
+
+def test_partial_sums_of_divided_input_channels_meet_on_the_board_that_adds_them() -> None:
+    rng = np.random.default_rng(0)
+    tensors = {"x": Tensor("x", (1, 4, 3, 3), Scheme(8, True, (-4,))), "y": Tensor("y", (1, 3, 2, 2), Scheme(8, True, (-2,)))}
+    weights = Constant("w", rng.integers(-3, 4, (3, 4, 2, 2)).astype(np.int8), Scheme(8, True, (-3,) * 3, 0))
+    bias = Constant("b", rng.integers(-9, 9, 3).astype(np.int32), Scheme(32, True, (-7,) * 3, 0))
+    node = Node("n0", Conv(3, Window((2, 2))), ("x",), ("w", "b"), "y")
+    graph = Graph("sums", ("x",), ("y",), (node,), tensors, {"w": weights, "b": bias})
+    split = Split(Axis.INPUT_CHANNELS, (Piece("fpga0", 0, 2), Piece("fpga1", 2, 4)), reducer="fpga1")
+    system, _ = joined(graph, {"n0": split}, narrow(load_platform("fic:2")))
+    assert system.circuits[1] == "y_partial_0_2: fpga0 > fpga1, 12 cells per frame"
+    check(system, graph, 4)
 
 
 def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_reported(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
+
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
@@ -39,7 +42,8 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert [r["cycles"] for r in folds] == sorted((r["cycles"] for r in folds), reverse=True)
     assert folds[-1]["products_at_once"] > folds[0]["products_at_once"]
     row = {"fps": 100.0, "bram_max": 0.5, "lut_max": 0.25, "dsp_max": 0.1, "divided": ["fc6"]}
-    measured = {"alexnet_conv2_cycles": {"value": 1, "fold": "1x16x13", "area_xcku095": {"lut": 2.0, "bram": 3.0, "dsp": 4.0}}}
+    measured = {"alexnet_conv2_cycles": {"value": 1, "fold": "1x16x13", "area_xcku095": {"lut": 2.0, "bram": 3.0, "dsp": 4.0}},
+                "datapaths": {"5x5: popcount": {"xcup": {"lut": 2797.0, "ff": 3539.0, "bram": 1.0}}}}
     text = lq_2020.text({"table_5_2": lq_2020.TABLE_5_2, "claims": lq_2020.CLAIMS, "slips": lq_2020.SLIPS, "weights_mbit": 149.5,
                          "conv2_folds": folds, "boards": {"fic": {"2": None, "3": row, "least_by_memory": 3}},
                          "measured": measured})
@@ -48,3 +52,13 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert "fic:2" in text
     assert "does not fit" in text
     assert "59.1 Mbit" in text
+    assert "2,797" in text
+
+
+def test_the_record_that_comes_along_holds_what_was_measured() -> None:
+    record = json.loads((resources.files("dovetail.reproduce") / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
+    assert record["alexnet_conv2_cycles"]["bit_exact"]
+    assert record["alexnet_conv2_cycles"]["value"] <= 90_000
+    assert record["faults"]["injected"] == record["faults"]["detected"] > 1000
+    assert record["faults"]["wrong_outputs"] == 0
+    assert record["fic_cut"]["bit_exact"]

@@ -16,7 +16,6 @@ import numpy as np
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, ram_blocks
 from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
-from dovetail.ir import Coded
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 PAIR_LOGIC = 1.7
@@ -51,7 +50,6 @@ class CodedShape:
     input_width: int
     steps: int
     """Thresholds; 0 where sums are rounded."""
-    output_bits: int
 
 
 def coded_cost(shape: CodedShape, fold: Fold, model: DhmModel) -> tuple[int, int, int, tuple[tuple[str, float], ...]]:
@@ -127,8 +125,3 @@ def best_coded_fold(shape: CodedShape, model_name: str, resources: tuple[tuple[s
     limits, model = dict(resources), dhm_model(model_name)
     found = [(fold, *coded_cost(shape, fold, model)) for fold in coded_folds(shape, clocks)]
     return min(found, key=lambda f: (sum(v / limits[r] for r, v in f[4] if limits.get(r)), f[1]), default=None)
-
-
-def weight_width(op: Coded) -> int:
-    """Bits of a weight in memory."""
-    return op.weight_bits or 8

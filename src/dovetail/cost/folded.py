@@ -17,7 +17,7 @@ from math import ceil, log2, prod
 
 import numpy as np
 
-from dovetail.cost.coded_folds import CodedShape, best_coded_fold, weight_width
+from dovetail.cost.coded_folds import CodedShape, best_coded_fold
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, dhm_costs, ram_blocks
 from dovetail.cost.estimate import Question, ShareCosts
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
@@ -274,9 +274,8 @@ def coded_shape(graph: Graph, node: Node, axis: Axis | None = None, start: int =
     op = node.op
     assert isinstance(op, Coded)
     plain = shape_of(graph, replace(node, op=op.body), axis, start, stop)
-    out = graph.tensors[node.output].scheme
-    return CodedShape(plain.channels, plain.window.kernel, plain.raster, op.weight_bits, op.input_bits, weight_width(op),
-                      plain.input_bits, steps_of(op.output_bits) if op.output_bits else 0, out.bits if out else 8)
+    return CodedShape(plain.channels, plain.window.kernel, plain.raster, op.weight_bits, op.input_bits,
+                      op.weight_bits or WEIGHT_BITS, plain.input_bits, steps_of(op.output_bits) if op.output_bits else 0)
 
 
 def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> Shape:

@@ -14,7 +14,7 @@ from dovetail.fpga.engines.lq import Planes
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged, finish_stream, read_stream
 from dovetail.fpga.engines.words import WordTaps, word_taps
-from dovetail.fpga.expressions import ONE, Expr, Signal, bits, pack
+from dovetail.fpga.expressions import Expr, Signal, bits, pack
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.ir import Window
 
@@ -130,5 +130,5 @@ def _columns(pipeline: Pipeline, filters: CodedFilters, taps: WordTaps, group: i
 
 
 def _signal(value: Expr) -> Signal:
-    assert isinstance(value, Signal), ONE
+    assert isinstance(value, Signal)
     return value

@@ -55,34 +55,7 @@ class CellFormat:
         return self.body_bits + CHECK_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell as both ends understand it."""
-
-    sequence: int
-    payload: int
-    circuit: int = 0
-    credit_circuit: int = 0
-    credit: int = 0
-    data: bool = False
-    greeting: bool = False
-    heard: bool = True
-    alarm: bool = False
-
-
 FLAGS = ("data", "greeting", "heard", "alarm")
-
-
-def encode_cell(cell: Cell, form: CellFormat) -> int:
-    """The bits of a cell, its first field lowest: what the transmitter's hardware must make."""
-    body, at = 0, 0
-    for value, width in ((cell.sequence, SEQUENCE_BITS), (cell.circuit, CIRCUIT_BITS), (cell.credit_circuit, CIRCUIT_BITS),
-                         (cell.credit, CREDIT_BITS), *((int(getattr(cell, flag)), 1) for flag in FLAGS),
-                         (cell.payload, form.payload_bits)):
-        assert 0 <= value < 1 << width
-        body |= value << at
-        at += width
-    return body | zlib.crc32(body.to_bytes(form.body_bits // 8, "little")) << form.body_bits
 
 
 def syndrome_masks(form: CellFormat) -> tuple[tuple[int, int], ...]:

@@ -29,10 +29,6 @@ def overlap(one: Span, other: Span) -> Span | None:
     return (start, stop) if start < stop else None
 
 
-def shared(one: Area, other: Area) -> bool:
-    return overlap(one.channels, other.channels) is not None and overlap(one.rows, other.rows) is not None
-
-
 def joint_module(name: str, pieces: Sequence[Area], wanted: Area, width: int, field_bits: int) -> Module:
     """Streams `in0_…` of the pieces, whole pixels in raster order, to the stream `out_…` of the wanted area.
 

@@ -147,7 +147,6 @@ class _Layout:
 
     def __init__(self, name: str, segments: Sequence[Segment], designs: Mapping[str, Design], platform: Platform) -> None:
         self.name, self.segments, self.designs, self.platform = name, segments, designs, platform
-        self.devices = {s.device for s in segments} | {entry_of(platform, s.device) for s in segments}
         self.cables = [c for c in platform.links if all(platform.device(e).kind is Kind.FPGA for e in c.ends)]
         self.cell = cell_of(self.cables, platform)
         self.sites: dict[str, _Site] = {}
