@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,8 @@ from dovetail.errors import ToolError, UsageError
 from dovetail.fpga import tools
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.resources import RESOURCES
-from dovetail.fpga.synthesize import divide, find_synthesizer, parse_cells, synthesize
+from dovetail.fpga.synthesize import find_synthesizer, parse_cells, synthesize
+from dovetail.fpga.units import divide
 from dovetail.platform.fitted import dhm_model
 
 
@@ -107,6 +109,29 @@ def test_large_modules_become_parts_with_black_boxes_around_them():
     assert "always" not in top.text
     assert "chain" not in lane.text
     assert [unit.top for unit in divide(filters(), unit_bytes=None)] == ["chain"]
+
+
+def renamed(design: Design, **names: str) -> Design:
+    """The design with other names of modules."""
+    files = dict(design.files)
+    for old, new in names.items():
+        files = {file: re.sub(rf"\b{old}\b", new, text) for file, text in files.items()}
+    return replace(design, top=names.get(design.top, design.top), files=files)
+
+
+def test_parts_that_differ_in_names_alone_are_synthesized_once():
+    first = synthesize(filters(taps=3), "ecp5", unit_bytes=200)
+    second = synthesize(renamed(filters(taps=3), lane="other", chain="row"), "ecp5", unit_bytes=200)
+    assert second.cached
+    assert (second.cells, second.resources) == (first.cells, first.resources)
+    assert [(p.module, p.instances) for p in second.parts] == [("row", 1), ("other", 2)]
+
+
+def test_parts_say_how_often_they_are_there_and_add_up():
+    found = synthesize(filters(taps=3), "ecp5", unit_bytes=200)
+    assert [(p.module, p.instances) for p in found.parts] == [("chain", 1), ("lane", 2)]
+    for name, total in found.resources.items():
+        assert sum(p.instances * p.resources[name] for p in found.parts) == total
 
 
 def test_multipliers_are_left_out_only_where_nothing_multiplies():

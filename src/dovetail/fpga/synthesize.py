@@ -1,13 +1,13 @@
 """Count what a design costs on an FPGA family, with Yosys.
 
 Large modules are synthesized on their own, two at a time, and kept in the cache by content; the rest of the design is
-synthesized with them as black boxes, and the counts are added up along the hierarchy.
+synthesized with them as black boxes, and the counts are added up along the hierarchy. Parts that differ in names alone are
+synthesized once, and a run that was interrupted continues where it stopped.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ from pathlib import Path
 from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.fpga.design import Design
 from dovetail.fpga.resources import RESOURCES
-from dovetail.fpga.source import is_verilog, module_texts, without_comments
+from dovetail.fpga.source import is_verilog
 from dovetail.fpga.tools import (
     GIBIBYTE,
     INSTALL_YOSYS,
@@ -33,6 +33,7 @@ from dovetail.fpga.tools import (
     run_tools,
     yosys_is_chosen,
 )
+from dovetail.fpga.units import Unit, divide
 
 FAMILIES = tuple(RESOURCES)
 UNIT_BYTES = 12_000
@@ -42,15 +43,14 @@ SYNTHESIS_MEMORY_BYTES = 10 * GIBIBYTE
 LAST_CYCLONE10GX = (0, 41)
 """Newest Yosys release that still maps to Cyclone 10 GX."""
 
-PASSES: Mapping[str, str] = {
-    "ecp5": "synth_ecp5 {dsp} -top {top}",
-    "xcu": "synth_xilinx -family xcu -flatten -noiopad -noclkbuf {dsp} -top {top}",
-    "xcup": "synth_xilinx -family xcup -flatten -noiopad -noclkbuf {dsp} -top {top}",
-    "cyclonev": "synth_intel_alm -family cyclonev -noiopad -noclkbuf {dsp} -top {top}",
-    "cyclone10gx": "synth_intel_alm -family cyclone10gx -noiopad -noclkbuf {dsp} -top {top}",
-}
-HEADER = re.compile(r"\bmodule\s+\w+\s*\((?:[^()]|\([^()]*\))*\)\s*;")
-MULTIPLICATION = re.compile(r"(?<![(@*])\*(?![)*])")
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was synthesized on its own: how often it is in the design, and the resources of one of them without their boxes."""
+
+    module: str
+    instances: int
+    resources: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,7 @@ class Synthesis:
     wall_s: float
     cached: bool
     """Whether every part came from the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A part that is synthesized on its own: a top module with its small children; larger ones are black boxes."""
-
-    top: str
-    text: str
-    images: Mapping[str, str]
-
-    def script(self, family: str) -> str:
-        """Yosys commands that read `unit.v` and write the cell counts to `cells.json`."""
-        code = without_comments(self.text, keep_strings=False)
-        dsp = "" if MULTIPLICATION.search(code) else "-nodsp"
-        return f"read_verilog unit.v\n{PASSES[family].format(dsp=dsp, top=self.top)}\ntee -q -o cells.json stat -json\n"
+    parts: tuple[Part, ...] = ()
 
 
 def synthesize(
@@ -106,7 +92,12 @@ def synthesize(
     tool = find_synthesizer(family)
     units = divide(design, unit_bytes if split else None)
     counts, fresh = _count_units(tool, family, units, progress)
-    cells = _total(design.top, counts, Counter({design.top: 1}))
+    instances = _instances(units, counts)
+    own = {name: _own_cells(name, counts) for name in instances}
+    cells: Counter[str] = Counter()
+    for name, times in instances.items():
+        cells.update({cell: times * number for cell, number in own[name].items()})
+    parts = tuple(Part(name, times, RESOURCES[family](own[name])) for name, times in instances.items())
     notes = [f"{tool.version}, cells after technology mapping, before place and route"]
     if len(units) > 1:
         notes.append(f"sum over {len(units)} parts synthesized out of context")
@@ -114,7 +105,8 @@ def synthesize(
         notes.append("ALMs are estimated from look-up tables: alm_low packs every pair that may share one, alm 0.8 per small one")
     wall_s = time.monotonic() - start
     version = tool.version.removeprefix("Yosys ")
-    return Synthesis(family, "Yosys", version, cells, RESOURCES[family](cells), tuple(notes), wall_s, not fresh)
+    total = dict(sorted(cells.items()))
+    return Synthesis(family, "Yosys", version, total, RESOURCES[family](total), tuple(notes), wall_s, not fresh, parts)
 
 
 def find_synthesizer(family: str) -> Tool:
@@ -135,62 +127,20 @@ def find_synthesizer(family: str) -> Tool:
     return chosen
 
 
-def divide(design: Design, unit_bytes: int | None) -> tuple[Unit, ...]:
-    """Parts of a design, the one with its top module first; modules of at least `unit_bytes` become parts of their own."""
-    texts = module_texts(design)
-    if design.top not in texts:
-        raise UsageError(f"synthesis of {design.top}: no such module; the files define {', '.join(sorted(texts)) or 'none'}")
-    children = {name: _children(name, text, texts) for name, text in texts.items()}
-    large = set()
-    if unit_bytes is not None:
-        large = {name for name, text in texts.items() if len(text) >= unit_bytes and _black_box(text) and name != design.top}
-    units: list[Unit] = []
-    waiting, seen = [design.top], {design.top}
-    while waiting:
-        top = waiting.pop(0)
-        inside, boxes = _closure(top, children, large)
-        chosen = [texts[name] for name in sorted(inside)] + [_black_box(texts[name]) for name in sorted(boxes)]
-        text = "\n".join(chosen)
-        units.append(Unit(top, text, {name: image for name, image in design.files.items() if f'"{name}"' in text}))
-        waiting += sorted(boxes - seen)
-        seen |= boxes
-    return tuple(units)
-
-
-def _children(name: str, text: str, known: Mapping[str, str]) -> set[str]:
-    return {word for word in set(re.findall(r"[A-Za-z_][\w$]*", text)) if word in known and word != name}
-
-
-def _black_box(text: str) -> str:
-    """The module without its body, empty where its ports are not declared in its header."""
-    header = HEADER.match(text)
-    return f"(* blackbox *) {header[0]} endmodule" if header and re.search(r"\b(input|output)\b", header[0]) else ""
-
-
-def _closure(top: str, children: Mapping[str, set[str]], large: set[str]) -> tuple[set[str], set[str]]:
-    """Modules below `top` that belong to its part, and the large ones at its border."""
-    inside, boxes, waiting = {top}, set[str](), [top]
-    while waiting:
-        for child in children[waiting.pop()]:
-            if child in large:
-                boxes.add(child)
-            elif child not in inside:
-                inside.add(child)
-                waiting.append(child)
-    return inside, boxes
-
-
 def _count_units(
     tool: Tool, family: str, units: Sequence[Unit], progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Counter[str]], bool]:
     """Cells by type of every part, and whether any had to be synthesized."""
-    keys = [content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in units]
-    missing = [index for index, key in enumerate(keys) if cache_lookup("synthesize", key) is None]
+    alike, names = zip(*(unit.nameless() for unit in units), strict=True)
+    keys = [content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in alike]
+    first = {key: index for index, key in reversed(list(enumerate(keys)))}
+    missing = [index for key, index in first.items() if cache_lookup("synthesize", key) is None]
     missing.sort(key=lambda index: -len(units[index].text))
     with tempfile.TemporaryDirectory(prefix="dovetail-") as name:
         folders = [Path(name) / str(index) for index in missing]
-        commands = [_command(tool, family, units[index], folder) for index, folder in zip(missing, folders, strict=True)]
-        finished = len(units) - len(missing)
+        commands = [_command(tool, family, alike[index], units[index].top, folder)
+                    for index, folder in zip(missing, folders, strict=True)]
+        finished = len(first) - len(missing)
 
         def keep(position: int) -> None:
             nonlocal finished
@@ -198,16 +148,16 @@ def _count_units(
             counted = (folders[position] / "cells.json").read_text(encoding="utf-8")
             cached("synthesize", keys[missing[position]], lambda folder: _write(folder / "cells.json", counted), keep=4096)
             if progress is not None:
-                progress(finished, len(units))
+                progress(finished, len(first))
 
         run_tools(commands, workers=parallelism(), on_done=keep)
-    found = {unit.top: cache_lookup("synthesize", key) for unit, key in zip(units, keys, strict=True)}
     counts = {}
-    for unit in units:
-        folder = found[unit.top]
-        if folder is None:
+    for unit, key, own in zip(units, keys, names, strict=True):
+        found = cache_lookup("synthesize", key)
+        if found is None:
             raise ToolError("synthesis: the cache was emptied while it was in use; run again")
-        counts[unit.top] = parse_cells((folder / "cells.json").read_text(encoding="utf-8"), unit.top)
+        cells = parse_cells((found / "cells.json").read_text(encoding="utf-8"), "unit")
+        counts[unit.top] = Counter({own.get(cell, cell): number for cell, number in cells.items()})
     return counts, bool(missing)
 
 
@@ -215,12 +165,12 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _command(tool: Tool, family: str, unit: Unit, folder: Path) -> Command:
+def _command(tool: Tool, family: str, unit: Unit, name: str, folder: Path) -> Command:
     folder.mkdir()
-    for name, text in {**unit.images, "unit.v": unit.text, "unit.ys": unit.script(family)}.items():
-        _write(folder / name, text)
+    for file, text in {**unit.images, "unit.v": unit.text, "unit.ys": unit.script(family)}.items():
+        _write(folder / file, text)
     return Command(
-        tool=f"yosys ({unit.top} for {family})",
+        tool=f"yosys ({name} for {family})",
         arguments=(*tool.command, "unit.ys"),
         cwd=folder,
         log=folder / "yosys.log",
@@ -251,15 +201,17 @@ def parse_cells(report: str, top: str) -> Counter[str]:
     return totals
 
 
-def _total(top: str, counts: Mapping[str, Counter[str]], instances: Counter[str]) -> dict[str, int]:
-    """Sum of all parts, each as often as it is instantiated."""
-    cells: Counter[str] = Counter()
-    waiting = list(instances.items())
+def _instances(units: Sequence[Unit], counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """How often every part is in the design; the first one is the whole of it."""
+    found = dict.fromkeys((unit.top for unit in units), 0)
+    waiting = [(units[0].top, 1)]
     while waiting:
         name, times = waiting.pop()
-        for cell, number in counts[name].items():
-            if cell in counts and cell != top:
-                waiting.append((cell, times * number))
-            else:
-                cells[cell] += times * number
-    return dict(sorted((cell, number) for cell, number in cells.items() if not cell.startswith("$scopeinfo")))
+        found[name] += times
+        waiting += [(cell, times * number) for cell, number in counts[name].items() if cell in counts]
+    return found
+
+
+def _own_cells(name: str, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """Cells of a part without the parts inside it."""
+    return {cell: number for cell, number in counts[name].items() if cell not in counts and not cell.startswith("$scopeinfo")}
