@@ -15,7 +15,7 @@ from typing import Any
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.hybrid.architecture import Judged, judge, pinned, region_of
+from dovetail.partition.hybrid.architecture import Judged, judged, pinned, region_of, search_of
 from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.search import Search
@@ -68,10 +68,14 @@ def fpga_of(board: str) -> Device:
     return replace(device, clock_hz=CLOCK_HZ)
 
 
-def figures(graph: Graph, device: Device, kind: Architecture) -> tuple[dict[str, Any], Judged | None]:
-    """One architecture on one board by the model, and the accelerator of the highest frame rate; None where none fits."""
+def figures(graph: Graph, device: Device, kind: Architecture, blocks: Blocks) -> tuple[dict[str, Any], Judged | None]:
+    """One architecture on one board by the model, and the accelerator of the highest frame rate; None where none fits.
+
+    `blocks` are the arrays of this graph and device, which most kinds choose from, priced once for all.
+    """
+    search = search_of(graph, device, kind, blocks)
     try:
-        steady, single = (judge(graph, device, kind, goal) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
+        steady, single = (judged(search, kind, goal) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
     except DovetailError as reason:
         return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}, None
     needs, block = steady.found.needs, steady.found.block
@@ -86,10 +90,10 @@ def figures(graph: Graph, device: Device, kind: Architecture) -> tuple[dict[str,
         "arrays": str(block.configuration) if block else None}, steady
 
 
-def heuristic(graph: Graph, device: Device) -> dict[str, Any]:
+def heuristic(graph: Graph, device: Device, blocks: Blocks) -> dict[str, Any]:
     """SplitCNN as the paper describes it, beside the exact search."""
     try:
-        split = split_cnn(Search(graph, device, cut_points(graph), Blocks(graph, device)))
+        split = split_cnn(Search(graph, device, cut_points(graph), blocks))
     except DovetailError as reason:
         return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}
     return {"batch1_ms": split.found.latency / CLOCK_HZ * 1e3, "fps_200mhz": CLOCK_HZ / split.found.interval,
@@ -106,7 +110,8 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         device = fpga_of(board)
         if kind is KINDS[0]:
             graph = region(network, size, device)
-        entry = figures(graph, device, kind)[0] if isinstance(kind, Architecture) else heuristic(graph, device)
+            blocks = Blocks(graph, device)
+        entry = figures(graph, device, kind, blocks)[0] if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
     return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": found,

@@ -87,29 +87,39 @@ def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) 
     """
     if architecture is Architecture.AUTO:
         return best_of(graph, device, CHOICES, goal)
+    return judged(search_of(graph, device, architecture), architecture, goal)
+
+
+def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None) -> Search:
+    """The search over all accelerators of a kind; `blocks` are arrays of this graph that were priced before, if any were."""
     count = len(graph.nodes)
     cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
             Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
-    dedicated = architecture in (Architecture.SESL, Architecture.DHM)
-    blocks = NoBlocks() if dedicated else Blocks(graph, device, architecture is Architecture.MONOLITHIC)
-    search = Search(graph, device, cuts, blocks, folds=architecture is not Architecture.DHM)
+    alone = architecture is Architecture.MONOLITHIC
+    if architecture in (Architecture.SESL, Architecture.DHM):
+        return Search(graph, device, cuts, NoBlocks(), folds=architecture is not Architecture.DHM)
+    return Search(graph, device, cuts, Blocks(graph, device, True) if alone else blocks or Blocks(graph, device))
+
+
+def judged(search: Search, architecture: Architecture, goal: Goal) -> Judged:
+    """The best that a search finds, with its bound; what it priced for one goal it knows for the other."""
     found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
-    return Judged(accelerator_of(graph, found, architecture), found, clocks, found.bound)
+    return Judged(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 
 def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> Judged:
     """The best of several kinds; its bound holds for all of them."""
-    judged, reasons = [], []
+    found, reasons, blocks = [], [], Blocks(graph, device)
     for kind in choices:
         try:
-            judged.append(judge(graph, device, kind, goal))
+            found.append(judged(search_of(graph, device, kind, blocks), kind, goal))
         except InfeasibleError as reason:
             reasons.append(f"{kind}: {reason}")
-    if not judged:
+    if not found:
         raise InfeasibleError("; ".join(reasons))
-    best = min(judged, key=lambda j: j.clocks)
-    return Judged(best.accelerator, best.found, best.clocks, min(j.bound for j in judged))
+    best = min(found, key=lambda j: j.clocks)
+    return Judged(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
 
 
 def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Accelerator:

@@ -92,6 +92,7 @@ class Search:
         self.budget = np.array([device.resources[r] for r in self.names])
         self.fills = fills(graph)
         self.engines: dict[tuple[int, int], Engines] = {}
+        self._fastest: Found | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
         if (index, pace) not in self.engines:
@@ -145,6 +146,12 @@ class Search:
         return replace(found, bound=self._interval_bound(found.interval))
 
     def _fastest_fitting(self) -> Found:
+        """The shortest interval at which whole engines fit; found once."""
+        if self._fastest is None:
+            self._fastest = self._bisected()
+        return self._fastest
+
+    def _bisected(self) -> Found:
         low, high = self.span()
         found = self._fitting(high)
         if found is None:

@@ -70,9 +70,15 @@ def _balanced(search: Search, cut: int) -> Found | None:
 
 
 def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None:
-    place = search.names.index(MULTIPLIER)
-    able = [o for o in search.blocks(cut, np.inf) if o.needs[place] <= multipliers] if cut < len(search.graph.nodes) else []
-    return min(able, key=lambda o: o.latency, default=None)
+    """The arrays of so many multipliers with the fastest single frame; None where there are none."""
+    place, best = search.names.index(MULTIPLIER), None
+    for least, price in search.blocks.promising(cut, multipliers) if cut < len(search.graph.nodes) else ():
+        if best is not None and least >= best.latency:
+            break
+        option = price()
+        if option is not None and option.needs[place] <= multipliers and (best is None or option.latency < best.latency):
+            best = option
+    return best
 
 
 def _fewest(search: Search, cut: int, pace: int) -> list[int]:
