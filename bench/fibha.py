@@ -3,8 +3,10 @@
 `python bench/fibha.py --json FILE [--board zcu102 ...] [--network mobilenet-v2 ...] [--size 224] [--simulate] [--synthesize]`
 fills board -> network -> architecture with `fps_200mhz` (steady state, at an assumed clock of 200 MHz), `batch1_ms` (one frame by
 itself, of the accelerator that is best at that), `cycles_per_frame` (simulated; null without `--simulate`), `model_cycles`,
-`dsp`, `lut`, `bram36` (by the model; `synthesized` beside them with `--synthesize`), `offchip_bytes`, `bound_fps`. `--quick` does
-one small network on one board, simulated. What does not fit has the reason instead. Entries are written as they are known.
+`dsp`, `lut`, `bram36` (by the model), `offchip_bytes`, `bound_fps`, energies of a frame on the whole board, and the accelerator
+itself. `--synthesize` counts every part of the whole top with Yosys: `synthesized`, and by how much the model is off. What does
+not fit has the reason instead. Entries are written as they are known; with `--resume` those of FILE are kept and accelerators
+found before are simulated or synthesized without a search. `--quick` does one small network on one board, simulated.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +23,64 @@ import numpy as np
 
 from dovetail.files import replace_text
 from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import Judged
-from dovetail.platform.accelerator import Architecture
+from dovetail.partition.hybrid.blocks import Blocks
+from dovetail.platform.accelerator import Architecture, from_entries
 from dovetail.platform.device import Device
-from dovetail.reproduce.compact_2024_fibha import BOARDS, KINDS, NETWORKS, figures, fpga_of, heuristic, region
+from dovetail.reproduce.compact_2024_fibha import (
+    BOARDS,
+    CLOCK_HZ,
+    GPUS,
+    KINDS,
+    NETWORKS,
+    board_of,
+    figures,
+    fpga_of,
+    heuristic,
+    on_gpu,
+    region,
+)
 
 FRAMES = 6
 """Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle."""
 
 
-def built(graph: Graph, device: Device, judged: Judged, simulated: bool, synthesized: bool) -> dict[str, Any]:
-    """What simulation and synthesis of the generated accelerator say."""
-    start = time.process_time()
-    design = build_accelerator(graph, "accelerator", judged.accelerator)
-    found: dict[str, Any] = {"generate_cpu_s": time.process_time() - start, "closed_form_cycles": design.interval_cycles}
-    if simulated:
-        inputs = frames_of(graph)
-        result = simulate(design, {p.tensor: as_pixels(p, inputs[p.tensor]) for p in design.inputs})
-        expected = run_integer(graph, inputs)
-        cycles = int(np.diff(result.frame_cycles)[-1])
-        same = all(np.array_equal(result.outputs[t].reshape(expected[t].shape), expected[t]) for t in graph.outputs)
-        found |= {"bit_exact": same, "cycles_per_frame": cycles, "first_frame_cycles": result.frame_cycles[0],
-                  "model_error": judged.clocks / cycles - 1, "simulation_wall_s": result.wall_s, "simulation_run_s": result.run_s}
-    if synthesized:
-        assert device.family is not None, "every FPGA has a family"
-        result_of = synthesize(design, device.family)
-        found["synthesized"] = {**result_of.resources, "tool": f"{result_of.tool} {result_of.version}"}
-    return found
+UNIT_BYTES = 2000
+"""Verilog text from which a module is synthesized on its own: most engines of an accelerator are small."""
+COUNTED = ("dsp", "lut", "bram36", "register")
+
+
+def simulated(graph: Graph, design: Design, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What Verilator says of the generated accelerator."""
+    inputs = frames_of(graph)
+    result = simulate(design, {p.tensor: as_pixels(p, inputs[p.tensor]) for p in design.inputs})
+    expected = run_integer(graph, inputs)
+    cycles = int(np.diff(result.frame_cycles)[-1])
+    same = all(np.array_equal(result.outputs[t].reshape(expected[t].shape), expected[t]) for t in graph.outputs)
+    return {"bit_exact": same, "cycles_per_frame": cycles, "first_frame_cycles": result.frame_cycles[0],
+            "frame_cycles": list(result.frame_cycles), "model_error": entry["model_cycles"] / cycles - 1,
+            "simulated_fps_200mhz": CLOCK_HZ / cycles, "simulation_wall_s": result.wall_s, "simulation_run_s": result.run_s}
+
+
+def synthesized(design: Design, device: Device, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What Yosys counts in the whole accelerator, and how far the model is off."""
+    assert device.family is not None, "every FPGA has a family"
+    found = synthesize(design, device.family, lambda done, every: print(f"{done} of {every} parts", flush=True),
+                       unit_bytes=UNIT_BYTES)
+    counted = {name: found.resources[name] for name in COUNTED}
+    errors = {name: entry[name] / counted[name] - 1 for name in COUNTED if counted[name]}
+    fits = all(counted[name] <= device.resources[name] for name in COUNTED)
+    for name in COUNTED:
+        off = f", model {entry[name]:,.0f} ({errors[name]:+.1%})" if name in errors else ""
+        print(f"{name}: {counted[name]:,.1f} of {device.resources[name]:,.0f}{off}", flush=True)
+    return {"synthesized": {**counted, "fits": fits, "model_error": errors, "tool": f"{found.tool} {found.version}",
+                            "wall_s": found.wall_s, "cells": dict(found.cells), "notes": list(found.notes),
+                            "parts": [{"module": p.module, "instances": p.instances, **p.resources} for p in found.parts]}}
 
 
 def frames_of(graph: Graph) -> dict[str, Any]:
@@ -74,34 +103,58 @@ def main() -> None:
     parser.add_argument("--simulate", action="store_true", help="run six frames in Verilator, compared with the reference")
     parser.add_argument("--synthesize", action="store_true", help="count the whole accelerator with Yosys")
     parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 96 x 96 on one board, simulated")
+    parser.add_argument("--resume", action="store_true", help="keep what FILE has, do what is missing")
     options = parser.parse_args()
-    boards, networks, size = options.board or BOARDS, options.network or NETWORKS, options.size
-    kinds = [Architecture(k) for k in options.architecture or KINDS]
     if options.quick:
-        boards, networks, size, kinds = ("zcu102",), ("mobilenet-v2",), 96, [Architecture.FIBHA]
-    result: dict[str, Any] = {"clock": "200 MHz, assumed"}
-    for board in boards:
-        device = fpga_of(board)
-        of_board: dict[str, Any] = result.setdefault(board, {})
-        for network in networks:
-            graph = region(network, size, device)
-            of_network: dict[str, Any] = of_board.setdefault(network, {})
-            for kind in kinds:
-                start = time.process_time()
-                found, judged = figures(graph, device, kind)
-                found["search_cpu_s"] = time.process_time() - start
-                if judged is not None and (options.simulate or options.quick or options.synthesize):
-                    found |= built(graph, device, judged, options.simulate or options.quick, options.synthesize)
-                of_network[kind.value] = found
-                tell(board, network, kind.value, of_network[kind.value])
-                replace_text(options.json, json.dumps(result, indent=1) + "\n")
-            of_network["splitcnn"] = heuristic(graph, device)
-            tell(board, network, "splitcnn", of_network["splitcnn"])
+        options.board, options.network, options.size = ["zcu102"], ["mobilenet-v2"], 96
+        options.architecture, options.simulate = [Architecture.FIBHA.value], True
+    kept = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else {}
+    result: dict[str, Any] = {"clock": "200 MHz, assumed", **kept}
+    for board, network in product(options.board or BOARDS, options.network or NETWORKS):
+        of_network: dict[str, Any] = result.setdefault(board, {}).setdefault(network, {})
+        for name, entry in entries(board, network, options, of_network):
+            of_network[name] = entry
+            tell(board, network, name, entry)
             replace_text(options.json, json.dumps(result, indent=1) + "\n")
+
+
+def entries(board: str, network: str, options: argparse.Namespace, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What is asked for of one network on one board and not known yet, as it becomes known."""
+    platform = board_of(board)
+    device = fpga_of(platform)
+    kinds = [Architecture(k) for k in options.architecture or KINDS]
+    wanted = [*(k.value for k in kinds), *(() if options.architecture else ("splitcnn", "gpus"))]
+    fresh = ("bit_exact",) * options.simulate + ("synthesized",) * options.synthesize
+    if all(name in known and (known[name].get("accelerator") is None or all(k in known[name] for k in fresh)) for name in wanted):
+        return
+    graph = region(network, options.size, device)
+    blocks = Blocks(graph, device)
+    for kind in kinds:
+        start, entry = time.process_time(), dict(known.get(kind.value, {}))
+        if not entry:
+            entry = figures(graph, platform, kind, blocks)
+            entry["search_cpu_s"] = time.process_time() - start
+            yield kind.value, entry
+        if entry.get("accelerator") is None or all(k in entry for k in fresh):
+            continue
+        start = time.process_time()
+        design = build_accelerator(graph, "accelerator", from_entries(entry["accelerator"], str(options.json)))
+        entry |= {"generate_cpu_s": time.process_time() - start, "closed_form_cycles": design.interval_cycles}
+        if options.simulate and "bit_exact" not in entry:
+            entry |= simulated(graph, design, entry)
+        if options.synthesize and "synthesized" not in entry:
+            entry |= synthesized(design, device, entry)
+        yield kind.value, entry
+    if "splitcnn" in wanted and "splitcnn" not in known:
+        yield "splitcnn", heuristic(graph, device, blocks)
+    if "gpus" in wanted and "gpus" not in known:
+        yield "gpus", {gpu: on_gpu(graph, gpu) for gpu in GPUS}
 
 
 def tell(board: str, network: str, kind: str, found: Mapping[str, Any]) -> None:
     """One line per entry."""
+    if kind == "gpus":
+        return
     if found.get("batch1_ms") is None:
         print(f"{board} {network} {kind}: {found['reason']}", flush=True)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.reproduce import compact_2024_fibha
-from dovetail.reproduce.compact_2024_fibha import CLOCK_HZ, fpga_of
+from dovetail.reproduce.compact_2024_fibha import CLOCK_HZ, board_of, fpga_of, ours
 from tests.partition.test_hybrid import bottlenecks
 
 
@@ -23,10 +23,26 @@ def test_all_architectures_stand_beside_the_claims(monkeypatch: pytest.MonkeyPat
         if "bound_fps" in one:
             assert one["fps_200mhz"] <= one["bound_fps"] * (1 + 1e-9)
             assert one["batch1_bound_ms"] <= one["batch1_ms"] * (1 + 1e-9)
-            assert all(one[r] <= fpga_of("zc706").resources[r] for r in ("dsp", "lut", "bram36", "register"))
+            assert all(one[r] <= fpga_of(board_of("zc706")).resources[r] for r in ("dsp", "lut", "bram36", "register"))
             assert one["model_cycles"] * one["fps_200mhz"] == pytest.approx(CLOCK_HZ)
     for kind in ("sesl", "seml"):
         if kinds[kind]["fps_200mhz"] is not None:
             assert kinds["fibha"]["fps_200mhz"] >= kinds[kind]["fps_200mhz"] * 0.99
     shown = compact_2024_fibha.text(found)
     assert all(claim in shown for claim in found["claims"].values())
+    best = kinds["fibha"]
+    idle_w = sum(d.idle_power_w for d in board_of("zc706").devices)
+    assert best["frame_mj"] > idle_w / best["fps_200mhz"] * 1e3
+    assert best["batch1_mj"] > idle_w * best["batch1_ms"]
+    assert f"{found['gpus']['mobilenet-v2']['tx2']['batch1_mj']:.2f} mJ" in shown
+
+
+def test_ratios_are_taken_where_both_kinds_exist_and_say_how_much_better_the_hybrid_is() -> None:
+    boards = {"a": {"n": {"fibha": {"fps_200mhz": 30.0, "batch1_ms": 2.0, "frame_mj": 5.0, "bram36": 10.0},
+                          "seml": {"fps_200mhz": 10.0, "batch1_ms": 3.0, "frame_mj": 6.0, "bram36": 40.0},
+                          "sesl": {"fps_200mhz": None, "batch1_ms": None, "reason": "too large"}}}}
+    found = ours(boards)
+    assert found["over SEML"] == {"frames/s": {"a n": 3.0}, "one frame": {"a n": 1.5}}
+    assert "over SESL" not in found
+    assert found["energy"] == {"frames per joule of the board, against SEML": {"a n": 1.2}}
+    assert found["buffers"] == {"RAM blocks of everything, against SEML": {"a n": 0.25}}

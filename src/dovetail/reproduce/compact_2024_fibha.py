@@ -2,6 +2,9 @@
 
 Everything is by our model of engines that we build, at an assumed clock of 200 MHz; all four kinds come from one search with
 one set of engines, each with a bound on every other of its kind. `bench/fibha.py` adds simulation and synthesis.
+
+Energies are of whole boards, as in plans: what is drawn without work, what logic and RAM blocks in use toggle away, and
+moving weights; DSP blocks have no coefficient. GPUs beside them by the models of their boards.
 """
 
 from __future__ import annotations
@@ -12,25 +15,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dovetail.cost.power import power_w
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.hybrid.architecture import Judged, judged, pinned, region_of, search_of
+from dovetail.partition.hybrid.architecture import judged, pinned, region_of, search_of
 from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
 from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.search import Search
+from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
-from dovetail.partition.plan import Goal
+from dovetail.partition.plan import Goal, whole_on
 from dovetail.pipeline import decide_numbers
-from dovetail.planning import cut_out
-from dovetail.platform.accelerator import Architecture
-from dovetail.platform.device import Device, Kind
+from dovetail.planning import Options, cut_out, make_plan
+from dovetail.platform.accelerator import Architecture, to_entries
+from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.terminal import table
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
 NETWORKS = ("mobilenet-v1", "mobilenet-v2", "proxylessnas", "mnasnet", "xception", "resnet50")
+GPUS = ("tx2", "h200")
 KINDS = (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
 CLOCK_HZ = 200e6
 """Assumed for every board, as by MCCM, the analytic model of FiBHA's authors; no open tool routes these parts."""
@@ -62,22 +67,28 @@ def region(network: str, size: int | None, device: Device) -> Graph:
     return cut_out(graph, pinned(graph, region_of(graph, device), device.name), "cpu", device.name)
 
 
-def fpga_of(board: str) -> Device:
-    """A board's FPGA at the assumed clock, its memory delivering the same bytes per second."""
-    (device,) = load_platform(board).of_kind(Kind.FPGA)
-    return replace(device, clock_hz=CLOCK_HZ)
+def board_of(name: str) -> Platform:
+    """A board with its FPGA at the assumed clock, its memory delivering the same bytes per second."""
+    board = load_platform(name)
+    return replace(board, devices=tuple(replace(d, clock_hz=CLOCK_HZ) if d.kind is Kind.FPGA else d for d in board.devices))
 
 
-def figures(graph: Graph, device: Device, kind: Architecture, blocks: Blocks) -> tuple[dict[str, Any], Judged | None]:
-    """One architecture on one board by the model, and the accelerator of the highest frame rate; None where none fits.
+def fpga_of(board: Platform) -> Device:
+    """A board's one FPGA."""
+    (device,) = board.of_kind(Kind.FPGA)
+    return device
+
+
+def figures(graph: Graph, board: Platform, kind: Architecture, blocks: Blocks) -> dict[str, Any]:
+    """One architecture on one board by the model, with the accelerator of the highest frame rate; the reason where none fits.
 
     `blocks` are the arrays of this graph and device, which most kinds choose from, priced once for all.
     """
-    search = search_of(graph, device, kind, blocks)
+    search = search_of(graph, fpga_of(board), kind, blocks)
     try:
         steady, single = (judged(search, kind, goal) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
     except DovetailError as reason:
-        return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}, None
+        return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}
     needs, block = steady.found.needs, steady.found.block
     work = multiplications_of(graph, graph.nodes)
     return {
@@ -86,8 +97,25 @@ def figures(graph: Graph, device: Device, kind: Architecture, blocks: Blocks) ->
         "steady_batch1_ms": steady.found.latency / CLOCK_HZ * 1e3, "model_cycles": steady.clocks, "cycles_per_frame": None,
         "dsp": needs.get("dsp"), "lut": needs.get("lut"), "bram36": needs.get("bram36"), "register": needs.get("register"),
         "utilisation": work / (steady.clocks * max(1.0, needs.get("dsp", 0.0))),
+        "frame_mj": energy_j(steady.found, steady.clocks, board) * 1e3,
+        "batch1_mj": energy_j(single.found, single.clocks, board) * 1e3,
         "offchip_bytes": block.offchip_bytes if block else 0.0, "dedicated": steady.found.cut, "nodes": len(graph.nodes),
-        "arrays": str(block.configuration) if block else None}, steady
+        "arrays": str(block.configuration) if block else None, "accelerator": to_entries(steady.accelerator)}
+
+
+def energy_j(found: Found, clocks: float, board: Platform) -> float:
+    """Energy of the whole board in so many clocks, a frame's weights moved once."""
+    device = fpga_of(board)
+    watts = power_w(found.needs, device) + sum(d.idle_power_w for d in board.devices)
+    per_byte = max(link.energy_j_per_byte for link in board.links if device.name in link.ends)
+    return watts * clocks / CLOCK_HZ + per_byte * (found.block.offchip_bytes if found.block else 0.0)
+
+
+def on_gpu(graph: Graph, board: str) -> dict[str, Any]:
+    """A frame on a board's GPU alone, by the board's models: seconds and energy of the whole board."""
+    plan, _ = make_plan(graph, load_platform(board), Options(time_limit_s=1.0), {n.name: whole_on("gpu") for n in graph.nodes})
+    return {"batch1_ms": plan.latency_s * 1e3, "batch1_mj": plan.energy_j * 1e3,
+            "source": f"shipped models of {board}'s GPU (docs/models.md), batch 1, idle power of the board included"}
 
 
 def heuristic(graph: Graph, device: Device, blocks: Blocks) -> dict[str, Any]:
@@ -104,18 +132,46 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
               size: int | None = None) -> dict[str, Any]:
     """All kinds of accelerators for some networks on some boards, and the papers' claims."""
     found: dict[str, Any] = {}
+    gpus: dict[str, Any] = {}
     rounds = [(board, network, kind) for board in boards for network in networks for kind in (*KINDS, "splitcnn")]
     for number, (board, network, kind) in enumerate(rounds):
         progress(f"{board} {network} {kind}", number, len(rounds))
-        device = fpga_of(board)
+        platform = board_of(board)
+        device = fpga_of(platform)
         if kind is KINDS[0]:
             graph = region(network, size, device)
             blocks = Blocks(graph, device)
-        entry = figures(graph, device, kind, blocks)[0] if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
+            gpus.setdefault(network, {gpu: on_gpu(graph, gpu) for gpu in GPUS})
+        entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
     return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": found,
-            "why": list(WHY)}
+            "ours": ours(found), "gpus": gpus, "why": list(WHY)}
+
+
+RATIOS: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
+    "over SEML": (("frames/s", "fps_200mhz", "seml", True), ("one frame", "batch1_ms", "seml", False)),
+    "over SESL": (("frames/s", "fps_200mhz", "sesl", True), ("one frame", "batch1_ms", "sesl", False)),
+    "utilisation": (("multiplications per multiplier and clock", "utilisation", "seml", True),),
+    "energy": (("frames per joule of the board, against SEML", "frame_mj", "seml", False),
+               ("against SESL", "frame_mj", "sesl", False)),
+    "buffers": (("RAM blocks of everything, against SEML", "bram36", "seml", True),
+                ("against monolithic", "bram36", "monolithic", True))}
+"""Of every claim: what is compared, its key, with which kind, and whether ours is put over theirs."""
+
+
+def ours(boards: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """What we find beside every claim: by what is compared, hybrid against another kind, board and network by name."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for claim, ratios in RATIOS.items():
+        for what, key, kind, over in ratios:
+            for board, networks in boards.items():
+                for network, kinds in networks.items():
+                    best, other = (kinds.get(k, {}).get(key) for k in ("fibha", kind))
+                    if best and other:
+                        value = best / other if over else other / best
+                        found.setdefault(claim, {}).setdefault(what, {})[f"{board} {network}"] = value
+    return found
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -126,12 +182,22 @@ def text(document: Mapping[str, Any]) -> str:
             best = kinds["fibha"]
             for kind, one in kinds.items():
                 if one["batch1_ms"] is None:
-                    rows.append((board, network, kind, "-", "-", "-", one["reason"].split(";")[0]))
+                    rows.append((board, network, kind, "-", "-", "-", "-", one["reason"].split(";")[0]))
                     continue
                 ratio = "" if best["batch1_ms"] is None else f"{one['batch1_ms'] / best['batch1_ms']:.2f}x"
-                rows.append((board, network, kind, f"{one['fps_200mhz']:,.0f}", f"{one['batch1_ms']:.2f} ms", ratio,
+                energy = f"{one['frame_mj']:.2f} mJ" if "frame_mj" in one else ""
+                rows.append((board, network, kind, f"{one['fps_200mhz']:,.0f}", f"{one['batch1_ms']:.2f} ms", ratio, energy,
                              f"{one['dedicated']} layers dedicated" + (f", {one['arrays']}" if one.get("arrays") else "")))
-    header = ("board", "network", "architecture", "frames/s", "one frame", "fibha ahead", "")
-    claims = [f"  {what}: {claim}" for what, claim in document["claims"].items()]
-    return "\n".join([table(header, rows), "", "The papers:", *claims, "", *document["why"], "",
-                      f"By the model, at {document['clock']}; bounds in the JSON."])
+    for network, gpus in document["gpus"].items():
+        rows += [(gpu, network, "GPU", "", f"{one['batch1_ms']:.2f} ms", "", f"{one['batch1_mj']:.2f} mJ", one["source"])
+                 for gpu, one in gpus.items()]
+    header = ("board", "network", "architecture", "frames/s", "one frame", "fibha ahead", "a frame takes", "")
+    claims = [line for what, claim in document["claims"].items()
+              for line in (f"  {what}: {claim}", *_beside(document["ours"].get(what, {})))]
+    return "\n".join([table(header, rows), "", "The papers, and ours (hybrid against the other kind):", *claims, "",
+                      *document["why"], "", f"By the model, at {document['clock']}; bounds in the JSON."])
+
+
+def _beside(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [f"    ours, {what}: " + ", ".join(f"{where} {value:.2f}x" for where, value in values.items())
+            for what, values in found.items()]
