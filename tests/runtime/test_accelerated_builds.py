@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from dovetail.cli.program import main
+from dovetail.ir import Add, AvgPool, Conv, GlobalAvgPool, Graph, Window
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import load_build, synthetic_integers
 from tests.partition.test_hybrid import bottlenecks
+from tests.strategies import Net, quantized
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +50,28 @@ def test_folds_and_architectures_exclude_each_other(model: Path, tmp_path: Path,
 def test_boards_without_an_fpga_say_so(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(model), "-p", "tx2", "--architecture", "auto"]) == 2
     assert "0 FPGAs; an accelerator for a network is built on one" in capsys.readouterr().err
+
+
+def with_a_part_for_the_processor() -> Graph:
+    """Inverted residuals around an average whose count depends on the position, which no engine computes."""
+    net = Net(3)
+    x = net.add(Conv(8, Window((3, 3), (2, 2), (1, 1, 1, 1))), net.input((1, 3, 13, 13)), name="stem")
+    wide = net.add(Conv(24, Window((1, 1))), x, name="expand")
+    deep = net.add(Conv(24, Window((3, 3), pads=(1, 1, 1, 1)), groups=24), wide, name="depthwise")
+    joined = net.add(Add(), x, net.add(Conv(8, Window((1, 1))), deep, name="project"), name="join")
+    mean = net.add(AvgPool(Window((3, 3), pads=(1, 1, 1, 1))), joined, name="edges")
+    return quantized(net.graph(net.add(GlobalAvgPool(), net.add(Conv(4, Window((1, 1))), mean, name="last"), name="mean")))
+
+
+def test_what_the_accelerator_cannot_compute_runs_on_the_processor(tmp_path: Path) -> None:
+    path, folder = tmp_path / "model.onnx", tmp_path / "build"
+    path.write_bytes(to_onnx(with_a_part_for_the_processor()))
+    arguments = ["compile", str(path), "-p", "zcu102", "--architecture", "fibha", "--objective", "throughput"]
+    assert main([*arguments, "--frames", "2", "-o", str(folder)]) == 0
+    build = load_build(folder)
+    accelerator = build.platform.device("fpga").accelerator
+    assert accelerator is not None
+    computed = {s.device: {n.name for n in s.graph.nodes} for s in build.program.segments}
+    assert {n.name for n in build.graph.nodes if accelerator.has(n.name)} == {"stem", "expand", "depthwise", "project", "join"}
+    assert {"edges", "last", "mean"} <= computed["cpu"]
+    assert json.loads((folder / "verification.json").read_text())["equal"]
