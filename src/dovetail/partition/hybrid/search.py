@@ -142,16 +142,10 @@ class Search:
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
-        found = self._fastest_fitting()
+        found = self._known_fastest()
         return replace(found, bound=self._interval_bound(found.interval))
 
     def _fastest_fitting(self) -> Found:
-        """The shortest interval at which whole engines fit; found once."""
-        if self._fastest is None:
-            self._fastest = self._bisected()
-        return self._fastest
-
-    def _bisected(self) -> Found:
         low, high = self.span()
         found = self._fitting(high)
         if found is None:
@@ -163,6 +157,11 @@ class Search:
             else:
                 found = better
         return found
+
+    def _known_fastest(self) -> Found:
+        if self._fastest is None:
+            self._fastest = self._fastest_fitting()
+        return self._fastest
 
     def span(self) -> tuple[int, int]:
         """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
@@ -204,7 +203,7 @@ class Search:
         fewer clocks than its bottom.
         """
         _, high = self.span()
-        best, settled = self._fastest_fitting(), inf
+        best, settled = self._known_fastest(), inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
