@@ -133,18 +133,18 @@ def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
 
 
 def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, device = bottlenecks(48), fpga(0.2)
-    device = replace(device, resources={**device.resources, "bram36": 16.0})
+    graph, device = bottlenecks(64), fpga(0.2)
+    device = replace(device, resources={**device.resources, "bram36": 21.0})
     offered = {}
-    for limits in ((0,), (0, 3000, 1500)):
+    for limits in ((0,), (0, 6000)):
         monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)
         search = Search(graph, device, (0,), Blocks(graph, device))
         found, best = search.fastest(), brute_force_interval(search, [1])
         assert found.interval <= best * CLOSE
         assert found.bound <= best <= found.interval
         offered[limits] = found
-    assert offered[0, 3000, 1500].interval < offered[0,].interval
-    block = offered[0, 3000, 1500].block
+    assert offered[0, 6000].interval < offered[0,].interval
+    block = offered[0, 6000].block
     assert block is not None
     assert isinstance(block.configuration, Config)
     assert block.configuration.map_bytes
