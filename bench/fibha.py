@@ -6,7 +6,8 @@ itself, of the accelerator that is best at that), `cycles_per_frame` (simulated;
 `dsp`, `lut`, `bram36` (by the model), `offchip_bytes`, `bound_fps`, energies of a frame on the whole board, and the accelerator
 itself. `--synthesize` counts every part of the whole top with Yosys: `synthesized`, and by how much the model is off. What does
 not fit has the reason instead. Entries are written as they are known; with `--resume` those of FILE are kept and accelerators
-found before are simulated or synthesized without a search. `--quick` does one small network on one board, simulated.
+found before are simulated or synthesized without a search. `firb`: inverted residuals as one engine beside plain pipelining.
+`--quick` does one small network on one board, simulated.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ from dovetail.reproduce.compact_2024_fibha import (
     on_gpu,
     region,
 )
+from firb import blocks_of
 
+FIRB_PACE, FIRB_BLOCKS = 150_000, ("features.3.depthwise.conv", "features.12.depthwise.conv")
+"""An early and a late inverted residual, by their depthwise layers; `bench/firb.py` has all of them."""
 FRAMES = 6
 """Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle."""
 
@@ -118,6 +122,8 @@ def main() -> None:
         options.architecture, options.simulate = [Architecture.FIBHA.value], True
     kept = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else {}
     result: dict[str, Any] = {"clock": "200 MHz, assumed", **kept}
+    if "firb" not in result:
+        result["firb"] = blocks_of("mobilenet-v2", "zcu102", FIRB_PACE, FIRB_BLOCKS)
     for board, network in product(options.board or BOARDS, options.network or NETWORKS):
         of_network: dict[str, Any] = result.setdefault(board, {}).setdefault(network, {})
         for name, entry in entries(board, network, options, of_network):

@@ -1,24 +1,25 @@
-"""Inverted residual blocks three ways: as one fine-grained pipeline (FIRB), every layer folded by itself, whole rows between.
+"""Inverted residual blocks four ways: as one engine (FIRB), as three with the same folds, folded by themselves, rows between.
 
 `python bench/firb.py --json FILE [--network mobilenet-v2] [--board zcu102] [--pace 150000] [--simulate] [--synthesize BLOCK]`:
 for every block of the network alone, bits of all buffers of the generated design (line, window and word memories, FIFOs, held
-words), latency, interval and estimated area, with the folds of `cost/firb.py` and with those each layer would get by itself. The
-third way is counted, not built: between two layers lie the rows the next one reads and one that is being written (or two frames),
-as in plain pipelining of FiBHA's papers. `--simulate` runs both designs of every block in Verilator against the reference,
-`--synthesize` counts both designs of one block with Yosys.
+words), latency, interval and estimated area: `engine` is FIRB as one engine (`fpga/engines/firb.py`), `firb` its folds in three
+engines, `plain` the folds each layer would get by itself. The last way is counted, not built: between two layers lie the rows
+the next one reads and one that is being written (or two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the
+designs of every block in Verilator against the reference, `--synthesize` counts those of one block with Yosys.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
-from dovetail.cost.firb import Bottleneck, bottlenecks, firb_folds
+from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds
 from dovetail.cost.folded import folded_cost, folds_of, shape_of
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design, design_modules
@@ -45,10 +46,10 @@ def alone(graph: Graph, block: Bottleneck) -> Graph:
                  {c: graph.constants[c] for n in nodes for c in n.params})
 
 
-def buffer_bits(graph: Graph, folds: Mapping[str, Fold]) -> int:
+def buffer_bits(graph: Graph, folds: Mapping[str, Fold], fused: Sequence[str]) -> int:
     """Bits of all memories that are written, and of what pixels cut anew hold; ports of the block's own are left out."""
     total = 0
-    for module in design_modules(graph, "block", folds):
+    for module in design_modules(graph, "block", folds, fused):
         if any(f"_words_{end}" in module.name for end in ("x", "y")):
             continue
         total += sum(m.width * m.depth for m in module.memories)
@@ -69,14 +70,21 @@ def row_buffer_bits(graph: Graph, frames: bool) -> int:
     return total
 
 
-def figures(graph: Graph, folds: Mapping[str, Fold], device: Device, simulated: bool, family: str | None) -> dict[str, object]:
-    design, model = build_design(graph, "block", folds=folds), dhm_model(device.model)
+def figures(graph: Graph, folds: Mapping[str, Fold], device: Device, simulated: bool, family: str | None,
+            fused: Sequence[str] = ()) -> dict[str, Any]:
+    design, model = build_design(graph, "block", folds=folds, fused=fused), dhm_model(device.model)
     area: dict[str, float] = {}
-    for name, fold in folds.items():
-        for resource, amount in folded_cost(shape_of(graph, graph.node(name)), fold, model).resources:
-            area[resource] = area.get(resource, 0.0) + amount
-    found: dict[str, object] = {
-        "folds": {n: str(f) for n, f in folds.items()}, "buffer_bits": buffer_bits(graph, folds),
+    if fused:
+        (block,) = bottlenecks(graph)
+        first, middle, last = (shape_of(graph, n) for n in block.layers)
+        own = folds[block.expand.name], folds[block.depthwise.name], folds[block.project.name]
+        area = dict(firb_cost((first, middle, last), own, block.join is not None, device.model).resources)
+    else:
+        for name, fold in folds.items():
+            for resource, amount in folded_cost(shape_of(graph, graph.node(name)), fold, model).resources:
+                area[resource] = area.get(resource, 0.0) + amount
+    found: dict[str, Any] = {
+        "folds": {n: str(f) for n, f in folds.items()}, "buffer_bits": buffer_bits(graph, folds, fused),
         "latency_cycles": design.latency_cycles, "interval_cycles": design.interval_cycles,
         "cut_anew": sum("_words_" in f and not f.endswith("_fifo.v") for f in design.files),
         "estimated": {r: round(v, 1) for r, v in area.items()}}
@@ -93,6 +101,41 @@ def figures(graph: Graph, folds: Mapping[str, Fold], device: Device, simulated: 
     return found
 
 
+def compared(part: Graph, folds: Mapping[str, Fold], device: Device, simulated: bool, family: str | None,
+             name: str) -> dict[str, Any]:
+    """All four ways of one block."""
+    return {"engine": figures(part, folds, device, simulated, family, (name,)),
+            "firb": figures(part, folds, device, simulated, family),
+            "plain": figures(part, folds_of(part, device), device, simulated, family),
+            "row_buffer_bits": row_buffer_bits(part, False), "frame_buffer_bits": row_buffer_bits(part, True)}
+
+
+def tell(name: str, found: Mapping[str, Any]) -> None:
+    ways = "; ".join(f"{way} {found[way]['buffer_bits']:,} bits, {found[way]['latency_cycles']:,} clocks, "
+                     f"{found[way].get('counted', found[way]['estimated'])}" for way in ("engine", "firb", "plain"))
+    print(f"{name}: {ways}; rows {found['row_buffer_bits']:,} frames {found['frame_buffer_bits']:,} bits", flush=True)
+
+
+def blocks_of(network: str, board: str, pace: int, only: Sequence[str] | None, simulated: bool = False,
+              synthesized: str | None = None) -> dict[str, Any]:
+    """The blocks of a network, or some of them by the names of their depthwise layers."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(build(network))
+        graph = decide_numbers(path, equalise=Equalise.OFF).graph
+    device = next(d for d in load_platform(board).with_pace(pace).devices if d.kind is Kind.FPGA)
+    result: dict[str, Any] = {}
+    for block in bottlenecks(graph):
+        name = block.depthwise.name
+        folds = firb_folds(graph, block, device.model, device.resources, pace)
+        if not folds or (only is not None and name not in only):
+            continue
+        part, family = alone(graph, block), device.model.removeprefix("dhm-") if synthesized == name else None
+        result[name] = compared(part, folds, device, simulated, family, name)
+        tell(name, result[name])
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
@@ -103,24 +146,8 @@ def main() -> None:
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--synthesize", metavar="BLOCK", help="the block to count with Yosys, by the name of its depthwise layer")
     options = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(build(options.network))
-        graph = decide_numbers(path, equalise=Equalise.OFF).graph
-    device = next(d for d in load_platform(options.board).with_pace(options.pace).devices if d.kind is Kind.FPGA)
-    result: dict[str, object] = {}
-    for block in bottlenecks(graph):
-        name = block.depthwise.name
-        folds = firb_folds(graph, block, device.model, device.resources, options.pace)
-        if not folds or (options.only and name != options.only):
-            continue
-        part, family = alone(graph, block), device.model.removeprefix("dhm-") if options.synthesize == name else None
-        firb, plain = (figures(part, f, device, options.simulate, family) for f in (folds, folds_of(part, device)))
-        rows, frames = row_buffer_bits(part, False), row_buffer_bits(part, True)
-        result[name] = {"firb": firb, "plain": plain, "row_buffer_bits": rows, "frame_buffer_bits": frames}
-        print(f"{name:28s} buffers {firb['buffer_bits']:9,} plain {plain['buffer_bits']:9,} rows {rows:9,} frames {frames:11,} "
-              f"bits; latency {firb['latency_cycles']:8,} plain {plain['latency_cycles']:8,}; {firb['estimated']} plain "
-              f"{plain['estimated']}", flush=True)
+    result = blocks_of(options.network, options.board, options.pace, [options.only] if options.only else None, options.simulate,
+                       options.synthesize)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

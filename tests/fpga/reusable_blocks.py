@@ -117,6 +117,8 @@ def cases() -> dict[str, Case]:
         "compact_slow": (compact(21, (4, 6, 6), 9), slow),
         "compact_plain": (compact(22, (3, 9, 8), 9), plain),
         "compact_packed": (compact(37, (3, 8, 8), 9), Config(6, 12, taps=5, packed=True)),
+        "compact_soft": (compact(38, (3, 8, 8), 9), Config(4, 12, taps=5, soft=4)),
+        "compact_all_soft": (compact(39, (3, 7, 8), 9), Config(6, 6, taps=5, soft=6)),
         "compact_monolithic": (compact(32, (3, 9, 8), 9), Config(4, 8, taps=4, monolithic=True)),
         "compact_one_word": (compact(33, (3, 7, 8), 9), Config(5, 5, taps=5, monolithic=True, overlap=False)),
         "residual": (residual(23, (4, 6, 7)), small),

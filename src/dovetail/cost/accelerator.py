@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.cost.estimate import Question, ShareCosts, shares_in
+from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost
 from dovetail.cost.folded import folded_cost, paced_costs, shape_of
 from dovetail.cost.folds import Fold
 from dovetail.cost.power import power_w
@@ -28,7 +29,8 @@ def config_of(accelerator: Accelerator) -> Config | None:
         return None
     a = accelerator.arrays
     return Config(a["inputs"], a["outputs"], a["taps"], a["kernel"], bool(a["monolithic"]), bool(a["overlap"]), a["port_bytes"],
-                  a["bandwidth_bytes"], a["latency_clocks"], a["input_buffers"], bool(a.get("packed", 0)), a.get("map_bytes", 0))
+                  a["bandwidth_bytes"], a["latency_clocks"], a["input_buffers"], bool(a.get("packed", 0)),
+                  a.get("map_bytes", 0), a.get("soft", 0))
 
 
 def arrays_of(config: Config) -> dict[str, int]:
@@ -66,6 +68,9 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
         return _reused(graph, node, direct, accelerator, device)
     paced = replace(device.at_pace(accelerator.pace_clocks), accelerator=None)
     costs = paced_costs(graph, question, direct, paced)
+    block = next((b for b in bottlenecks(graph) if b.depthwise.name in accelerator.fused and node in (*b.layers, b.join)), None)
+    if block is not None:
+        return _fused(graph, node, block, costs, device)
     fold = accelerator.dedicated[node.name]
     if fold is None or not isinstance(node.op, Conv | Gemm):
         return replace(costs, resources=direct.resources) if isinstance(node.op, Conv | Gemm) else costs
@@ -73,6 +78,21 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     used = dict(own.resources)
     energy = np.array([power_w(used, device) * own.steps / device.clock_hz])
     return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in direct.resources})
+
+
+def _fused(graph: Graph, node: Node, block: Bottleneck, costs: ShareCosts, device: Device) -> ShareCosts:
+    """A node of an inverted residual that is one engine, whose area and energy are charged to its first layer."""
+    accelerator = device.accelerator
+    assert accelerator is not None
+    assert device.clock_hz is not None
+    if node is not block.expand:
+        return replace(costs, energy_j=np.zeros(1), resources={r: np.zeros(1) for r in costs.resources})
+    first, middle, last = (shape_of(graph, n) for n in block.layers)
+    folds = [Fold(*sizes) for n in block.layers if (sizes := accelerator.dedicated[n.name]) is not None]
+    own = firb_cost((first, middle, last), (folds[0], folds[1], folds[2]), block.join is not None, device.model)
+    used = dict(own.resources)
+    energy = np.array([power_w(used, device) * own.steps / device.clock_hz])
+    return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in costs.resources})
 
 
 def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerator, device: Device) -> ShareCosts:

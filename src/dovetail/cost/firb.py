@@ -9,11 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from dovetail.cost.folded import TWIN_MODELS, FoldedCost, Shape, folded_cost, shape_of, sum_of_parts
-from dovetail.cost.folds import Fold
+from dovetail.cost.folded import (
+    TWIN_MODELS,
+    FoldedCost,
+    Shape,
+    content_of,
+    folded_cost,
+    resources_of,
+    shape_of,
+    sum_of_parts,
+)
+from dovetail.cost.folds import Fold, Loops
+from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.ir import Add, Conv, Graph, Node
 from dovetail.platform.fitted import DhmModel, dhm_model
+
+STAGES = 40
+"""Clock edges through the three parts, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,51 @@ def firb_costs(graph: Graph, block: Bottleneck, model_name: str, resources: Mapp
                       folded_cost(middle, Fold(at_once, 1, 1), model),
                       _cheapest(last, Fold(1, at_once, last.channels.outputs), model, resources)))
     return min(found, key=lambda three: sum(sum_of_parts(dict(c.resources), resources) for c in three), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FirbCost:
+    """An inverted residual as one engine: its folds, clocks per frame, resources."""
+
+    folds: tuple[Fold, Fold, Fold]
+    steps: int
+    resources: tuple[tuple[str, float], ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold], joined: bool, model_name: str) -> FirbCost:
+    """Cycles and area of the engine: its three parts less what lies between engines, with the block's input where it is added."""
+    model, used = dhm_model(model_name), dict[str, float]()
+    loops = [Loops(s.channels, f) for s, f in zip(shapes, folds, strict=True)]
+    for place, (shape, loop) in enumerate(zip(shapes, loops, strict=True)):
+        folded = FoldedRaster(shape.raster, loop)
+        content = content_of(shape, loop, folded).without(place < 2, place > 0, loop.input_width * shape.input_bits)
+        if place == 2 and joined:
+            clocks = loops[0].clocks
+            waits, pixel = shapes[1].raster.first + STAGES // clocks + 3, shape.channels.outputs * 8
+            content = replace(content, adders=content.adders + 2 * pixel, registers=content.registers + 4 * pixel,
+                              memories=(*content.memories, (waits, pixel, False)))
+        for resource, amount in resources_of(content, loop, folded, model):
+            used[resource] = used.get(resource, 0.0) + amount
+    return FirbCost(folds, shapes[1].raster.steps * loops[0].clocks, tuple(used.items()))
+
+
+def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> list[FirbCost]:
+    """Engines of a block of at most `clocks` clocks per frame, one for every number of words in which it is expanded."""
+    first, middle, last = (shape_of(graph, node) for node in block.layers)
+    if not Raster(middle.window, middle.height, middle.width).masks_suffice:
+        return []
+    found = []
+    steps = middle.raster.steps
+    for words in range(1, min(first.channels.outputs, clocks // steps) + 1):
+        at_once = -(-first.channels.outputs // words)
+        if -(-first.channels.outputs // at_once) != words:
+            continue
+        inputs = -(-first.channels.inputs // min(first.channels.inputs, clocks // (steps * words)))
+        for products in (1, 2) if twins and at_once > 1 else (1,):
+            folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1), Fold(1, at_once, last.channels.outputs, products))
+            found.append(firb_cost((first, middle, last), folds, block.join is not None, model_name))
+    return found
 
 
 def _cheapest(shape: Shape, fold: Fold, model: DhmModel, resources: Mapping[str, float]) -> FoldedCost:

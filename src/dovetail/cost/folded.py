@@ -107,7 +107,7 @@ def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + REGROUP_STAGES
               + FIFO_LATENCY_CYCLES)
     tail = max(raster.flush * loops.clocks, raster.first * folded.words) + loops.clocks
-    return FoldedCost(fold, folded.steps, tail, stages, _resources(shape, loops, folded, model))
+    return FoldedCost(fold, folded.steps, tail, stages, resources_of(content_of(shape, loops, folded), loops, folded, model))
 
 
 def _tree_bits(products: int, width: int) -> tuple[int, int]:
@@ -138,6 +138,16 @@ class Content:
     multipliers: int
     lines: tuple[int, int]
     memories: tuple[tuple[int, int, bool], ...]
+    """Weights, constants, output FIFO, window, and in front of it what cuts pixels anew and what keeps them waiting."""
+    regroups: bool = True
+
+    def without(self, leaves: bool, enters: bool, width: int) -> Content:
+        """Less the FIFO behind it, or less what is in front of it, whose beats have `width` bits: other engines are there."""
+        kept = self.memories[:2] + (() if leaves else self.memories[2:3]) + self.memories[3:4] + (
+            () if enters else self.memories[4:])
+        less = width if enters else 0
+        return replace(self, memories=kept, regroups=self.regroups and not enters, adders=self.adders - less,
+                       registers=int(self.registers - 2.5 * less))
 
 
 def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
@@ -187,9 +197,9 @@ def control_bits(loops: Loops, folded: FoldedRaster) -> int:
     return folded.raster.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
 
 
-def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
+def resources_of(content: Content, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
     """An engine's content by the family's coefficients."""
-    cost, content = model.coefficients, content_of(shape, loops, folded)
+    cost = model.coefficients
     blocks, small = 0.0, 0.0
     depth, width = content.lines
     if depth * width >= LINE_BLOCK_BITS:
@@ -207,7 +217,7 @@ def _resources(shape: Shape, loops: Loops, folded: FoldedRaster, model: DhmModel
                       else cost["logic_per_buffer_bit"] * words * width)
     rounded, control = content.rounded + HEADROOM_BITS * loops.lanes, control_bits(loops, folded)
     logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
-             + (cost["logic_per_output_bit"] + SETTLED) * content.rounded + REGROUP_LOGIC
+             + (cost["logic_per_output_bit"] + SETTLED) * content.rounded + REGROUP_LOGIC * content.regroups
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices
              + cost["logic_per_control_bit"] * control + small)
     registers = (content.registers + cost["register_per_control_bit"] * control

@@ -43,6 +43,8 @@ PRODUCT_REGISTERS = 12.8
 """Per product: its 16 bits, less what tools move into multipliers and memories."""
 CONSTANT_BITS, LAYER_BITS = 30, 45
 """Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
+SOFT_LOGIC = 81.0
+"""Logic of a product of 9 and 8 bits (Yosys 0.70, xcu: 646 look-up tables for eight)."""
 OUTSIDE_BEATS = 64
 """Beats of maps that wait for the memory to take them."""
 OUTSIDE_LOGIC, OUTSIDE_REGISTERS = 450.0, 500.0
@@ -110,7 +112,8 @@ def content_of(program: Program) -> Content:
     handed_on = held * (1 - 1 / config.block_words)
     choices = 6 * word + options + (channels * channels * 17 if shared else 0)
     multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
-    return Content(multipliers, channels * len(widths), adders + restarts + handed_on,
+    soft = config.soft * channels if program.weight_depth else 0
+    return Content(multipliers - soft, channels * len(widths), adders + restarts + handed_on + SOFT_LOGIC * soft,
                    choices, finishing, registers, tuple(memories_of(program)))
 
 

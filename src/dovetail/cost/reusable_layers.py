@@ -52,6 +52,9 @@ class Config:
     map_bytes: int = 0
     """Bytes that a memory of maps may have; larger maps lie in external memory. 0: all of them lie on the chip."""
 
+    soft: int = 0
+    """Filters of the array whose products are made in logic, for devices whose multipliers run out."""
+
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
             raise UsageError(f"reusable engines {self}: a size is below 1; every size must be positive")
@@ -64,6 +67,9 @@ class Config:
         if self.packed and (self.monolithic or self.outputs % 2):
             raise UsageError(f"reusable engines {self}: two products in a multiplier; an even number of filters at once and an "
                              "array without depthwise work are needed")
+        if not 0 <= self.soft <= self.outputs or (self.soft and (self.packed or self.monolithic)):
+            raise UsageError(f"reusable engines {self}: {self.soft} filters in logic; none to all {self.outputs} of an array of "
+                             "its own, with one product in a multiplier, are possible")
         if (self.bandwidth_bytes > self.port_bytes or self.input_buffers not in (1, 2)
                 or min(self.latency_clocks, self.map_bytes) < 0):
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
@@ -72,7 +78,8 @@ class Config:
     def __str__(self) -> str:
         kind = "monolithic" if self.monolithic else "reusable"
         maps = f", maps in {self.map_bytes / 1024:g} KiB" if self.map_bytes else ""
-        return f"{kind} {self.inputs}x{self.outputs}{'/2' if self.packed else ''}+{self.taps}{maps}"
+        soft = f" ({self.soft} in logic)" if self.soft else ""
+        return f"{kind} {self.inputs}x{self.outputs}{soft}{'/2' if self.packed else ''}+{self.taps}{maps}"
 
     @property
     def packed_sums(self) -> int:

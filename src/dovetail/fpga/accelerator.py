@@ -31,12 +31,12 @@ def build_accelerator(graph: Graph, name: str, accelerator: Accelerator) -> Desi
     config = config_of(accelerator)
     reusable = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     if config is None or not reusable:
-        return build_design(graph, name, folds=folds)
+        return build_design(graph, name, folds=folds, fused=accelerator.fused)
     block = build_block(graph, reusable, config, f"{name}_reusable")
     first = before(graph, reusable)
     dedicated = None
     if first is not None:
-        dedicated = build_design(first, f"{name}_dedicated", folds=folds, leaving=config.inputs)
+        dedicated = build_design(first, f"{name}_dedicated", folds=folds, leaving=config.inputs, fused=accelerator.fused)
     return _joined(graph, name, dedicated, block)
 
 

@@ -197,4 +197,4 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
         tuple(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
-        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words)
+        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused))

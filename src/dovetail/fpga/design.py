@@ -91,5 +91,7 @@ class Design:
     """Nodes whose multipliers are shared: groups, input channels and filters at once, and products of a block if not one."""
     words: Mapping[str, int] = field(default_factory=dict)
     """Nodes without weights that work on so many channels at once, not on all of a pixel."""
+    fused: tuple[str, ...] = ()
+    """Depthwise nodes whose inverted residuals are one engine."""
     memory: MemoryPort | None = None
     """Where weights are read from that the design does not hold."""

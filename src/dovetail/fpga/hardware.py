@@ -94,6 +94,8 @@ class Module:
     instances: list[Instance] = field(default_factory=list)
     simulation_only: tuple[str, ...] = ()
     """Verilog lines only a simulator sees."""
+    behaviour: tuple[str, ...] = ()
+    """Verilog lines that a simulator sees instead of all that the module is made of, which a test proves equal."""
     shared: bool = False
     """Whether it is instantiated so often that a simulator should compile it once instead of copying it."""
 

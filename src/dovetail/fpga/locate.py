@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from dovetail.cost.firb import bottlenecks
 from dovetail.cost.folds import Fold
 from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design
@@ -28,18 +29,31 @@ def wrong_engine(graph: Graph, design: Design, inputs: Mapping[str, Array]) -> s
     """
     few = {name: np.asarray(x)[:FRAMES] for name, x in inputs.items()}
     values, labels = run_integer(graph, few, keep=True), identifiers(n.name for n in graph.nodes)
-    for node in graph.nodes:
-        if not isinstance(node.op, Reshape) and not _right_alone(graph, node, design, values, labels):
-            return node.name
+    for nodes in _units(graph, design):
+        if not _right_alone(graph, nodes, design, values, labels):
+            return nodes[-1].name
     return None
 
 
-def _right_alone(graph: Graph, node: Node, design: Design, values: Mapping[str, Array], labels: Mapping[str, str]) -> bool:
-    names = tuple(dict.fromkeys(node.inputs))
-    alone = Graph(graph.name, names, (node.output,), (node,), {t: graph.tensors[t] for t in (*names, node.output)},
-                  {c: graph.constants[c] for c in node.params})
-    folds = {name: Fold(*sizes) for name, sizes in design.folds.items() if name == node.name}
-    expected = build_design(alone, design.top, labels, folds, design.words)
+def _units(graph: Graph, design: Design) -> Iterator[tuple[Node, ...]]:
+    """Nodes of one engine each: mostly one, or those of an inverted residual."""
+    blocks = [tuple(n for n in (*b.layers, b.join) if n is not None) for b in bottlenecks(graph)
+              if b.depthwise.name in design.fused]
+    inside = {node.name: block for block in blocks for node in block}
+    for node in graph.nodes:
+        block = inside.get(node.name, (node,))
+        if node is block[-1] and not isinstance(node.op, Reshape):
+            yield block
+
+
+def _right_alone(graph: Graph, nodes: tuple[Node, ...], design: Design, values: Mapping[str, Array],
+                 labels: Mapping[str, str]) -> bool:
+    node, made = nodes[-1], {n.output for n in nodes}
+    names = tuple(dict.fromkeys(t for n in nodes for t in n.inputs if t not in made))
+    alone = Graph(graph.name, names, (node.output,), nodes, {t: graph.tensors[t] for t in (*names, *made)},
+                  {c: graph.constants[c] for n in nodes for c in n.params})
+    folds = {name: Fold(*sizes) for name, sizes in design.folds.items() if name in {n.name for n in nodes}}
+    expected = build_design(alone, design.top, labels, folds, design.words, fused=design.fused)
     found = {name: design.files.get(name, text) if name != f"{design.top}.v" else text for name, text in expected.files.items()}
     bench = replace(expected, files=found)
     streams = {port.tensor: as_pixels(port, values[port.tensor]) for port in bench.inputs}

@@ -110,7 +110,8 @@ def load_design(folder: Path) -> Design:
                       tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
                       {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
-                      known.get("words", {}), MemoryPort(**known["memory"]) if known.get("memory") else None)
+                      known.get("words", {}), tuple(known.get("fused", ())),
+                      MemoryPort(**known["memory"]) if known.get("memory") else None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

@@ -244,7 +244,9 @@ def print_module(module: Module) -> str:
     ports += [f"input wire {span(s.width)}{s.name}" for s in module.inputs]
     ports += [f"output wire {span(s.width)}{s.name}" for s in module.outputs]
     lines += [f"module {module.name} (", *(f"  {p}," for p in ports[:-1]), f"  {ports[-1]}", ");"]
-    lines += ["/* verilator no_inline_module */"] * module.shared
+    lines += ["/* verilator no_inline_module */"] * (module.shared and not module.behaviour)
+    if module.behaviour:
+        lines += ["`ifdef VERILATOR", *module.behaviour, "`else"]
     outputs = {s.name for s in module.outputs}
     registered = [r.target for r in module.registers]
     registered += [m.read_value for m in module.memories] + [r.read_value for r in module.roms]
@@ -270,4 +272,4 @@ def print_module(module: Module) -> str:
         lines += [f"{instance.module} {instance.name} (", *(f"{pin}," for pin in pins[:-1]), pins[-1], ");"]
     if module.simulation_only:
         lines += ["`ifdef VERILATOR", *module.simulation_only, "`endif"]
-    return "\n".join([*lines, "endmodule", ""])
+    return "\n".join([*lines, *(["`endif"] if module.behaviour else []), "endmodule", ""])

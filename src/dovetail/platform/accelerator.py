@@ -43,6 +43,8 @@ class Accelerator:
     reusable: tuple[str, ...] = ()
     arrays: Mapping[str, int] = field(default_factory=dict)
     pace_clocks: int = 1
+    fused: tuple[str, ...] = ()
+    """Depthwise layers whose inverted residuals are one engine."""
 
     def has(self, node: str) -> bool:
         return node in self.dedicated or node in self.reusable
@@ -52,7 +54,8 @@ def to_entries(accelerator: Accelerator) -> dict[str, Any]:
     """As JSON values."""
     return {"architecture": accelerator.architecture.value,
             "dedicated": {name: None if fold is None else list(fold) for name, fold in accelerator.dedicated.items()},
-            "reusable": list(accelerator.reusable), "arrays": dict(accelerator.arrays), "pace_clocks": accelerator.pace_clocks}
+            "reusable": list(accelerator.reusable), "arrays": dict(accelerator.arrays), "pace_clocks": accelerator.pace_clocks,
+            "fused": list(accelerator.fused)}
 
 
 def from_entries(entries: Any, where: str) -> Accelerator:
@@ -61,7 +64,8 @@ def from_entries(entries: Any, where: str) -> Accelerator:
         folds = {str(name): None if fold is None else tuple(int(size) for size in fold)
                  for name, fold in entries["dedicated"].items()}
         return Accelerator(Architecture(entries["architecture"]), folds, tuple(str(n) for n in entries["reusable"]),
-                           {str(k): int(v) for k, v in entries["arrays"].items()}, int(entries["pace_clocks"]))
+                           {str(k): int(v) for k, v in entries["arrays"].items()}, int(entries["pace_clocks"]),
+                           tuple(str(n) for n in entries.get("fused", ())))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
         raise PlatformError(f"{where}: key accelerator is not one that a plan wrote ({problem!r}); leave it out of board files, "
                             "`dovetail compile --architecture` chooses it") from None

@@ -195,7 +195,7 @@ class Assembly:
         weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
                                 beat, delayed(pipeline, front.weight, OPERAND_STAGE - 2, ""))
         return front, Operands("array", config.outputs, config.inputs, (m.wire("array_operands", pack(fields)),), weights,
-                               front.starts, front.works, OPERAND_STAGE, packed=config.packed)
+                               front.starts, front.works, OPERAND_STAGE, packed=config.packed, soft=config.soft)
 
     def _depthwise(self, ready: Signal, fill: Fill) -> tuple[DepthwiseFront, Operands]:
         """Issue of the depthwise array, and what its lanes multiply."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dovetail.cost.folds import twin_sums
 from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
+from dovetail.fpga.engines.soft import soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.twin import pair_of, taken_apart
 from dovetail.fpga.expressions import (
@@ -85,10 +86,12 @@ def paired_lanes_module(name: str, lanes: int, products: int, sums: tuple[int, i
     return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
 
-def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False) -> Lanes:
+def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False,
+                 soft: Module | None = None) -> Lanes:
     """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1...
 
-    With `largest` a port of that name says when the largest x is taken instead of the sum of products.
+    With `largest` a port of that name says when the largest x is taken instead of the sum of products; with a `soft` module
+    products are made in logic.
     """
     m = Module(name, (f"{lanes} lanes of {products} products.",), shared=True)
     x = m.input("x", products * ACTIVATION_BITS * (lanes if own_inputs else 1))
@@ -103,7 +106,8 @@ def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], ow
             at = (lane * products if own_inputs else 0) + i
             left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
             right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
-            level.append(pipeline.register(f"product_{lane}_{i}", multiply(left, right), 0))
+            product = multiply(left, right) if soft is None else soft_product(m, soft, f"soft_{lane}_{i}", left, right)
+            level.append(pipeline.register(f"product_{lane}_{i}", product, 0))
             seen.append(Staged(left, 0))
         total = tree(pipeline, level, None, f"lane_{lane}_")
         stage = total.stage

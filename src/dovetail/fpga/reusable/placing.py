@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
+from dovetail.fpga.engines.soft import soft_multiplier
 from dovetail.fpga.engines.stream import Pipeline
 from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import delayed
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Lanes, lanes_in_module, lanes_module, paired_lanes_module
+from dovetail.fpga.reusable.lanes import (
+    ACTIVATION,
+    ACTIVATION_BITS,
+    WEIGHT,
+    Lanes,
+    lanes_in_module,
+    lanes_module,
+    paired_lanes_module,
+)
 from dovetail.fpga.reusable.storage import Filled
 
 Range = tuple[int, int]
@@ -34,6 +44,8 @@ class Operands:
     """Whether the largest activation is taken instead of a sum; of stage 0."""
     packed: bool = False
     """Whether two lanes share their multipliers."""
+    soft: int = 0
+    """How many of the lanes, the last ones, have their products in logic."""
 
     @property
     def own_inputs(self) -> bool:
@@ -57,6 +69,9 @@ def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Ra
     else:
         lanes = lanes_module(name, lanes_in_module(operands.lanes, operands.products), operands.products, sums,
                              operands.own_inputs, operands.largest.hi > 0)
+    modules, kinds = [lanes.module], [lanes]
+    if operands.soft:
+        lanes, modules, kinds = _kinds_of(name, operands, sums)
     stage = operands.stage + lanes.sum_stage
     starts, works = (_at(pipeline, v, stage, f"{operands.name}_{n}_now")
                      for v, n in ((operands.starts, "starts"), (operands.works, "works")))
@@ -65,12 +80,24 @@ def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Ra
     placed = []
     for number in range(operands.lanes // lanes.count):
         first = number * lanes.count
+        lanes = kinds[first >= operands.lanes - operands.soft] if operands.soft else lanes
         x = _side_by_side(module, f"{operands.name}_x_{number}", operands.x[first:first + lanes.count]) if operands.own_inputs \
             else operands.x[0]
         w = operands.weights.slice(module, f"{operands.name}_w_{number}", number * size, size)
         placed += _instance(module, lanes, f"{operands.name}_lanes_{number}", f"{operands.name}_sum", first, x, w, starts, works,
                             largest)
-    return Placed(tuple(placed), stage + 1, lanes.sum_bits), [lanes.module]
+    return Placed(tuple(placed), stage + 1, lanes.sum_bits), modules
+
+
+def _kinds_of(name: str, operands: Operands, sums: Range) -> tuple[Lanes, list[Module], list[Lanes]]:
+    """Lanes with multipliers and lanes in logic, as many to a module of either kind."""
+    soft, hard = operands.soft, operands.lanes - operands.soft
+    count = lanes_in_module(gcd(soft, hard) if hard else soft, operands.products)
+    multiplier = soft_multiplier(f"{name}_product", ACTIVATION, WEIGHT)
+    made = [lanes_module(f"{name}_{label}", count, operands.products, sums, operands.own_inputs, operands.largest.hi > 0, module)
+            for label, module in (("hard", None), ("soft", multiplier))]
+    used = made if hard else made[1:]
+    return made[0], [*(x.module for x in used), multiplier], made
 
 
 def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwise: Operands,

@@ -130,7 +130,7 @@ def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Ac
         folds[node.name] = None if fold is None else fold.sizes
     reusable = tuple(n.name for n in graph.nodes[found.cut:])
     arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
-    return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)))
+    return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
 
 
 def pinned(graph: Graph, region: Region, device: str) -> dict[str, Split]:

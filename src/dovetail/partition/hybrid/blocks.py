@@ -13,6 +13,7 @@ import numpy as np
 from dovetail.cost import Floats
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, needs_limit, reason_refused
+from dovetail.cost.reusable_area import SOFT_LOGIC
 from dovetail.errors import UnsupportedError
 from dovetail.ir import AvgPool, Conv, Gemm, Graph, MaxPool, Node
 from dovetail.partition.hybrid.choice import undominated
@@ -28,6 +29,8 @@ TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
 MAP_BYTES = (0, 1 << 18, 1 << 17)
 """Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory."""
+SOFT_PARTS = (0, 1, 2, 3, 4)
+"""Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
 SHORT = 1 / 3
 """Share of the device's memory blocks above which a block is also offered with less memory."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
@@ -45,19 +48,23 @@ def memory_port(device: Device) -> tuple[int, int]:
 
 
 def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
-    """Arrays of all sizes that the device has multipliers for, with all their maps on the chip or with less memory."""
+    """Arrays of all sizes that the device has multipliers or logic for, with all their maps on the chip or with less memory."""
     rate, latency = memory_port(device)
     kernel = max((max(n.op.window.kernel) for n in graph.nodes
                   if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
     most = device.resources.get("dsp", 0.0)
+    logic = device.resources.get(dhm_model(device.model).logic, 0.0)
     found = []
     packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
-    for inputs, words, taps, packed, limit in product(WIDTHS, FILTER_WORDS, TAPS, packings, MAP_BYTES):
-        used = min(taps, inputs) if monolithic else taps
-        blocks = inputs * inputs * words // (2 if packed else 1) + (0 if monolithic else inputs * used)
-        if blocks <= most and (not monolithic or taps == TAPS[-1]):
-            found.append(Config(inputs, inputs * words, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                latency_clocks=latency, packed=packed, map_bytes=limit))
+    parts = (0,) if twins_allowed(device) or monolithic else SOFT_PARTS
+    for inputs, words, taps, packed, part, limit in product(WIDTHS, FILTER_WORDS, TAPS, packings, parts, MAP_BYTES):
+        used, outputs = min(taps, inputs) if monolithic else taps, inputs * words
+        soft = outputs * part // SOFT_PARTS[-1]
+        blocks = inputs * (outputs - soft) // (2 if packed else 1) + (0 if monolithic else inputs * used)
+        if (blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
+                and (not monolithic or taps == TAPS[-1])):
+            found.append(Config(inputs, outputs, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                latency_clocks=latency, packed=packed, map_bytes=limit, soft=soft))
     return found
 
 
@@ -71,9 +78,10 @@ class Blocks:
         refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
         self.first = refused[-1] + 1 if refused else 0
         """The first node such that it and all behind it can run on arrays."""
-        self.floors = [_floors(graph, self.first, config) for config in self.configs]
-        self.products = [c.inputs * c.outputs // (2 if c.packed else 1) for c in self.configs]
-        self.priced: dict[tuple[int, int], BlockOption | None] = {}
+        floors = {c: _floors(graph, self.first, c) for c in {replace(c, map_bytes=0, soft=0) for c in self.configs}}
+        self.floors = [floors[replace(c, map_bytes=0, soft=0)] for c in self.configs]
+        self.products = [c.inputs * (c.outputs - c.soft) // (2 if c.packed else 1) for c in self.configs]
+        self.priced: dict[tuple[int, Config], BlockOption | None] = {}
 
     def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations of at most so many multipliers, those first that may be fastest: clocks at the least, and the price."""
@@ -81,7 +89,7 @@ class Blocks:
             return
         for c in sorted(range(len(self.configs)), key=lambda c: self.floors[c][cut]):
             if self.products[c] <= multipliers:
-                yield float(self.floors[c][cut]), partial(self._priced, cut, c)
+                yield float(self.floors[c][cut]), partial(self._priced, cut, self.configs[c])
 
     def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
         """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
@@ -92,10 +100,20 @@ class Blocks:
         table = np.array([[o.interval, o.latency, *o.needs] for o in found])
         return [found[k] for k in undominated(table)]
 
-    def _priced(self, cut: int, index: int) -> BlockOption | None:
-        if (cut, index) not in self.priced:
-            self.priced[cut, index] = self._option(cut, self.configs[index])
-        return self.priced[cut, index]
+    def _priced(self, cut: int, config: Config) -> BlockOption | None:
+        if (cut, config) not in self.priced:
+            self.priced[cut, config] = self._soft(cut, config) if config.soft else self._option(cut, config)
+        return self.priced[cut, config]
+
+    def _soft(self, cut: int, config: Config) -> BlockOption | None:
+        """The same arrays with some products in logic, which changes no clock."""
+        hard = self._priced(cut, replace(config, soft=0))
+        if hard is None:
+            return None
+        moved, logic = config.soft * config.inputs, dhm_model(self.device.model).logic
+        less = {"dsp": -float(moved), logic: SOFT_LOGIC * moved}
+        needs = tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, hard.needs, strict=True))
+        return replace(hard, configuration=config, needs=needs)
 
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         nodes = [n.name for n in self.graph.nodes[cut:]]
@@ -114,7 +132,7 @@ class Blocks:
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        whole = self._priced(cut, self.configs.index(replace(config, map_bytes=0)))
+        whole = self._priced(cut, replace(config, map_bytes=0))
         if whole is None:
             return True
         block = dhm_model(self.device.model).block

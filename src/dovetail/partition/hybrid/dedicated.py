@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_options
 from dovetail.cost.folded import Shape, folded_cost, folds_offered, shape_of, twins_allowed
 from dovetail.cost.folds import Fold
 from dovetail.cost.scans import window_of
@@ -52,6 +53,31 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
     kept = undominated(needs)
     made, steps = (*folded.folds, None), (*folded.steps, beats)
     return Engines(tuple(made[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """An inverted residual as one engine at a pace: its nodes by number, the engines it can be, and their resources."""
+
+    block: Bottleneck
+    members: tuple[int, ...]
+    costs: tuple[FirbCost, ...]
+    needs: Floats
+
+
+def fused_within(graph: Graph, device: Device, names: tuple[str, ...], clocks: int) -> tuple[Fused, ...]:
+    """All inverted residuals of a graph that can be one engine of at most `clocks` clocks per frame."""
+    numbers, found = {node.name: i for i, node in enumerate(graph.nodes)}, []
+    for block in bottlenecks(graph):
+        costs = firb_options(graph, block, device.model, twins_allowed(device), clocks)
+        if not costs:
+            continue
+        rows = [dict(cost.resources) for cost in costs]
+        needs = np.array([[row.get(r, 0.0) for r in names] for row in rows])
+        kept = undominated(needs)
+        members = tuple(numbers[n.name] for n in (*block.layers, block.join) if n is not None)
+        found.append(Fused(block, members, tuple(costs[k] for k in kept), needs[kept]))
+    return tuple(found)
 
 
 @lru_cache(maxsize=16384)

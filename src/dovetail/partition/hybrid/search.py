@@ -23,8 +23,8 @@ from dovetail.cost import Floats
 from dovetail.cost.folds import Fold
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.choice import Chosen, least_fill
-from dovetail.partition.hybrid.dedicated import Engines, beats_of, engines_within, fills
+from dovetail.partition.hybrid.choice import Chosen, Joint, least_fill
+from dovetail.partition.hybrid.dedicated import Engines, Fused, beats_of, engines_within, fills, fused_within
 from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
@@ -83,6 +83,8 @@ class Found:
     latency: float
     bound: float
     needs: dict[str, float]
+    fused: tuple[str, ...] = ()
+    """Depthwise nodes of inverted residuals that are one engine."""
 
 
 class Search:
@@ -94,6 +96,7 @@ class Search:
         self.budget = np.array([device.resources[r] for r in self.names])
         self.fills = fills(graph)
         self.engines: dict[tuple[int, int], Engines] = {}
+        self.fused: dict[int, tuple[Fused, ...]] = {}
         self._fastest: Found | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
@@ -102,24 +105,27 @@ class Search:
             self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, pace, self.folds)
         return self.engines[index, pace]
 
+    def together(self, cut: int, pace: int) -> list[Fused]:
+        """Inverted residuals before a cut that can be one engine within the pace."""
+        if pace not in self.fused:
+            self.fused[pace] = fused_within(self.graph, self.device, self.names, pace) if self.folds else ()
+        return [f for f in self.fused[pace] if max(f.members) < cut]
+
     def choose(self, cut: int, pace: int, options: Sequence[BlockOption]) -> Chosen:
         """Engines for the nodes before the cut within the pace, and one of the configurations behind it."""
-        items = []
-        for i in range(cut):
-            items.append(self.engine(i, pace).needs)
-            if len(items[-1]) == 0:
-                return Chosen(inf, inf)
+        items = [self.engine(i, pace).needs for i in range(cut)]
         if cut < len(self.graph.nodes):
             items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
-        return least_fill(items, self.budget)
+        return least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
 
     def _smallest(self, cut: int, pace: int) -> Floats:
         """Of every resource what the engines before a cut need at the least, each by itself."""
-        found = np.zeros(len(self.names))
-        for i in range(cut):
-            needs = self.engine(i, pace).needs
-            found += needs.min(axis=0) if len(needs) else np.inf
-        return found
+        least = np.array([self.engine(i, pace).needs.min(axis=0, initial=inf) for i in range(cut)]).reshape(cut, len(self.names))
+        for fused in self.together(cut, pace):
+            members = list(fused.members)
+            least[members[0]] = np.minimum(least[members].sum(axis=0), fused.needs.min(axis=0))
+            least[members[1:]] = 0.0
+        return np.asarray(least.sum(axis=0), dtype=np.float64)
 
     def within(self, cut: int, pace: float) -> list[BlockOption]:
         """Configurations behind a cut that keep an interval."""
@@ -127,8 +133,13 @@ class Search:
 
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> Found:
         """An accelerator as it was chosen; nothing is known yet of what others of its kind reach."""
-        folds, used, slowest = {}, np.zeros(len(self.names)), 0
-        for i in range(cut):
+        folds, used, slowest = dict[str, Fold](), np.zeros(len(self.names)), 0
+        fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
+        for f, k in fused:
+            folds |= {node.name: fold for node, fold in zip(f.block.layers, f.costs[k].folds, strict=True)}
+            used, slowest = used + f.needs[k], max(slowest, f.costs[k].steps)
+        covered = {i for f, _ in fused for i in f.members}
+        for i in (i for i in range(cut) if i not in covered):
             engines, place = self.engine(i, pace), chosen.places[i]
             fold = engines.folds[place]
             if fold is not None:
@@ -140,7 +151,8 @@ class Search:
         interval = max(float(slowest), block.interval if block else 0.0)
         latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
         needs = dict(zip(self.names, map(float, used), strict=True))
-        return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs)
+        return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
+                     tuple(f.block.depthwise.name for f, _ in fused))
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
