@@ -57,7 +57,9 @@ def partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
     host = problem.platform.host
     joined = {frozenset(link.ends) for link in problem.platform.links}
     beside = {host, *(d for d in problem.devices if frozenset((host, d)) in joined)}
-    pairs = [p for p in combinations(problem.devices, 2) if frozenset(p) in joined or set(p) <= beside]
+    route = problem.platform.route  # of a pool, every board is at the host's door
+    pairs = [p for p in combinations(problem.devices, 2) if frozenset(p) in joined or set(p) <= beside
+             or (host in p and len(route(*p)) == 1)]
     return tuple(sorted(pairs, key=lambda p: sum(len(problem.platform.route(host, d)) for d in p))[:MOST_PAIRS])
 
 

@@ -46,12 +46,14 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     near &= goal <= priced.bound * (1 + NEAR)
-    spent = 0.0
-    for part in _cutoffs(priced.bound, goal, near):
+    spent, wanted = 0.0, tell(Told(None, None, priced.bound, names)) > -np.inf
+    for part in _cutoffs(priced.bound, goal, near) if wanted else ():
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
-        fronts = _fronts(net, weights, priced, cutoff, deadline, names)
+        # The first fronts of many boards also have a plan to lift: they may end a little later.
+        late = GRACE * max(0.0, deadline - begun) if many and spent == 0 else 0.0
+        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names)
         if fronts is None:
             return many and spent > 0
         spent = time.thread_time() - now
@@ -94,6 +96,8 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
+GRACE = 1.5
+"""Part of the time left that the first fronts may take beyond it, where boards are many."""
 GROWN = 3.0
 """Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
 NEAR = 0.12

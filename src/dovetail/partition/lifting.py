@@ -34,6 +34,8 @@ SWAPS = 60
 """Pairs of boards that may change places."""
 FEW_BOARDS = 4
 """Boards so few that each is near all others."""
+HURRIED = 2
+"""Beginnings kept once time is up."""
 BOARDS = 3
 """Boards tried for a part besides those its input is on: the fullest it fits on, the last begun, an empty one."""
 PAIRS = 8
@@ -234,7 +236,7 @@ def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, em
             if len(kept) < WIDTH and alike[full] < ALIKE and (not own or rest.fits(plan)):
                 kept.append(plan)
                 alike[full] += 1
-        plans = kept if time.thread_time() < deadline else kept[:1]
+        plans = kept if time.thread_time() < deadline else kept[:HURRIED]
         if not plans:
             return None
     return dict(plans[0].splits)

@@ -50,7 +50,7 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING, LATE = 0.4, 0.2, 0.3
+FIRST, LIFTING, LATE = 0.4, 0.2, 0.6
 """Parts of the time that a first plan may take, that the search leaves to lifting, and that lifting takes before it hurries."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""

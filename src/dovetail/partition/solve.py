@@ -279,8 +279,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     never so much that a baseline would be better.
     `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over, and, if `explained`, weigh
     them against each other.
-    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself;
-    if not `explained`, nodes carry no sentences, for those who ask for the plan and its proof alone.
+    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself and is
+    not begun once the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan and its
+    proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
     `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to search in.
     """
@@ -327,7 +328,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        elsewhere = _others(problem, assignment, best) if rivals and not crowded(problem) else None
+        timely = time.thread_time() < began + time_limit_s
+        elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
