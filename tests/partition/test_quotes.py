@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.cost import costs_of, costs_of_many
+from dovetail.cost import costs_of, costs_of_many, reduce_costs
 from dovetail.cost.estimate import ShareCosts
 from dovetail.ir import (
     Add,
@@ -109,6 +109,33 @@ def test_what_does_not_fit_is_estimated_alike_whatever_was_counted_before() -> N
         assert after is not None
         for resource, amounts in before[1].resources.items():
             assert np.array_equal(amounts, after[1].resources[resource]), (node.name, resource)
+
+
+def test_nodes_cut_alike_share_a_menu_and_no_price() -> None:
+    b = Builder(16, 20)
+    b.conv(b.conv("x", 16, 3), 16, 1)
+    problem = Problem(b.graph(), load_platform("tx2-c10gx"), DeviceCosts())
+    ask_all(problem)
+    wide, narrow = problem.graph.nodes
+    assert menu_of(problem, wide) is menu_of(problem, narrow)
+    for device in problem.platform.devices:
+        for node in (wide, narrow):
+            quote = problem.quotes[node.name, device.name]
+            assert quote is not None
+            for start, stop, alone in one_by_one(problem, node, device.name, int(not problem.costs.by_shape(device))):
+                assert np.array_equal(quote[1].part(start, stop).alone_s, alone.alone_s), (node.name, device.name)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_sums_of_outputs_of_many_shapes_cost_what_each_alone_costs(parts: int) -> None:
+    graph, together = network(), DeviceCosts()
+    for device in load_platform("tx2-c10gx").devices:
+        for node in (n for n in graph.nodes if isinstance(n.op, Conv | Gemm)):
+            found, alone = together.reduce_costs(graph, node, parts, device), reduce_costs(graph, node, parts, device)
+            assert found is not None
+            assert alone is not None
+            assert [getattr(found, name).tolist() for name in FIELDS] == [getattr(alone, name).tolist() for name in FIELDS]
+            assert {r: v.tolist() for r, v in found.resources.items()} == {r: v.tolist() for r, v in alone.resources.items()}
 
 
 def test_many_questions_to_a_device_that_cannot_are_answered_with_none() -> None:

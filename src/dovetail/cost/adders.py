@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dovetail.cost.adder_graph import digit_counts, signed_digits
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Constant
+from dovetail.ir.tensor import largest
 
 Value = TypeVar("Value")
 Enough = Callable[[int], bool]
@@ -54,17 +55,17 @@ class Digits:
 
     `length` (mean bit length of the weights that are not zero), `growth` (mean bit length of a filter's sum of magnitudes) and
     `deepest` (digits of the largest filter) are those of the whole tensor if it has FEW weights, else of evenly spaced filters
-    with some PART of them: the `sample`.
+    with some PART of them: the `sample`. `peaks` are the largest magnitudes of filters of floats, where they are known.
     """
 
     __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "sample", "weights")
 
-    def __init__(self, weights: NDArray[np.generic]) -> None:
+    def __init__(self, weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = None) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
         count = len(weights)
         self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
-        self._peaks: NDArray[np.floating] | None = None
+        self._peaks = peaks
         self.few = self.weights.size <= FEW
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
         found = self._count(self.sample, lengths=True)
@@ -158,7 +159,7 @@ class Digits:
         if (self._peaks[start:stop] < 0).any():
             step = max(1, BLOCK // max(1, self.weights[0].size))
             for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
-                self._peaks[i:min(i + step, stop)] = _peaks(self.weights[i:min(i + step, stop)])
+                self._peaks[i:min(i + step, stop)] = largest(self.weights[i:min(i + step, stop)])
         return self._peaks[start:stop]
 
 
@@ -211,7 +212,7 @@ def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = 
     floats = weights.dtype.kind == "f"
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
-        m = _sizes(block, (_peaks(block) if peaks is None else peaks[i:i + step]) if floats else None)
+        m = _sizes(block, (largest(block) if peaks is None else peaks[i:i + step]) if floats else None)
         digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
@@ -223,13 +224,6 @@ def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = 
             length += int(np.bitwise_count(filled).sum(dtype=np.int64))
             used += int(np.count_nonzero(m))
     return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
-
-
-def _peaks(weights: NDArray[np.generic]) -> NDArray[np.floating]:
-    """Largest magnitude of each filter."""
-    flat = weights.reshape(len(weights), -1)
-    found: NDArray[np.floating] = np.maximum(flat.max(axis=1, initial=0.0), -flat.min(axis=1, initial=0.0))
-    return found
 
 
 def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> NDArray[np.unsignedinteger]:
@@ -264,7 +258,7 @@ def digits_of(constant: Constant) -> Digits:
 
 @lru_cache(maxsize=1024)
 def _digits_once(key: Once[Constant]) -> Digits:
-    return Digits(key.value.array)
+    return Digits(key.value.array, key.value.known_peaks if key.value.array.dtype.kind == "f" else None)
 
 
 def forget_digits() -> None:
@@ -285,6 +279,6 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
     # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(weights, _peaks(weights))
+    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(weights, largest(weights))
     used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)

@@ -144,7 +144,7 @@ class Graph:
 
 def check_finite(constant: Constant, where: str) -> None:
     """Weights must be numbers: NaN and infinities are refused by name."""
-    if constant.array.dtype.kind not in "fc":
+    if constant.array.dtype.kind not in "fc" or (constant.array.dtype.kind == "f" and np.isfinite(constant.peaks()).all()):
         return
     finite = np.isfinite(constant.array)
     if not finite.all():

@@ -277,9 +277,9 @@ class _Clock:
         arrived = np.maximum(self.free.get(d, np.zeros(())), ready.get(d, self._zeros()))
         joules, alone = self.joules + own.energy_j[column].sum(), _Solo(self._zeros(), self._zeros(), {})
         for s in sorted(sizes):
-            size = sizes[s] + self._zeros()
-            seconds, spent, _ = self._transfer(s, d, size)
-            busy = size > 0
+            every = sizes[s] + self._zeros()
+            seconds, spent, _ = self._transfer(s, d, every)
+            busy = every > 0
             stop = self._occupy(s, d, columns, busy, seconds, ready.get(s, np.zeros(())), lanes)
             arrived = np.where(busy, np.maximum(arrived, stop), arrived)
             alone.move(self._lanes(s, d), busy, seconds, seconds)
