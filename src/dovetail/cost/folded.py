@@ -321,14 +321,11 @@ def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, f
     pace = pace_of(device)
     if pace is None or not isinstance(node.op, Conv | Gemm | Coded):
         return None
-    if isinstance(node.op, Coded):
-        coded = best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model,
-                                tuple(sorted(device.resources.items())), pace)
-        folded = None if coded is None else FoldedCost(*coded)
-        slim = folded is None or largest_part(direct, device.resources) <= largest_part(dict(folded.resources), device.resources)
-        return None if slim else folded
-    shape = shape_of(graph, node, axis, start, stop)
-    found = best_fold(shape, device.model, tuple(sorted(device.resources.items())), pace, twins_allowed(device))
+    limits, found = tuple(sorted(device.resources.items())), None
+    if not isinstance(node.op, Coded):
+        found = best_fold(shape_of(graph, node, axis, start, stop), device.model, limits, pace, twins_allowed(device))
+    elif coded := best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model, limits, pace):
+        found = FoldedCost(*coded)
     if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
         return None
     return found
