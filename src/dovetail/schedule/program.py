@@ -104,7 +104,8 @@ def lower(graph: Graph, assignment: Assignment) -> Program:
     for i in order:
         device = groups[i].device
         number = counts[device] = counts.get(device, -1) + 1
-        segments.append(_segment(f"{device}{number}", groups[i], graph, jobs, tensors, names))
+        apart = "_" if device[-1].isdigit() else ""  # fpga1's eleventh is not fpga11's first
+        segments.append(_segment(f"{device}{apart}{number}", groups[i], graph, jobs, tensors, names))
     return Program(graph, tuple(segments), tensors)
 
 
