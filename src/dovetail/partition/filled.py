@@ -34,11 +34,12 @@ class Told:
 
 
 def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
-         tell: Callable[[Told], float], near: bool) -> bool:
+         tell: Callable[[Told], float], near: bool, late_s: float = 0.0) -> bool:
     """Search for plans better than `goal`, and for a bound; whether there was anything to say. Boards are filled with `shares`.
 
     `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
-    the goal is that of a plan for the boards; else plans are looked for nearer to the bound first.
+    the goal is that of a plan for the boards; else plans are looked for nearer to the bound first. Of many boards, the first
+    fronts may end `late_s` after the deadline: they also have a plan to lift.
     """
     boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
     many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
@@ -51,9 +52,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
-        # The first fronts of many boards also have a plan to lift: they may end a little later.
-        late = GRACE * max(0.0, deadline - begun) if many and spent == 0 else 0.0
-        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names)
+        fronts = _fronts(net, weights, priced, cutoff, deadline + (late_s if many and spent == 0 else 0.0), names)
         if fronts is None:
             return many and spent > 0
         spent = time.thread_time() - now
@@ -96,8 +95,6 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
-GRACE = 1.5
-"""Part of the time left that the first fronts may take beyond it, where boards are many."""
 GROWN = 3.0
 """Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
 NEAR = 0.12

@@ -50,8 +50,8 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING, LATE = 0.4, 0.2, 0.6
-"""Parts of the time that a first plan may take, that the search leaves to lifting, and that lifting takes before it hurries."""
+FIRST, LIFTING, LATE = 0.4, 0.2, 0.8
+"""Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting)."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
 CURVES = 2
@@ -127,6 +127,7 @@ class _Hunt:
     unseated: Assignment | None = None
     of_pool: Assignment | None = None
     """The last plans that found no seats, and that of the pool alone."""
+    late_s: float = 0.0
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
 
@@ -255,7 +256,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
         return None
-    hunt = _Hunt(problem, relaxed, pool, list(known))
+    hunt = _Hunt(problem, relaxed, pool, list(known), late_s=LATE * max(0.0, deadline - begun))
     best = hunt.best
     if best is not None:
         choices = strike_dear(relaxed, choices, best, deadline)
@@ -303,12 +304,12 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
     shares, found = [share], False
     while True:
         goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance), None
-        found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found))
+        found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found), hunt.late_s)
         more = hunt.exceeded(shares) if time.thread_time() < deadline else []
         if not more:
             break
         shares += more
-    hunt.lift_again(hunt.net, deadline + LATE * whole_s)
+    hunt.lift_again(hunt.net, deadline + hunt.late_s / 2)
     return found
 
 
