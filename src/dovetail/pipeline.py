@@ -97,8 +97,12 @@ def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits
 
 def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent,
                areas: int = 1) -> Front:
-    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own; see `front`."""
-    return front(graph, platform, points, options.mode, options.budget, progress=progress, areas=areas)
+    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own; see `front`.
+
+    The options' time limit is that of each point.
+    """
+    return front(graph, platform, points, options.mode, options.budget, point_limit_s=options.time_limit_s, progress=progress,
+                 areas=areas)
 
 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,

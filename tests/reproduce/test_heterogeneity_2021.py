@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from dovetail.cli import main
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import heterogeneity_2021
+from dovetail.reproduce import gp_figures, heterogeneity_2021
 from dovetail.reproduce.heterogeneity_2021 import BLOCKS, Block, hand_partition, judge
 
 
@@ -33,6 +34,16 @@ def test_the_optimum_is_never_worse_than_the_authors_partition_that_fits(found: 
         for row in block["sizes"]:
             assert row["best_energy"]["energy"] <= row["hand"]["energy"] * (1 + 1e-9)
             assert row["best_latency"]["latency"] <= row["hand"]["latency"] * (1 + 1e-9)
+
+
+def test_figure_4_is_drawn_for_every_block_and_both_quantities(found: dict[str, Any]) -> None:
+    drawn = heterogeneity_2021.figures(found)
+    assert len(drawn) == 2 * len(BLOCKS)
+    for drawing in drawn.values():
+        points = ElementTree.fromstring(drawing).findall(".//{http://www.w3.org/2000/svg}circle")
+        assert len(points) == 3 * len(found["blocks"][0]["sizes"])
+        assert all(0 <= float(p.attrib["cy"]) <= gp_figures.HEIGHT for p in points)
+    assert "Figure 4: Fire, log10 of milliseconds" in drawn["figure_4_fire_latency.svg"]
 
 
 def test_the_gain_is_that_of_the_averages(found: dict[str, Any]) -> None:

@@ -117,6 +117,13 @@ def board(options: argparse.Namespace) -> Platform:
     return (with_topology(found, Topology(options.topology)) if options.topology else found).with_models(models)
 
 
+def above_zero(name: str, limit: float) -> float:
+    """The value of an argument that must be above 0; UsageError where it is not."""
+    if not limit > 0:
+        raise UsageError(f"{name} {limit:g}: must be above 0")
+    return limit
+
+
 def planning(options: argparse.Namespace) -> Options:
     """What the planning arguments ask for.
 
@@ -126,8 +133,8 @@ def planning(options: argparse.Namespace) -> Options:
     from dovetail.planning import Options
     for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
                         ("--min-fps", options.min_fps), ("--time-limit", options.time_limit)):
-        if limit is not None and not limit > 0:
-            raise UsageError(f"{name} {limit:g}: must be above 0")
+        if limit is not None:
+            above_zero(name, limit)
     fold = options.fold
     if fold is not None and fold != "auto":
         if not fold.isdigit() or int(fold) < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.options import Commands, above_zero, add_json, add_model, add_numbers, add_planning, planning, shapes
 from dovetail.cli.options import board as board_of
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import InfeasibleError
@@ -36,6 +36,8 @@ def add_commands(commands: Commands) -> None:
     pareto.add_argument("--points", type=int, default=20, help="limits, evenly spread (default: %(default)s)")
     pareto.add_argument("--areas", type=int, default=1,
                         help="a front for each of so many parts of the FPGAs' area, such as 4 for quarters (default: all of it)")
+    pareto.add_argument("--time-limit", type=float, default=2.0, metavar="S",
+                        help="seconds to search for each point (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     add_json(pareto)
 
@@ -88,10 +90,10 @@ def _pareto(options: argparse.Namespace) -> int:
     from dovetail.planning import Options
     from dovetail.platform.load import load_platform
     from dovetail.report.front import front_svg
-    board = load_platform(options.platform)
+    board, limits = load_platform(options.platform), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
-        front = pipeline.make_front(graph, board, options.points, Options(), progress, options.areas)
+        front = pipeline.make_front(graph, board, options.points, limits, progress, options.areas)
     warn(notes)
     if options.output:
         replace_text(options.output, front_svg(front))

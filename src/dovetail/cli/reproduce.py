@@ -29,7 +29,8 @@ def add_commands(commands: Commands) -> None:
                      help="compact-2024: measurements of bench/gpu_fcm.py (default: those of an H200 that come along)")
     sub.add_argument("--boards", action="append", type=int, metavar="N",
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
-    sub.add_argument("-o", "--output", type=Path, help="gp-2023: write its figures as SVG and the tables to this folder")
+    sub.add_argument("-o", "--output", type=Path,
+                     help="write the tables, and the figures of gp-2023 and heterogeneity-2021 as SVG, to this folder")
     add_json(sub)
 
 
@@ -51,11 +52,12 @@ def _reproduce(options: argparse.Namespace) -> int:
             found, text = heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text
         else:
             found, text = heterogeneity_2021.reproduce(ModelSet(options.models), progress), heterogeneity_2021.text
-    if options.paper == "gp-2023" and options.output:
+    if options.output:
         from dovetail.files import replace_folder
         from dovetail.reproduce.gp_figures import figures
+        drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures}.get(text)
         with replace_folder(options.output, "tables.txt") as folder:
-            for name, drawing in figures(found).items():
+            for name, drawing in (drawn(found) if drawn is not None else {}).items():
                 (folder / name).write_text(drawing, encoding="utf-8")
             (folder / "tables.txt").write_text(text(found) + "\n", encoding="utf-8")
     emit(options.json, found, lambda: text(found))

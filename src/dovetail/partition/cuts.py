@@ -287,8 +287,7 @@ class Priced:
     to_go: list[Floats]
     path: tuple[int, ...] | None
     value: float
-    met: tuple[tuple[int, ...], ...] = ()
-    """Plans met on the way, legal or not, the last ones last."""
+    met: tuple[tuple[int, ...], ...] = ()  # all plans met on the way, legal or not
 
 
 def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,

@@ -72,7 +72,7 @@ def _ticks(low: float, high: float, at: _Scale, energy: bool) -> list[Markup]:
 
 def _point(point: Point, x: float, y: float, bound: float) -> Markup:
     within = f"{units.joules(point.limit_j)} and {units.percent(point.area_limit)} of the area"
-    label = (f"{units.seconds(point.latency_s)}, {units.joules(point.energy_j)}, {units.percent(point.area)} of the area; no plan "
-             f"within {within} is faster than {units.seconds(point.lower_bound_s)}")
+    label = (f"{units.seconds(point.latency_s)}, {units.joules(point.energy_j)}, {units.percent(point.area)} of the area; no "
+             f"plan within {within} is faster than {units.seconds(point.lower_bound_s)}")
     return element("g", element("title", label), element("line", x1=x, x2=x, y1=y, y2=bound, class_="bound"),
                    element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, class_="point"))

@@ -25,12 +25,12 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
     """File name to drawing: Figures 3, 4, 5, 7, 8 and one of Figure 9 per network and reading."""
     found = {
         "figure_3.svg": _bars("Figure 3: channels of each device over the iterations", document["figure_3_and_4"]),
-        "figure_4.svg": _lines("Figure 4: latency without penalty, microseconds", {"latency": [
+        "figure_4.svg": lines("Figure 4: latency without penalty, microseconds", {"latency": [
             (i, s["us"]) for i, s in enumerate(document["figure_3_and_4"]["steps"], 1)]}, "iteration"),
         "figure_5.svg": _bars("Figure 5: the same with a CPU", document["figure_5"]),
-        "figure_7.svg": _lines("Figure 7: S(x) for several kappa", {
+        "figure_7.svg": lines("Figure 7: S(x) for several kappa", {
             f"kappa {k}": [(i / (len(v) - 1), y) for i, y in enumerate(v)] for k, v in document["figure_7"].items()}, "x"),
-        "figure_8.svg": _lines("Figure 8: distance of S(x) from a step", {"ours": [
+        "figure_8.svg": lines("Figure 8: distance of S(x) from a step", {"ours": [
             (float(k), v) for k, v in document["figure_8"].items()], "printed": [
             (float(k), v) for k, v in document["figure_8_printed"].items()]}, "kappa")}
     for n in document["figure_9"]:
@@ -41,7 +41,7 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
             for device, points in shares.items():
                 points.append((i, row["filters"].get(device, 0) / total))
         name = f"figure_9_{n['network'].lower()}_{n['fpga']}_{'limited' if n['area_limited'] else 'free'}.svg"
-        found[name] = _lines(f"Figure 9: {n['network']}, {n['fpga']} FPGA {area}", shares, "layer, share of its filters")
+        found[name] = lines(f"Figure 9: {n['network']}, {n['fpga']} FPGA {area}", shares, "layer, share of its filters")
     return found
 
 
@@ -64,13 +64,15 @@ def _bars(title: str, example: Mapping[str, Any]) -> str:
     return _sheet(title, [*_grid((0.0, float(len(steps))), (0.0, top), across, down, "iteration"), *drawn], keys)
 
 
-def _lines(title: str, lines: Lines, below: str) -> str:
-    points = [p for line in lines.values() for p in line]
-    xs, ys = (min(p[0] for p in points), max(p[0] for p in points)), (0.0, max(p[1] for p in points))
+def lines(title: str, shown: Lines, below: str) -> str:
+    """Points of several series, each joined by lines, on a linear grid that begins at zero or below."""
+    points = [p for line in shown.values() for p in line]
+    xs = min(p[0] for p in points), max(p[0] for p in points)
+    ys = min(0.0, *(p[1] for p in points)), max(p[1] for p in points)
     across, down = _Scale(*xs, LEFT, WIDTH - RIGHT), _Scale(*ys, HEIGHT - BOTTOM, TOP)
-    keys = [(name, COLOURS.get(name, SHADES[i % len(SHADES)])) for i, name in enumerate(lines)]
+    keys = [(name, COLOURS.get(name, SHADES[i % len(SHADES)])) for i, name in enumerate(shown)]
     drawn = []
-    for (_, colour), line in zip(keys, lines.values(), strict=True):
+    for (_, colour), line in zip(keys, shown.values(), strict=True):
         path = "M" + "L".join(f"{across(x):.1f} {down(y):.1f}" for x, y in line)
         drawn.append(element("path", d=path, fill="none", stroke=colour, stroke_width=2))
         drawn += [element("circle", cx=f"{across(x):.1f}", cy=f"{down(y):.1f}", r=3, fill=colour) for x, y in line]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import log2, log10
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +22,7 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import modules
+from dovetail.reproduce import gp_figures, modules
 from dovetail.terminal import table
 
 SIZES = (224, 112, 56, 28, 14, 7, 4)
@@ -166,6 +167,22 @@ def text(document: Mapping[str, Any]) -> str:
     for b in document["blocks"]:
         lines += ["", f"{b['block']}: {b['paper']['text']}.", f"  Why: {b['why']}"]
     return "\n".join(lines)
+
+
+SERIES = {"GPU alone": "gpu", "by hand": "hand", "best": "best_{key}"}
+"""What Figure 4 compares, and where a row has it."""
+
+
+def figures(document: Mapping[str, Any]) -> dict[str, str]:
+    """File name to drawing: latency and energy of every block over the input's size, as in Figure 4."""
+    found = {}
+    for b in document["blocks"]:
+        for key, unit in (("latency", "milliseconds"), ("energy", "millijoules")):
+            shown = {name: [(log2(r["side"]), log10(r[where.format(key=key)][key] * 1e3)) for r in b["sizes"]]
+                     for name, where in SERIES.items()}
+            name = f"figure_4_{b['block'].lower().replace(' ', '_').replace('.', '')}_{key}.svg"
+            found[name] = gp_figures.lines(f"Figure 4: {b['block']}, log10 of {unit}", shown, "log2 of the input's side")
+    return found
 
 
 def _cell(block: Mapping[str, Any], key: str, column: int) -> str:
