@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dovetail.reproduce import compact_2024_fibha
-from dovetail.reproduce.compact_2024_fibha import CLOCK_HZ, board_of, fpga_of, ours
+from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of, ours
+from dovetail.zoo import names
 from tests.partition.test_hybrid import bottlenecks
 
 
@@ -46,3 +47,8 @@ def test_ratios_are_taken_where_both_kinds_exist_and_say_how_much_better_the_hyb
     assert "over SESL" not in found
     assert found["energy"] == {"frames per joule of the board, against SEML": {"a n": 1.2}}
     assert found["buffers"] == {"RAM blocks of everything, against SEML": {"a n": 0.25}}
+
+
+def test_the_papers_networks_and_boards_exist() -> None:
+    assert set(NETWORKS) <= set(names())
+    assert all(fpga_of(board_of(board)).clock_hz == CLOCK_HZ for board in BOARDS)

@@ -34,7 +34,7 @@ from dovetail.terminal import table
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
-NETWORKS = ("mobilenet-v1", "mobilenet-v2", "proxylessnas", "mnasnet", "xception", "resnet50")
+NETWORKS = ("mobilenet-v1", "mobilenet-v2", "proxylessnas-mobile", "mnasnet", "xception", "resnet50")
 GPUS = ("tx2", "h200")
 KINDS = (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
 CLOCK_HZ = 200e6
