@@ -78,13 +78,20 @@ def test_row_shares_take_the_steps_of_their_own_raster(data: st.DataObject, heig
         assert (steps[i], flush[i]) == (raster.steps, raster.flush)
 
 
+def some_shares(graph: Graph, node: Node, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
+    """Every share, or as many of them as can be compared with each other."""
+    starts, stops = every_share(graph, node, axis)
+    step = -(-len(starts) // 1500)
+    return starts[::step], stops[::step]
+
+
 @settings(max_examples=25, deadline=None)
 @given(networks(), st.sampled_from(DEVICES))
 def test_costs_are_finite_ordered_and_grow_with_the_share(graph: Graph, where: tuple[str, str]) -> None:
     device = BOARDS[where[0]].device(where[1])
     for node in graph.nodes:
         for axis in node.op.axes(graph.input_shapes(node)):
-            starts, stops = every_share(graph, node, axis)
+            starts, stops = some_shares(graph, node, axis)
             costs = costs_of(graph, node, axis, starts, stops, device)
             if costs is None:
                 assert why_not(graph, node, device)

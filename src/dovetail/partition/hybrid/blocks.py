@@ -28,7 +28,9 @@ FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
 MAP_BYTES = (0, 1 << 18, 1 << 17)
-"""Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory."""
+"""Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory.
+
+The second one is also offered with room for one frame of the input instead of two."""
 SOFT_PARTS = (0, 1, 2, 3, 4)
 """Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
 SHORT = 1 / 3
@@ -57,14 +59,15 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
     found = []
     packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
     parts = (0,) if twins_allowed(device) or monolithic else SOFT_PARTS
-    for inputs, words, taps, packed, part, limit in product(WIDTHS, FILTER_WORDS, TAPS, packings, parts, MAP_BYTES):
+    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:2])]
+    for inputs, words, taps, packed, part, (limit, frames) in product(WIDTHS, FILTER_WORDS, TAPS, packings, parts, memories):
         used, outputs = min(taps, inputs) if monolithic else taps, inputs * words
         soft = outputs * part // SOFT_PARTS[-1]
         blocks = inputs * (outputs - soft) // (2 if packed else 1) + (0 if monolithic else inputs * used)
         if (blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
                 and (not monolithic or taps == TAPS[-1])):
             found.append(Config(inputs, outputs, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                latency_clocks=latency, packed=packed, map_bytes=limit, soft=soft))
+                                latency_clocks=latency, packed=packed, input_buffers=frames, map_bytes=limit, soft=soft))
     return found
 
 
@@ -78,8 +81,9 @@ class Blocks:
         refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
         self.first = refused[-1] + 1 if refused else 0
         """The first node such that it and all behind it can run on arrays."""
-        floors = {c: _floors(graph, self.first, c) for c in {replace(c, map_bytes=0, soft=0) for c in self.configs}}
-        self.floors = [floors[replace(c, map_bytes=0, soft=0)] for c in self.configs]
+        plain = [replace(c, map_bytes=0, soft=0, input_buffers=2) for c in self.configs]
+        floors = {c: _floors(graph, self.first, c) for c in set(plain)}
+        self.floors = [floors[c] for c in plain]
         self.products = [c.inputs * (c.outputs - c.soft) // (2 if c.packed else 1) for c in self.configs]
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
 
@@ -132,7 +136,7 @@ class Blocks:
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        whole = self._priced(cut, replace(config, map_bytes=0))
+        whole = self._priced(cut, replace(config, map_bytes=0, input_buffers=2))
         if whole is None:
             return True
         block = dhm_model(self.device.model).block
