@@ -27,7 +27,7 @@ from dovetail.fpga.engines.stream import (
 from dovetail.fpga.engines.twin import twin_module, twin_rows
 from dovetail.fpga.engines.words import WordTaps, in_blocks, word_taps
 from dovetail.fpga.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
-from dovetail.fpga.hardware import Instance, Rom
+from dovetail.fpga.hardware import Instance, Module, Rom
 from dovetail.ir import Window
 
 ROM_STAGES = 2
@@ -46,6 +46,21 @@ class Filters:
 def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loops: Loops) -> Engine:
     """An engine that takes `loops.clocks` clocks per output pixel; `fill` is what taps in the padding read."""
     (form,) = layer.inputs
+    pipeline, folded, slot, taps = begun(layer, window, fill, loops)
+    x = (min(form.lo, fill, 0), max(form.hi, fill, 0))
+    lane = lane_of(layer, filters, loops, x)
+    results = lanes_of(pipeline, loops, slot, taps, x, lane, filters)
+    fifo, stages, depth = ended(layer, loops, pipeline, folded, slot, results, lane.result.value, lane.stages)
+    products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
+    blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else ""
+    pipeline.module.header = heading(layer, loops, folded, f"{products} multipliers{blocks}", stages, depth)
+    return Engine((pipeline.module, lane.module, fifo), layer.inputs, layer.output, folded.input_steps(), folded.output_steps(),
+                  folded.steps, stages, 2 * products, depth)
+
+
+def begun(layer: Layer, window: Window, fill: int, loops: Loops) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
+    """A folded engine up to its taps: stream in, sequence of clocks, window."""
+    (form,) = layer.inputs
     raster = Raster(window, form.height, form.width)
     assert raster.masks_suffice
     folded = FoldedRaster(raster, loops)
@@ -53,24 +68,26 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     in_valid, in_data = read_stream(module, "in0", form)
     slot = sequence(module, raster, loops, MAY_STEP, in_valid)
     module.output("in0_ready", slot.ready)
-    taps = word_taps(pipeline, folded, loops, form, slot, in_data, fill)
-    x = (min(form.lo, fill, 0), max(form.hi, fill, 0))
-    lane = lane_of(layer, filters, loops, x)
-    results = lanes_of(pipeline, loops, slot, taps, x, lane, filters)
-    end = folded.stages + lane.stages
+    return pipeline, folded, slot, word_taps(pipeline, folded, loops, form, slot, in_data, fill)
+
+
+def ended(layer: Layer, loops: Loops, pipeline: Pipeline, folded: FoldedRaster, slot: Slot, results: Sequence[Signal],
+          result: Expr, lane_stages: int) -> tuple[Module, int, int]:
+    """The stream out of what lanes leave, word by word or packed: its FIFO, all stages, and the FIFO's depth."""
+    end = folded.stages + lane_stages
     if loops.writes_words:
-        emit, values = slot.ends, named(pipeline, layer, results, lane.result.value, end)
+        emit, values = slot.ends, named(pipeline, layer, results, result, end)
     else:
-        emit, values = slot.emit, packed(pipeline, layer, loops, slot, results, lane.result.value, end)
-    fifo, stages, depth = finish_stream(module, pipeline, Staged(emit, 0), [(v, layer.output.bits) for v in values],
-                                        folded.output_steps(), folded.steps)
-    products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
-    blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else ""
-    module.header = (*layer.heading, f"{products} multipliers{blocks}, {loops.clocks} clocks per output pixel: {loops.blocks} "
-                                     f"blocks of groups x {loops.passes} passes over filters x {loops.slices} slices of inputs.",
-                     f"{stages} pipeline stages, {folded.steps} steps per frame, output FIFO of {depth} beats.")
-    return Engine((module, lane.module, fifo), layer.inputs, layer.output, folded.input_steps(), folded.output_steps(),
-                  folded.steps, stages, 2 * products, depth)
+        emit, values = slot.emit, packed(pipeline, layer, loops, slot, results, result, end)
+    return finish_stream(pipeline.module, pipeline, Staged(emit, 0), [(v, layer.output.bits) for v in values],
+                         folded.output_steps(), folded.steps)
+
+
+def heading(layer: Layer, loops: Loops, folded: FoldedRaster, products: str, stages: int, depth: int) -> tuple[str, ...]:
+    """What a folded engine says of itself."""
+    return (*layer.heading, f"{products}, {loops.clocks} clocks per output pixel: {loops.blocks} blocks of groups x "
+                            f"{loops.passes} passes over filters x {loops.slices} slices of inputs.",
+            f"{stages} pipeline stages, {folded.steps} steps per frame, output FIFO of {depth} beats.")
 
 
 def _weight_range(weights: IntMatrix) -> Range:
@@ -143,7 +160,7 @@ def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Ra
     shared: list[tuple[str, Signal]] = []
     if loops.slices > 1:
         starts = module.wire("starts", slot.starts)
-        shared = [(port, _signal(pipeline.at(Staged(value, 0), stage + lane.sum_stage)))
+        shared = [(port, as_signal(pipeline.at(Staged(value, 0), stage + lane.sum_stage)))
                   for port, value in (("starts", starts), ("works", slot.works))]
     results, columns = list[Signal](), dict[int, Signal]()
     for index in range(count):
@@ -161,7 +178,8 @@ def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Ra
     return [y for y, (_, place) in zip(results, every, strict=True) if place < loops.fold.outputs]
 
 
-def _signal(value: Expr) -> Signal:
+def as_signal(value: Expr) -> Signal:
+    """An expression that is a signal."""
     assert isinstance(value, Signal)
     return value
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.folds import Loops
-from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import CodedFilters, CodedLane, coded_lane, ones_module
-from dovetail.fpga.engines.folded import filter_tables, joined, named, packed, read_rom
-from dovetail.fpga.engines.layers import Layer, start
+from dovetail.fpga.engines.folded import as_signal, begun, ended, filter_tables, heading, joined, read_rom
+from dovetail.fpga.engines.layers import Layer
 from dovetail.fpga.engines.lq import Planes
-from dovetail.fpga.engines.sequencer import Slot, sequence
-from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged, finish_stream, read_stream
-from dovetail.fpga.engines.words import WordTaps, word_taps
+from dovetail.fpga.engines.sequencer import Slot
+from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
+from dovetail.fpga.engines.words import WordTaps
 from dovetail.fpga.expressions import Expr, Signal, bits, pack
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.ir import Window
@@ -27,32 +26,15 @@ def folded_coded_engine(layer: Layer, window: Window, filters: CodedFilters, loo
     if loops.channels.inputs % loops.fold.inputs or loops.fold.products != 1:
         raise UsageError(f"{layer.label}: a fold of {loops.fold} for {loops.channels.inputs} input channels of codes; it must "
                          "divide them, and no multiplier holds two products")
-    (form,) = layer.inputs
-    raster = Raster(window, form.height, form.width)
-    assert raster.masks_suffice
-    folded = FoldedRaster(raster, loops)
-    module, pipeline = start(layer)
-    in_valid, in_data = read_stream(module, "in0", form)
-    slot = sequence(module, raster, loops, MAY_STEP, in_valid)
-    module.output("in0_ready", slot.ready)
-    taps = word_taps(pipeline, folded, loops, form, slot, in_data, 0)
+    pipeline, folded, slot, taps = begun(layer, window, 0, loops)
     count, both = loops.fold.inputs * window.kernel[0] * window.kernel[1], bool(filters.op.weight_bits and filters.op.input_bits)
     ones, ones_stage = ones_module(f"{layer.module}_ones", count, filters.op, loops.slices) if both else (None, 0)
     lane = coded_lane(f"{layer.module}_lane", count, filters, loops.slices, ones_stage)
     results = _lanes(pipeline, loops, slot, taps, lane, filters, ones, ones_stage)
-    end = folded.stages + lane.stages
-    if loops.writes_words:
-        emit, values = slot.ends, named(pipeline, layer, results, lane.result.value, end)
-    else:
-        emit, values = slot.emit, packed(pipeline, layer, loops, slot, results, lane.result.value, end)
-    fifo, stages, depth = finish_stream(module, pipeline, Staged(emit, 0), [(v, layer.output.bits) for v in values],
-                                        folded.output_steps(), folded.steps)
+    fifo, stages, depth = ended(layer, loops, pipeline, folded, slot, results, lane.result.value, lane.stages)
     products = loops.lanes * count
-    module.header = (*layer.heading, f"{products} products of codes at once, {loops.clocks} clocks per output pixel: "
-                                     f"{loops.blocks} blocks of groups x {loops.passes} passes over filters x {loops.slices} "
-                                     "slices of inputs.",
-                     f"{stages} pipeline stages, {folded.steps} steps per frame, output FIFO of {depth} beats.")
-    parts = (module, lane.module, *([ones] if ones is not None else []), fifo)
+    pipeline.module.header = heading(layer, loops, folded, f"{products} products of codes at once", stages, depth)
+    parts = (pipeline.module, lane.module, *([ones] if ones is not None else []), fifo)
     return Engine(parts, layer.inputs, layer.output, folded.input_steps(), folded.output_steps(), folded.steps, stages, products,
                   depth)
 
@@ -94,7 +76,7 @@ def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, lane: C
                 ("x", seen), *_flow(pipeline, loops, slot, stage + ones_stage), *made)))
             # Counted by themselves, they may be ready before the lanes' sums are.
             waits = lane.sum_stage - ones_stage
-            totals = [(name, _signal(pipeline.at(Staged(net, 0), waits))) for name, net in made]
+            totals = [(name, as_signal(pipeline.at(Staged(net, 0), waits))) for name, net in made]
         for index in range(group * loops.fold.outputs, (group + 1) * loops.fold.outputs):
             y = module.net(f"result_{index}", lane.result.value.width)
             row = module.wire(f"weights_{index}", bits(words, index * field, field))
@@ -111,7 +93,8 @@ def _flow(pipeline: Pipeline, loops: Loops, slot: Slot, stage: int) -> list[tupl
         return []
     known = {s.name for s, _ in pipeline.module.wires}
     starts = Signal(0, 1, "starts") if "starts" in known else pipeline.module.wire("starts", slot.starts)
-    return [(port, _signal(pipeline.at(Staged(value, 0), stage))) for port, value in (("starts", starts), ("works", slot.works))]
+    return [(port, as_signal(pipeline.at(Staged(value, 0), stage)))
+            for port, value in (("starts", starts), ("works", slot.works))]
 
 
 def _columns(pipeline: Pipeline, filters: CodedFilters, taps: WordTaps, group: int) -> list[tuple[Expr, int]]:
@@ -127,8 +110,3 @@ def _columns(pipeline: Pipeline, filters: CodedFilters, taps: WordTaps, group: i
             assert bit is not None
             found.append((bit.value, 1))
     return found
-
-
-def _signal(value: Expr) -> Signal:
-    assert isinstance(value, Signal)
-    return value
