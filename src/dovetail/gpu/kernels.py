@@ -304,10 +304,11 @@ def depthwise(x, w, bias, multiplier, shift, y,
               KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
               DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
               ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
-              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
+              LOOPED: tl.constexpr, R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
     """R output rows x TW columns x BC channels per program: every input value read serves all rows it belongs to.
 
-    `EARLY`: weights are held in registers before the layer in front is done.
+    `EARLY`: weights are held in registers before the layer in front is done. `LOOPED`: so many taps that, unrolled, they would not
+    fit registers; then every weight read serves all rows.
     """
     TX: tl.constexpr = (OW + TW - 1) // TW
     TY: tl.constexpr = (OH + R - 1) // R
@@ -328,7 +329,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
         for t in tl.static_range(KH * KW):
             taps = taps + (tl.load(w + t * C + c, mask=own, other=0).to(kind)[None, :],)  # noqa: RUF005 - Triton has no unpacking
     begin(PDL)
-    if KH * KW > 9:  # unrolled, so many taps would not fit registers
+    if LOOPED:
         for t in range(KH):
             for j in tl.static_range(KW):
                 weight = tl.load(w + (t * KW + j) * C + c, mask=own, other=0).to(kind)[None, :]

@@ -21,14 +21,20 @@ def byte(word, at: tl.constexpr):
 
 
 @triton.jit
+def permuted(a, b, INSTRUCTION: tl.constexpr):
+    """A word of bytes of two words, chosen by an instruction."""
+    return tl.inline_asm_elementwise(INSTRUCTION, "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
+
+
+@triton.jit
 def combined(a, b, c, d):
     """Four numbers' lowest bytes as one word."""
     if INTERPRETED:
         word = (a & 255) | ((b & 255) << 8) | ((c & 255) << 16) | (d << 24)
     else:
-        low = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x0040;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
-        high = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x0040;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
-        word = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [low, high], tl.int32, is_pure=True, pack=1)
+        low = permuted(a, b, "prmt.b32 $0, $1, $2, 0x0040;")
+        high = permuted(c, d, "prmt.b32 $0, $1, $2, 0x0040;")
+        word = permuted(low, high, "prmt.b32 $0, $1, $2, 0x5410;")
     return word
 
 
@@ -41,14 +47,14 @@ def turned(a, b, c, d):
         third = combined(a >> 16, b >> 16, c >> 16, d >> 16)
         fourth = combined(a >> 24, b >> 24, c >> 24, d >> 24)
     else:
-        p = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5140;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
-        q = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7362;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1)
-        r = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5140;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
-        s = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7362;", "=r,r,r", [c, d], tl.int32, is_pure=True, pack=1)
-        first = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [p, r], tl.int32, is_pure=True, pack=1)
-        second = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7632;", "=r,r,r", [p, r], tl.int32, is_pure=True, pack=1)
-        third = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [q, s], tl.int32, is_pure=True, pack=1)
-        fourth = tl.inline_asm_elementwise("prmt.b32 $0, $1, $2, 0x7632;", "=r,r,r", [q, s], tl.int32, is_pure=True, pack=1)
+        p = permuted(a, b, "prmt.b32 $0, $1, $2, 0x5140;")
+        q = permuted(a, b, "prmt.b32 $0, $1, $2, 0x7362;")
+        r = permuted(c, d, "prmt.b32 $0, $1, $2, 0x5140;")
+        s = permuted(c, d, "prmt.b32 $0, $1, $2, 0x7362;")
+        first = permuted(p, r, "prmt.b32 $0, $1, $2, 0x5410;")
+        second = permuted(p, r, "prmt.b32 $0, $1, $2, 0x7632;")
+        third = permuted(q, s, "prmt.b32 $0, $1, $2, 0x5410;")
+        fourth = permuted(q, s, "prmt.b32 $0, $1, $2, 0x7632;")
     return first, second, third, fourth
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.kernels.estimator import Number, Programs, Tiles, Work, shared_out
 from dovetail.kernels.shapes import (
+    MOST_UNROLLED,
     BandedShape,
     BytewiseShape,
     ConvShape,
@@ -25,8 +26,6 @@ SECTOR = 32
 """Bytes that come from the cache at least."""
 VECTOR = 16
 """Bytes a thread loads at once."""
-MOST_UNROLLED = 9
-"""Taps of a depthwise layer up to which its kernel has no loop."""
 
 
 def _work(out: Programs, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:

@@ -280,11 +280,16 @@ def _depths(depth: int, parts: int, least: int) -> list[int]:
     return sorted({close, max(bk for bk in padded if padded[bk] <= MOST_WASTE * depth or bk == close)})
 
 
+MOST_UNROLLED = 9
+"""Taps of a depthwise layer up to which its kernel has no loop."""
+
+
 @lru_cache(maxsize=1024)
 def _depthwise_tiles(height: int, width: int, channels: int, taps: int) -> Tiles:
     """Weights of few taps may be held early."""
     found = [{"R": r, "TW": tw, "BC": bc, "EARLY": early, "num_warps": warps, "num_stages": 2}
-             for early in ((0, 1) if taps <= 9 else (0,)) for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128)
+             for early in ((0, 1) if taps <= MOST_UNROLLED else (0,))
+             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128)
              for warps in sorted({max(1, min(8, tw * bc // each)) for each in (128, 256)})
              if (tw == 4 or tw < 2 * width) and (bc == 16 or bc < 2 * channels) and (r == 1 or r <= height)
              and 128 <= tw * bc <= 4096]
