@@ -118,7 +118,7 @@ def work(options: argparse.Namespace, jobs: list[Job]) -> None:
                 (job.folder / "recipe.json").write_text(json.dumps(asdict(job.recipe)), encoding="utf-8")
                 command = [sys.executable, __file__, "one", str(job.folder), "--data", str(options.data),
                            "--device", options.device, "--every", str(options.every),
-                           "--integer-images", str(options.integer_images), *(["--eager"] if options.eager else [])]
+                           "--integer-images", str(options.integer_images), *(["--eager"] if options.eager else []), *(["--fuse"] if options.fuse else [])]
                 with (job.folder / "log.txt").open("ab") as log:
                     running[job.folder.name] = (job, subprocess.Popen(command, stdout=log, stderr=log), time.monotonic())
                 print(f"started {job.folder.name}", flush=True)
@@ -139,7 +139,7 @@ def one(options: argparse.Namespace) -> int:
     folder = Path(options.names[1])
     recipe = Recipe(**json.loads((folder / "recipe.json").read_text(encoding="utf-8")))
     run(recipe, options.data, folder, lambda line: print(line, flush=True), options.device, options.every, options.integer_images,
-        record=not options.eager)
+        record=not options.eager, fuse=options.fuse)
     return 0
 
 
@@ -200,6 +200,7 @@ def main() -> int:
     parser.add_argument("--integer-images", type=int, default=1000, help="test images for the exported integers")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--eager", action="store_true", help="launch every kernel in place of replaying recorded steps")
+    parser.add_argument("--fuse", action="store_true", help="join small operations by torch.compile")
     parser.add_argument("--json", type=Path, help="write all results here")
     parser.add_argument("--shards", type=int, default=1, help="with pack: files to divide the images among")
     parser.add_argument("--output", type=Path, default=Path("cifar10.npz"), help="with pack: the .npz to write")

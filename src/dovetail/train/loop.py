@@ -132,8 +132,10 @@ class Augmented:
 class Stepper:
     """One training step; on a GPU it is recorded once and replayed, which saves a thousand launches."""
 
-    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool) -> None:
-        self.network, self.teacher, self.recipe, self.device = network, teacher, recipe, device
+    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool,
+                 fuse: bool = False) -> None:
+        self.network, self.teacher, self.recipe, self.device, self.fuse = network, teacher, recipe, device, fuse
+        self.forward = network
         self.descent = Descent(network, recipe, device)
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
         self.labels = torch.zeros(shape[0], dtype=torch.long, device=device)
@@ -147,7 +149,7 @@ class Stepper:
             weight.grad = None
         x = (self.images.float() / 256).contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.recipe.precision == "bf16"):
-            answer = self.network(x)
+            answer = self.forward(x)
             if self.teacher is not None:
                 with torch.no_grad():
                     known = self.teacher(x).float()
@@ -165,6 +167,8 @@ class Stepper:
         self.labels.copy_(labels)
         self.descent.rate.fill_(rate)
         learn_every(self.network, self.recipe.learn_every if learning else 0)
+        if self.fuse and self.steps == 1:  # bases have started from what they saw in the first step
+            self.forward = torch.compile(self.network, dynamic=False)
         if not self.record:
             self._step()
         elif self.steps < WARM_STEPS:
@@ -228,8 +232,11 @@ def take_weights(network: Any, path: str, device: Any) -> int:
 
 
 def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
-          every: int = 10, record: bool = True) -> tuple[Any, list[dict[str, float]]]:
-    """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
+          every: int = 10, record: bool = True, fuse: bool = False) -> tuple[Any, list[dict[str, float]]]:
+    """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch.
+
+    `fuse` lets torch.compile join the many small operations of quantizers and BatchNorm, after a minute of compiling.
+    """
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -239,7 +246,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     network = network.to(device, memory_format=torch.channels_last)
     teacher = _teacher(recipe, images, device)
     batch = min(recipe.batch, len(images.train_labels))
-    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record)
+    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record, fuse)
     first, seen = _resume(recipe, folder / "checkpoint.pt", network, stepper.descent, device, say)
     data = Augmented(images, recipe, device)
     for epoch in range(first, recipe.epochs):
