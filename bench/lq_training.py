@@ -35,7 +35,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A recipe over some seeds; `after` names the run (seed 0) whose weights it starts from, `teacher` one it learns from."""
+    """A recipe over some seeds; `after` names the experiment whose weights of the same seed it starts from, `teacher` one whose
+    answers it learns. Where that has fewer seeds, its last stands for the rest."""
 
     recipe: Recipe
     seeds: int = 1
@@ -47,23 +48,26 @@ class Experiment:
 
 
 def _cifar(network: str, bits: str, **more: object) -> Recipe:
-    fixed: dict[str, object] = {"epochs": 200, "decay": 1e-4 if network == "resnet20" else 5e-4, "rate": 0.1}
+    fixed: dict[str, object] = {"epochs": 200 if bits == "float" else 120, "decay": 5e-4 if bits == "float" else 1e-4,
+                                "rate": 0.1 if bits == "float" else 0.05}
     if network == "vgg-small":
-        fixed |= {"rate": 0.02, "precision": "bf16" if bits == "float" else "tf32"}
+        fixed |= {"precision": "bf16"} if bits == "float" else {"decay": 5e-4, "rate": 0.02}
     return Recipe(network, bits, **{**fixed, **more})  # type: ignore[arg-type]
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     "resnet20-float": Experiment(_cifar("resnet20", "float"), 3, published="LQ-Nets: 92.1"),
-    "resnet20-w2a2": Experiment(_cifar("resnet20", "w2a2", decay=5e-5), 3, baseline="resnet20-float",
+    "resnet20-w2a2": Experiment(_cifar("resnet20", "w2a2"), 3, after="resnet20-float", baseline="resnet20-float",
                                 published="LQ-Nets: 90.2"),
-    "resnet20-w2a2-uniform": Experiment(_cifar("resnet20", "w2a2", method="uniform", decay=5e-5), 3, baseline="resnet20-float"),
-    "vgg-small-float": Experiment(_cifar("vgg-small", "float"), 1, published="LQ-Nets: 93.8"),
-    "vgg-small-w2a2": Experiment(_cifar("vgg-small", "w2a2"), 3, baseline="vgg-small-float", published="LQ-Nets: 93.5"),
-    "resnet20-w3a3": Experiment(_cifar("resnet20", "w3a3", decay=5e-5), 1, baseline="resnet20-float"),
-    "resnet20-w1a2": Experiment(_cifar("resnet20", "w1a2", decay=5e-5), 1, baseline="resnet20-float"),
-    "resnet20-w2a2-warm": Experiment(_cifar("resnet20", "w2a2", decay=5e-5, rate=0.05), 3, after="resnet20-w3a3",
-                                     teacher="resnet20-float", baseline="resnet20-float"),
+    "resnet20-w2a2-uniform": Experiment(_cifar("resnet20", "w2a2", method="uniform"), 3, after="resnet20-float",
+                                        baseline="resnet20-float"),
+    "vgg-small-float": Experiment(_cifar("vgg-small", "float", epochs=100), 1, published="LQ-Nets: 93.8"),
+    "vgg-small-w2a2": Experiment(_cifar("vgg-small", "w2a2", epochs=60), 3, after="vgg-small-float", baseline="vgg-small-float",
+                                 published="LQ-Nets: 93.5"),
+    "resnet20-w3a3": Experiment(_cifar("resnet20", "w3a3"), 1, after="resnet20-float", baseline="resnet20-float"),
+    "resnet20-w1a2": Experiment(_cifar("resnet20", "w1a2"), 1, after="resnet20-float", baseline="resnet20-float"),
+    "resnet20-w2a2-taught": Experiment(_cifar("resnet20", "w2a2"), 3, after="resnet20-float", teacher="resnet20-float",
+                                       baseline="resnet20-float"),
     "fashion-float": Experiment(Recipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
     "fashion-w2a2": Experiment(Recipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
                                baseline="fashion-float"),
@@ -92,13 +96,13 @@ def jobs_of(names: list[str], runs: Path, epochs: int | None, seeds: int | None)
         if name not in EXPERIMENTS:
             raise UsageError(f"experiment {name!r}: unknown; {', '.join(EXPERIMENTS)} exist")
         one = EXPERIMENTS[name]
-        before = [runs / f"{n}-0" / "model.pt" for n in (one.after, one.teacher) if n]
         for needed in filter(None, (one.after, one.teacher)):
-            add(needed, 1)
+            add(needed, min(count, EXPERIMENTS[needed].seeds))
         for seed in range(count):
-            recipe = replace(one.recipe, seed=seed, epochs=epochs or one.recipe.epochs,
-                             start=str(runs / f"{one.after}-0" / "model.pt") if one.after else "",
-                             teacher=str(runs / f"{one.teacher}-0" / "model.pt") if one.teacher else "")
+            start, teacher = (str(runs / f"{n}-{min(seed, EXPERIMENTS[n].seeds - 1)}" / "model.pt") if n else ""
+                              for n in (one.after, one.teacher))
+            before = [Path(p) for p in (start, teacher) if p]
+            recipe = replace(one.recipe, seed=seed, epochs=epochs or one.recipe.epochs, start=start, teacher=teacher)
             key = f"{name}-{seed}"
             found.setdefault(key, Job(name, recipe, runs / key, tuple(before)))
 
@@ -116,9 +120,10 @@ def work(options: argparse.Namespace, jobs: list[Job]) -> None:
                 waiting.remove(job)
                 job.folder.mkdir(parents=True, exist_ok=True)
                 (job.folder / "recipe.json").write_text(json.dumps(asdict(job.recipe)), encoding="utf-8")
+                flags = [f"--{flag}" for flag in ("eager", "fuse") if getattr(options, flag)]
                 command = [sys.executable, __file__, "one", str(job.folder), "--data", str(options.data),
                            "--device", options.device, "--every", str(options.every),
-                           "--integer-images", str(options.integer_images), *(["--eager"] if options.eager else []), *(["--fuse"] if options.fuse else [])]
+                           "--integer-images", str(options.integer_images), *flags]
                 with (job.folder / "log.txt").open("ab") as log:
                     running[job.folder.name] = (job, subprocess.Popen(command, stdout=log, stderr=log), time.monotonic())
                 print(f"started {job.folder.name}", flush=True)
@@ -200,7 +205,7 @@ def main() -> int:
     parser.add_argument("--integer-images", type=int, default=1000, help="test images for the exported integers")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--eager", action="store_true", help="launch every kernel in place of replaying recorded steps")
-    parser.add_argument("--fuse", action="store_true", help="join small operations by torch.compile")
+    parser.add_argument("--fuse", action="store_true", help="join the operations of a quantizer by torch.compile")
     parser.add_argument("--json", type=Path, help="write all results here")
     parser.add_argument("--shards", type=int, default=1, help="with pack: files to divide the images among")
     parser.add_argument("--output", type=Path, default=Path("cifar10.npz"), help="with pack: the .npz to write")

@@ -36,12 +36,14 @@ def test_both_forms_of_the_layer_use_their_whole_range() -> None:
 
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
-    jobs = lq_training.jobs_of(["resnet20-w2a2-warm"], tmp_path, None, None)
-    names = ["resnet20-w3a3-0", "resnet20-float-0", *(f"resnet20-w2a2-warm-{s}" for s in range(3))]
-    assert [j.folder.name for j in jobs] == names
-    assert jobs[-1].needs == (tmp_path / "resnet20-w3a3-0" / "model.pt", tmp_path / "resnet20-float-0" / "model.pt")
-    assert jobs[-1].recipe.start == str(jobs[-1].needs[0])
-    assert [j.recipe.seed for j in jobs[2:]] == [0, 1, 2]
+    jobs = lq_training.jobs_of(["resnet20-w2a2-taught"], tmp_path, None, None)
+    assert [j.folder.name for j in jobs] == [f"{n}-{s}" for n in ("resnet20-float", "resnet20-w2a2-taught") for s in range(3)]
+    assert set(jobs[-1].needs) == {tmp_path / "resnet20-float-2" / "model.pt"}
+    assert jobs[-1].recipe.start == jobs[-1].recipe.teacher == str(jobs[-1].needs[0])
+    assert [j.recipe.seed for j in jobs[3:]] == [0, 1, 2]
+    vgg = lq_training.jobs_of(["vgg-small-w2a2"], tmp_path, None, None)
+    assert [j.folder.name for j in vgg if not j.needs] == ["vgg-small-float-0"]
+    assert {j.recipe.start for j in vgg[1:]} == {str(tmp_path / "vgg-small-float-0" / "model.pt")}
     short = lq_training.jobs_of(["resnet20-float"], tmp_path, 2, 1)
     assert [(j.recipe.epochs, j.recipe.seed) for j in short] == [(2, 0)]
     with pytest.raises(UsageError, match="experiment 'lenet': unknown"):

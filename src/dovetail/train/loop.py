@@ -22,7 +22,7 @@ from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
 from dovetail.train.data import Images
 from dovetail.train.networks import Precision, build
-from dovetail.train.quantizers import learn_every
+from dovetail.train.quantizers import compile_quantizers, learn_every
 
 WARM_STEPS = 8
 """Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
@@ -135,7 +135,6 @@ class Stepper:
     def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool,
                  fuse: bool = False) -> None:
         self.network, self.teacher, self.recipe, self.device, self.fuse = network, teacher, recipe, device, fuse
-        self.forward = network
         self.descent = Descent(network, recipe, device)
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
         self.labels = torch.zeros(shape[0], dtype=torch.long, device=device)
@@ -149,7 +148,7 @@ class Stepper:
             weight.grad = None
         x = (self.images.float() / 256).contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.recipe.precision == "bf16"):
-            answer = self.forward(x)
+            answer = self.network(x)
             if self.teacher is not None:
                 with torch.no_grad():
                     known = self.teacher(x).float()
@@ -168,7 +167,7 @@ class Stepper:
         self.descent.rate.fill_(rate)
         learn_every(self.network, self.recipe.learn_every if learning else 0)
         if self.fuse and self.steps == 1:  # bases have started from what they saw in the first step
-            self.forward = torch.compile(self.network, dynamic=False)
+            compile_quantizers(self.network)
         if not self.record:
             self._step()
         elif self.steps < WARM_STEPS:
@@ -235,7 +234,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
           every: int = 10, record: bool = True, fuse: bool = False) -> tuple[Any, list[dict[str, float]]]:
     """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch.
 
-    `fuse` lets torch.compile join the many small operations of quantizers and BatchNorm, after a minute of compiling.
+    `fuse` lets torch.compile join the small operations within each quantizer; whole networks of them compile for minutes.
     """
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"

@@ -53,7 +53,7 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
     """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again.
 
     `record` lets a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain. `fuse` compiles
-    the network first.
+    the quantizers first.
     """
     folder = Path(folder)
     done = folder / "result.json"
