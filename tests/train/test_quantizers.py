@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dovetail.numerics.lq import boundaries_of, ranked, weight_values
+from dovetail.train.networks import build, precision_of
 from dovetail.train.quantizers import (
     ByteActivation,
     ByteWeight,
@@ -14,7 +15,9 @@ from dovetail.train.quantizers import (
     LearnedWeight,
     UniformActivation,
     UniformWeight,
+    compile_quantizers,
     fitted,
+    learn_every,
     solve_small,
 )
 
@@ -125,3 +128,28 @@ def test_bits_that_nothing_uses_keep_their_place() -> None:
     for _ in range(50):
         quantizer(torch.zeros(2, 1, 4, 4))
     torch.testing.assert_close(quantizer.basis, before)
+
+
+@pytest.mark.parametrize("method", ["lq", "uniform"])
+def test_compiled_quantizers_train_as_plain_ones_do(method: str) -> None:
+    """Losses of six steps, bases learned in two of them, with and without torch.compile's tracing."""
+    def losses(compiled: bool) -> list[float]:
+        torch.manual_seed(1)
+        network = build("small", precision_of("w2a2", method), (1, 12, 12), 4, 4).train()
+        found = []
+        for step in range(6):
+            if compiled and step == 1:
+                compile_quantizers(network, "aot_eager")
+            learn_every(network, 4 if step % 4 == 0 else 0)
+            x, y = torch.rand(8, 1, 12, 12), torch.arange(8) % 4
+            loss = torch.nn.functional.cross_entropy(network(x), y)
+            network.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for weight in network.parameters():
+                    weight -= 0.05 * weight.grad
+            found.append(loss.item())
+        return found
+
+    plain = losses(False)
+    assert losses(True) == pytest.approx(plain, rel=1e-4) and len(set(plain)) == 6

@@ -276,9 +276,12 @@ def learn_every(network: Any, steps: int) -> None:
             module.learns_every = steps
 
 
-def compile_quantizers(network: Any) -> None:
-    """Let every quantizer of a network be one or two fused kernels; modules of equal shapes share what is compiled."""
+def compile_quantizers(network: Any, backend: str = "inductor") -> None:
+    """Let every quantizer of a network be one or two fused kernels; modules of equal shapes share what is compiled.
+
+    `backend` is torch.compile's: `aot_eager` goes the same way without generating code.
+    """
     torch._dynamo.config.recompile_limit = 256  # a shape, and whether its basis learns, is a variant of its own
     for module in network.modules():
         if isinstance(module, (Learned, UniformActivation, UniformWeight)):
-            module.compile(dynamic=False)
+            module.compile(dynamic=False, backend=backend)
