@@ -4,8 +4,10 @@
 
 `datapaths`: every layer exists four times with the same drawn weights
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
-over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. All of them are whole engines: line
-memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route.
+over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. The first layer exists also in the paper's
+baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line
+memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders and
+multipliers of floats are synthesized once and counted as often as they are used.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
@@ -33,11 +35,11 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import FAMILIES, synthesize
+from dovetail.fpga.synthesize import FAMILIES, UNIT_BYTES, synthesize
 from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
@@ -52,6 +54,10 @@ LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
     "5x5, 8 to 4": (Conv(4, Window((5, 5), pads=SAME)), (8, 27, 27)),
     "slice of AlexNet conv2, 5x5, 24 to 4": (Conv(4, Window((5, 5), pads=SAME)), (24, 27, 27)),
 }
+WITH_FLOATS = ("5x5, 8 to 4",)
+"""Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
+FLOAT_UNIT_BYTES = 1_400
+"""Text from which a module is a part of its own in float engines: their adders and multipliers are."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 BITS = 2
@@ -117,11 +123,12 @@ def byte_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
 
 
 def counted(graph: Graph, family: str, datapath: Datapath) -> dict[str, float]:
-    return counted_design(build_design(graph, f"lq_{datapath}", datapath=datapath), family)
+    design = build_design(graph, f"lq_{datapath.name.lower()}", datapath=datapath)
+    return counted_design(design, family, FLOAT_UNIT_BYTES if datapath in FLOATS else UNIT_BYTES)
 
 
-def counted_design(design: Design, family: str) -> dict[str, float]:
-    found = synthesize(design, family).resources
+def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) -> dict[str, float]:
+    found = synthesize(design, family, unit_bytes=unit_bytes).resources
     row = {key: float(next((found[n] for n in names if n in found), 0.0)) for key, names in COUNTS.items()}
     return {**row, "adders": float(design.adders)}
 
@@ -130,12 +137,14 @@ def measure(layers: list[str], families: list[str]) -> dict[str, Any]:
     datapaths: dict[str, Any] = {}
     for name in layers:
         codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-        forms = [*((str(d), codes, d) for d in Datapath), ("int8", whole, Datapath.POPCOUNT)]
+        forms = [*((str(d), codes, d) for d in INTEGERS), ("int8", whole, Datapath.POPCOUNT)]
+        if name in WITH_FLOATS:
+            forms += [(str(d), codes, d) for d in FLOATS]
         for form, graph, datapath in forms:
             for family in families:
                 row = counted(graph, family, datapath)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
-                print(f"{name:38} {form:9} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
+                print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
                       f"{row['adders']:6.0f} adders", flush=True)
     ratios: dict[str, Any] = {}
     for key, target in TARGETS.items():

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dovetail.cost.coded_folds import coded_folds
 from dovetail.cost.folded import chosen_fold, coded_shape
 from dovetail.cost.folds import Fold, Loops
-from dovetail.errors import UsageError
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.engines import direct_coded
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.simulate import simulate_many
-from dovetail.ir import Array, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
+from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
+from dovetail.numerics.lq_floats import float_codes, float_layer, float_sum
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
 from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
@@ -49,9 +53,45 @@ SHAPE = (1, 3, 6, 5)
 
 def test_every_datapath_computes_the_reference() -> None:
     every = ((2, 2, 2), (3, 3, 1), (1, 1, 0))
-    forms = [(d, bits) for d in Datapath for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
+    forms = [(d, bits) for d in INTEGERS for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
     check([layer(k, conv_of((3, 2, 3, 3)), (3, 2, 3, 3), (1, 2, 6, 5), bits, datapath, f"{datapath}_{k}")
            for k, (datapath, bits) in enumerate(forms)])
+
+
+def test_float_baselines_compute_single_precision_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thresholds are sums that occur and the next numbers above them, so that a sum off by one bit makes another code."""
+    jobs, expected = [], []
+    for k, (body, weights, shape, bits) in enumerate((
+            (conv_of((2, 2, 3, 2)), (2, 2, 3, 2), (1, 2, 5, 4), (2, 2, 2)),
+            (conv_of((2, 2, 2, 2), 2), (2, 2, 2, 2), (1, 4, 4, 4), (3, 3, 3)),
+            (Gemm(3), (3, 12), (1, 12), (1, 1, 1)))):
+        graph, frames, _ = layer(30 + k, body, weights, shape, bits)
+        (node,) = graph.nodes
+        assert isinstance(node.op, Coded)
+        numbers = float_layer("n", node.op, graph.params(node))
+        sums = np.moveaxis(float_sum(node.op, frames["x"], numbers), 1, 0).reshape(len(numbers.weights), -1)
+        half = np.quantile(sums, (0.3, 0.5, 0.7), axis=1, method="lower").T
+        steps = np.sort(np.concatenate([half, np.nextafter(half, np.float32(np.inf)), half[:, :1]], axis=1), axis=1)
+        exact = replace(numbers, steps=steps[:, -numbers.steps.shape[1]:])
+        monkeypatch.setattr(direct_coded, "float_layer", lambda *_, exact=exact: exact)
+        for datapath in FLOATS:
+            jobs.append((build_design(graph, f"{datapath.name.lower()}_{k}", datapath=datapath), frames))
+            expected.append(float_codes(node.op, frames["x"], exact))
+    for right, (design, _), found in zip(expected, jobs, simulate_many(jobs, stall_seed=3), strict=True):
+        assert len(np.unique(right)) > 1
+        np.testing.assert_array_equal(found.outputs["y"].reshape(right.shape), right, err_msg=design.top)
+
+
+def test_float_baselines_say_what_they_cannot_take() -> None:
+    with pytest.raises(UnsupportedError, match="n: plain integers on one side; the float baselines take layers from codes"):
+        layer(1, Gemm(3), (3, 12), (1, 12), (0, 2, 2), Datapath.FP32)
+    graph, _, _ = layer(1, Gemm(3), (3, 12), (1, 12), (2, 2, 2))
+    (node,) = graph.nodes
+    tiny = [Constant(c.name, np.full_like(c.array, 1e-30) if c.name.endswith("basis") else c.array, c.scheme)
+            for c in graph.params(node)]
+    assert isinstance(node.op, Coded)
+    with pytest.raises(UnsupportedError, match="n: products from"):
+        float_layer("n", node.op, tiny)
 
 
 def test_groups_strides_and_plain_integers_are_mapped_too() -> None:

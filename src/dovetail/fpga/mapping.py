@@ -13,6 +13,7 @@ from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.cost.streaming import Raster
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.coded_lane import coded_filters
+from dovetail.fpga.engines.direct_coded import direct_coded_engine
 from dovetail.fpga.engines.folded import Filters, folded_engine
 from dovetail.fpga.engines.folded_coded import folded_coded_engine
 from dovetail.fpga.engines.layers import (
@@ -27,7 +28,7 @@ from dovetail.fpga.engines.layers import (
     weighted,
     window_engine,
 )
-from dovetail.fpga.engines.lq import Datapath, coded, coded_window, stepped
+from dovetail.fpga.engines.lq import Datapath, coded_window, stepped
 from dovetail.fpga.engines.pointwise import looked_up, multiplied
 from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
@@ -59,7 +60,6 @@ from dovetail.numerics.ranges import stored_ranges
 from dovetail.numerics.requantize import requantizer
 
 Formats = Mapping[str, Format]
-
 
 MOST_LETTERS = 48
 """Letters of a network name that survive in an identifier: two of them and a prefix must fit a file name."""
@@ -246,8 +246,8 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
             return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
         case Coded(_, _, _, output_bits):
             front, behind, window = _explicit_padding(layer, coded_window(node.op, inputs[0]), 0)
-            arrays, rescale = [c.array for c in graph.params(node)], None if output_bits else _rescale(graph, node)
-            return (*front, window_engine(behind, window, 0, coded(behind, node.op, arrays, rescale, datapath)))
+            rescale = None if output_bits else _rescale(graph, node)
+            return (*front, direct_coded_engine(behind, window, node.op, graph.params(node), rescale, datapath))
         case Thresholds():
             steps = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, stepped(layer, np.broadcast_to(steps, (output.channels, steps.shape[-1])))),)
