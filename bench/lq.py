@@ -11,6 +11,8 @@ multipliers of floats are synthesized once and counted as often as they are used
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
+`loaded`: the same engine with memories that a stream fills in place of ROM, synthesized, beside the engine with ROM.
+
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
@@ -38,6 +40,7 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
+from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import FAMILIES, UNIT_BYTES, synthesize
 from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
@@ -67,7 +70,7 @@ TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FIT_ROUNDS = 50
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -223,6 +226,18 @@ def alexnet_conv2() -> dict[str, Any]:
                                      **row, "area_xcku095": area, "parts_of_xcku095": parts}}
 
 
+def loaded_conv2() -> dict[str, Any]:
+    """AlexNet's second layer with weights that are loaded: area on an XCKU095, and beats of a set."""
+    graph = coded_graph(Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27))
+    folds, found = {"conv": CONV2_FOLD}, dict[str, Any]()
+    for name, loaded in (("rom", ()), ("loaded", ("conv",))):
+        found[name] = counted_design(build_design(graph, f"conv2_{name}", folds=folds, loaded=loaded), "xcu")
+        print(f"conv2 with {name}: {found[name]}", flush=True)
+    (beats,) = weight_sets(graph, folds, ("conv",)).values()
+    found["beats_of_a_set"], found["bytes_of_a_beat"] = beats.shape[3], beats.shape[1]
+    return {"loaded_conv2": found}
+
+
 def boards_of_fic(counts: list[int]) -> dict[str, Any]:
     """The whole network on boards of FiC, and a small one of the same layers on two of them, simulated with their links."""
     graph, found = lq_alexnet(), dict[str, Any]()
@@ -275,6 +290,8 @@ def main() -> int:
         found |= faulty_links(options.frames)
     if "conv2" in parts:
         found |= alexnet_conv2()
+    if "loaded" in parts:
+        found |= loaded_conv2()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")

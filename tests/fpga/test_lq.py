@@ -15,6 +15,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines import direct_coded
 from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
+from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate_many
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
@@ -161,3 +162,51 @@ def test_folds_of_codes_keep_the_pace_and_plans_take_the_cheapest() -> None:
     assert chosen.fold in found
     assert chosen.steps <= design.interval_cycles
     assert chosen_fold(graph, node, device, {"lut": 1.0}) is None, "what is smaller when mapped directly stays so"
+
+
+LOADED = (
+    (Gemm(5), (5, 12), (1, 12), (2, 2, 2), Fold(1, 4, 2)),
+    (conv_of((4, 4, 3, 3), stride=2), (4, 4, 3, 3), (1, 4, 5, 5), (2, 2, 2), Fold(1, 4, 3)),
+    (conv_of((3, 4, 2, 2), pad=0), (3, 4, 2, 2), (1, 4, 3, 3), (0, 2, 2), Fold(1, 2, 1)),
+)
+
+
+@pytest.mark.parametrize("stall_seed", [None, 5])
+def test_two_sets_of_weights_loaded_one_after_the_other_are_bit_exact(stall_seed: int | None) -> None:
+    """Two frames with the first set, three with the second: a frame never sees the other set, whatever waits for what."""
+    jobs, expected, per_set = [], [], (2, 3)
+    for number, (body, weights, shape, bits, fold) in enumerate(LOADED):
+        graphs = [layer(50 + 2 * number + k, body, weights, shape, bits)[0] for k in range(2)]
+        design = build_design(graphs[0], f"loaded_{number}", folds={"n": fold}, loaded=("n",))
+        assert design.files == build_design(graphs[1], f"loaded_{number}", folds={"n": fold}, loaded=("n",)).files
+        rng = np.random.default_rng(number)
+        frames = rng.integers(0, 4, (sum(per_set), *shape[1:])).astype(np.uint8)
+        right = [run_integer(g, {"x": part})["y"] for g, part in zip(graphs, np.split(frames, [per_set[0]]), strict=True)]
+        expected.append(np.concatenate(right))
+        sets = [weight_sets(g, {"n": fold}, ("n",), count)["n weights"] for g, count in zip(graphs, per_set, strict=True)]
+        # The bench gives all inputs equally many frames: here one, of all the pixels and both the sets.
+        x, load = design.inputs
+        x, y = (replace(port, width=port.width * port.height * len(frames), height=1) for port in (x, *design.outputs))
+        whole = replace(design, inputs=(x, replace(load, width=load.width * 2)), outputs=(y,))
+        pixels = frames.reshape(len(frames), x.channels, -1).transpose(1, 0, 2).reshape(1, x.channels, 1, -1)
+        jobs.append((whole, {"x": pixels, "n weights": np.concatenate(sets, axis=3)}))
+    for right, found in zip(expected, simulate_many(jobs, stall_seed), strict=True):
+        taken = found.outputs["y"].reshape(right.shape[1], len(right), -1).transpose(1, 0, 2)
+        assert len(np.unique(right)) > 1
+        np.testing.assert_array_equal(taken.reshape(right.shape), right)
+
+
+def test_a_set_for_all_frames_holds_and_layers_that_cannot_take_one_are_refused() -> None:
+    body, weights, shape, bits, fold = LOADED[0]
+    graph, frames, _ = layer(60, body, weights, shape, bits)
+    design = build_design(graph, "all_frames", folds={"n": fold}, loaded=("n",))
+    load = design.inputs[1]
+    x = replace(design.inputs[0], width=3), replace(design.outputs[0], width=3)
+    whole = replace(design, inputs=(x[0], load), outputs=(x[1],))
+    found = simulate_many([(whole, {"x": frames["x"].T.reshape(1, 12, 1, 3), **weight_sets(graph, {"n": fold}, ("n",))})])[0]
+    np.testing.assert_array_equal(found.outputs["y"].reshape(5, 3).T, run_integer(graph, frames)["y"])
+    with pytest.raises(UsageError, match="loaded weights for n, which is no folded layer of codes; give it a fold"):
+        build_design(graph, "unfolded", loaded=("n",))
+    rounds = layer(61, body, weights, shape, (2, 2, 0))[0]
+    with pytest.raises(UsageError, match="n: loaded weights for a layer that rounds its sums; only layers with thresholds"):
+        build_design(rounds, "rounds", folds={"n": fold}, loaded=("n",))
