@@ -43,9 +43,10 @@ from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import FAMILIES, UNIT_BYTES, synthesize
-from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, weight_values
+from dovetail.ir import RELU, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
+from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_alexnet import lq_alexnet
+from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
@@ -67,7 +68,6 @@ BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
-FIT_ROUNDS = 50
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 PARTS = ("datapaths", "faults", "conv2", "loaded", "fic")
@@ -77,20 +77,6 @@ CUT_PACE = 12_000
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
-
-
-def learned_codes(weights: Real) -> tuple[Array, Real]:
-    """Codes and bases of weights (filters, …) by alternating nearest levels and least squares (LQ-Nets, algorithm 1)."""
-    flat = weights.reshape(len(weights), -1)
-    basis = np.outer(flat.std(axis=1), [0.5, 1.0])
-    codes = np.zeros(flat.shape, dtype=np.int64)
-    for _ in range(FIT_ROUNDS):
-        levels = weight_values(np.broadcast_to(np.arange(4), (len(flat), 4)), basis)
-        codes = np.abs(flat[:, :, None] - levels[:, None, :]).argmin(axis=2)
-        for f, row in enumerate(codes):
-            planes = np.stack([(row >> i & 1) * 2.0 - 1 for i in range(BITS)], axis=1)
-            basis[f] = np.linalg.lstsq(planes, flat[f], rcond=None)[0]
-    return codes.reshape(weights.shape).astype(np.uint8), basis
 
 
 def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
@@ -103,7 +89,7 @@ def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
 
 def coded_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
     weights, gain, offset = drawn(op, shape)
-    codes, basis = learned_codes(weights)
+    codes, basis = fit_weights(weights, BITS)
     boundaries = boundaries_of(ranked(ACTIVATIONS)[0]).tolist()
     node, constants = coded_node("conv", Learned(op, codes, BITS, basis, BITS, ACTIVATIONS, gain, offset), "x", "y", boundaries)
     scheme = Scheme(BITS, False, (0,))
@@ -169,7 +155,7 @@ def small_network() -> Graph:
         source = tensors[-1]
         body = Conv(filters, Window((3, 3), pads=(1, 1, 1, 1)))
         weights = rng.normal(size=(filters, source.shape[1], 3, 3))
-        codes, basis = learned_codes(weights)
+        codes, basis = fit_weights(weights, BITS)
         if not bits:
             codes, basis = np.rint(weights * 40).astype(np.int8), np.full((filters, 1), 1 / 40)
         inputs = ACTIVATIONS if bits else np.asarray([2.0**-8])
