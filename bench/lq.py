@@ -4,10 +4,14 @@
 
 `datapaths`: every layer exists four times with the same drawn weights
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
-over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. All of them are whole engines: line
-memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route.
+over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. The first layer exists also in the paper's
+baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line
+memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders and
+multipliers of floats are synthesized once and counted as often as they are used.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
+
+`loaded`: the same engine with memories that a stream fills in place of ROM, synthesized, beside the engine with ROM.
 
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
@@ -33,14 +37,16 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
+from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import FAMILIES, synthesize
-from dovetail.ir import RELU, Array, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, weight_values
+from dovetail.fpga.synthesize import FAMILIES, UNIT_BYTES, synthesize
+from dovetail.ir import RELU, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
+from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_alexnet import lq_alexnet
+from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
@@ -52,36 +58,25 @@ LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
     "5x5, 8 to 4": (Conv(4, Window((5, 5), pads=SAME)), (8, 27, 27)),
     "slice of AlexNet conv2, 5x5, 24 to 4": (Conv(4, Window((5, 5), pads=SAME)), (24, 27, 27)),
 }
+WITH_FLOATS = ("5x5, 8 to 4",)
+"""Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
+FLOAT_UNIT_BYTES = 1_400
+"""Text from which a module is a part of its own in float engines: their adders and multipliers are."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
-FIT_ROUNDS = 50
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
-
-
-def learned_codes(weights: Real) -> tuple[Array, Real]:
-    """Codes and bases of weights (filters, …) by alternating nearest levels and least squares (LQ-Nets, algorithm 1)."""
-    flat = weights.reshape(len(weights), -1)
-    basis = np.outer(flat.std(axis=1), [0.5, 1.0])
-    codes = np.zeros(flat.shape, dtype=np.int64)
-    for _ in range(FIT_ROUNDS):
-        levels = weight_values(np.broadcast_to(np.arange(4), (len(flat), 4)), basis)
-        codes = np.abs(flat[:, :, None] - levels[:, None, :]).argmin(axis=2)
-        for f, row in enumerate(codes):
-            planes = np.stack([(row >> i & 1) * 2.0 - 1 for i in range(BITS)], axis=1)
-            basis[f] = np.linalg.lstsq(planes, flat[f], rcond=None)[0]
-    return codes.reshape(weights.shape).astype(np.uint8), basis
 
 
 def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
@@ -94,7 +89,7 @@ def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
 
 def coded_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
     weights, gain, offset = drawn(op, shape)
-    codes, basis = learned_codes(weights)
+    codes, basis = fit_weights(weights, BITS)
     boundaries = boundaries_of(ranked(ACTIVATIONS)[0]).tolist()
     node, constants = coded_node("conv", Learned(op, codes, BITS, basis, BITS, ACTIVATIONS, gain, offset), "x", "y", boundaries)
     scheme = Scheme(BITS, False, (0,))
@@ -117,11 +112,12 @@ def byte_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
 
 
 def counted(graph: Graph, family: str, datapath: Datapath) -> dict[str, float]:
-    return counted_design(build_design(graph, f"lq_{datapath}", datapath=datapath), family)
+    design = build_design(graph, f"lq_{datapath.name.lower()}", datapath=datapath)
+    return counted_design(design, family, FLOAT_UNIT_BYTES if datapath in FLOATS else UNIT_BYTES)
 
 
-def counted_design(design: Design, family: str) -> dict[str, float]:
-    found = synthesize(design, family).resources
+def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) -> dict[str, float]:
+    found = synthesize(design, family, unit_bytes=unit_bytes).resources
     row = {key: float(next((found[n] for n in names if n in found), 0.0)) for key, names in COUNTS.items()}
     return {**row, "adders": float(design.adders)}
 
@@ -130,12 +126,14 @@ def measure(layers: list[str], families: list[str]) -> dict[str, Any]:
     datapaths: dict[str, Any] = {}
     for name in layers:
         codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-        forms = [*((str(d), codes, d) for d in Datapath), ("int8", whole, Datapath.POPCOUNT)]
+        forms = [*((str(d), codes, d) for d in INTEGERS), ("int8", whole, Datapath.POPCOUNT)]
+        if name in WITH_FLOATS:
+            forms += [(str(d), codes, d) for d in FLOATS]
         for form, graph, datapath in forms:
             for family in families:
                 row = counted(graph, family, datapath)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
-                print(f"{name:38} {form:9} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
+                print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
                       f"{row['adders']:6.0f} adders", flush=True)
     ratios: dict[str, Any] = {}
     for key, target in TARGETS.items():
@@ -157,7 +155,7 @@ def small_network() -> Graph:
         source = tensors[-1]
         body = Conv(filters, Window((3, 3), pads=(1, 1, 1, 1)))
         weights = rng.normal(size=(filters, source.shape[1], 3, 3))
-        codes, basis = learned_codes(weights)
+        codes, basis = fit_weights(weights, BITS)
         if not bits:
             codes, basis = np.rint(weights * 40).astype(np.int8), np.full((filters, 1), 1 / 40)
         inputs = ACTIVATIONS if bits else np.asarray([2.0**-8])
@@ -214,6 +212,18 @@ def alexnet_conv2() -> dict[str, Any]:
                                      **row, "area_xcku095": area, "parts_of_xcku095": parts}}
 
 
+def loaded_conv2() -> dict[str, Any]:
+    """AlexNet's second layer with weights that are loaded: area on an XCKU095, and beats of a set."""
+    graph = coded_graph(Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27))
+    folds, found = {"conv": CONV2_FOLD}, dict[str, Any]()
+    for name, loaded in (("rom", ()), ("loaded", ("conv",))):
+        found[name] = counted_design(build_design(graph, f"conv2_{name}", folds=folds, loaded=loaded), "xcu")
+        print(f"conv2 with {name}: {found[name]}", flush=True)
+    (beats,) = weight_sets(graph, folds, ("conv",)).values()
+    found["beats_of_a_set"], found["bytes_of_a_beat"] = beats.shape[3], beats.shape[1]
+    return {"loaded_conv2": found}
+
+
 def boards_of_fic(counts: list[int]) -> dict[str, Any]:
     """The whole network on boards of FiC, and a small one of the same layers on two of them, simulated with their links."""
     graph, found = lq_alexnet(), dict[str, Any]()
@@ -266,6 +276,8 @@ def main() -> int:
         found |= faulty_links(options.frames)
     if "conv2" in parts:
         found |= alexnet_conv2()
+    if "loaded" in parts:
+        found |= loaded_conv2()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")

@@ -13,6 +13,7 @@ from dovetail.partition.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.load import load_platform
+from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
 
@@ -127,6 +128,18 @@ def front_table(front: Front) -> str:
              percent(p.gap if p.gap >= 1e-6 else 0.0)] for p in front.points]
     head = f"{front.model} on {front.platform}: {len(rows)} plans, from the thriftiest to the fastest"
     return "\n".join([head, "", table(["energy", "latency", "area", "of at most", "no plan below", "gap"], rows, right=range(6))])
+
+
+def bits_table(document: Mapping[str, Any]) -> str:
+    """Choices of bits in the order of their area; those that another beats in every respect are marked."""
+    rows = [["" if p["best"] else "beaten", percent(p["accuracy"]), percent(p["loss"]), seconds(p["latency_s"]),
+             rate(p["interval_s"]), percent(p["area"]), ("chosen: " if p["name"] == document["chosen"] else "")
+             + shown_kinds(p["kinds"])] for p in document["points"]]
+    chose, measured = document["images"]
+    head = f"{document['model']} on {document['platform']}: float {percent(document['float_accuracy'])}; {chose} images chose, " \
+           f"{measured} others measured"
+    names = ["", "accuracy", "loss", "latency", "pipelined", "area", "layers"]
+    return "\n".join([head, "", table(names, rows, right=range(1, 6))])
 
 
 def verdict(plan: Plan) -> str:

@@ -11,13 +11,14 @@ import lq
 import lq_training
 from dovetail.errors import UsageError
 from dovetail.numerics.lq import weight_values
+from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 
 
 def test_codes_and_bytes_are_the_same_layer() -> None:
     op, shape = lq.LAYERS["5x5, 8 to 4"]
     weights, *_ = lq.drawn(op, shape)
-    codes, basis = lq.learned_codes(weights)
+    codes, basis = fit_weights(weights, lq.BITS)
     error = float(np.mean((weight_values(codes, basis) - weights) ** 2) / np.mean(weights**2))
     assert error < 0.125  # the best four levels of a normal distribution leave 0.1175
     stored = lq.byte_graph(op, shape)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dovetail.cost.coded_folds import coded_folds
 from dovetail.cost.folded import chosen_fold, coded_shape
 from dovetail.cost.folds import Fold, Loops
-from dovetail.errors import UsageError
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.engines import direct_coded
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
+from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate_many
-from dovetail.ir import Array, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
+from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
+from dovetail.numerics.lq_floats import float_codes, float_layer, float_sum
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
 from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
@@ -49,9 +54,45 @@ SHAPE = (1, 3, 6, 5)
 
 def test_every_datapath_computes_the_reference() -> None:
     every = ((2, 2, 2), (3, 3, 1), (1, 1, 0))
-    forms = [(d, bits) for d in Datapath for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
+    forms = [(d, bits) for d in INTEGERS for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
     check([layer(k, conv_of((3, 2, 3, 3)), (3, 2, 3, 3), (1, 2, 6, 5), bits, datapath, f"{datapath}_{k}")
            for k, (datapath, bits) in enumerate(forms)])
+
+
+def test_float_baselines_compute_single_precision_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thresholds are sums that occur and the next numbers above them, so that a sum off by one bit makes another code."""
+    jobs, expected = [], []
+    for k, (body, weights, shape, bits) in enumerate((
+            (conv_of((2, 2, 3, 2)), (2, 2, 3, 2), (1, 2, 5, 4), (2, 2, 2)),
+            (conv_of((2, 2, 2, 2), 2), (2, 2, 2, 2), (1, 4, 4, 4), (3, 3, 3)),
+            (Gemm(3), (3, 12), (1, 12), (1, 1, 1)))):
+        graph, frames, _ = layer(30 + k, body, weights, shape, bits)
+        (node,) = graph.nodes
+        assert isinstance(node.op, Coded)
+        numbers = float_layer("n", node.op, graph.params(node))
+        sums = np.moveaxis(float_sum(node.op, frames["x"], numbers), 1, 0).reshape(len(numbers.weights), -1)
+        half = np.quantile(sums, (0.3, 0.5, 0.7), axis=1, method="lower").T
+        steps = np.sort(np.concatenate([half, np.nextafter(half, np.float32(np.inf)), half[:, :1]], axis=1), axis=1)
+        exact = replace(numbers, steps=steps[:, -numbers.steps.shape[1]:])
+        monkeypatch.setattr(direct_coded, "float_layer", lambda *_, exact=exact: exact)
+        for datapath in FLOATS:
+            jobs.append((build_design(graph, f"{datapath.name.lower()}_{k}", datapath=datapath), frames))
+            expected.append(float_codes(node.op, frames["x"], exact))
+    for right, (design, _), found in zip(expected, jobs, simulate_many(jobs, stall_seed=3), strict=True):
+        assert len(np.unique(right)) > 1
+        np.testing.assert_array_equal(found.outputs["y"].reshape(right.shape), right, err_msg=design.top)
+
+
+def test_float_baselines_say_what_they_cannot_take() -> None:
+    with pytest.raises(UnsupportedError, match="n: plain integers on one side; the float baselines take layers from codes"):
+        layer(1, Gemm(3), (3, 12), (1, 12), (0, 2, 2), Datapath.FP32)
+    graph, _, _ = layer(1, Gemm(3), (3, 12), (1, 12), (2, 2, 2))
+    (node,) = graph.nodes
+    tiny = [Constant(c.name, np.full_like(c.array, 1e-30) if c.name.endswith("basis") else c.array, c.scheme)
+            for c in graph.params(node)]
+    assert isinstance(node.op, Coded)
+    with pytest.raises(UnsupportedError, match="n: products from"):
+        float_layer("n", node.op, tiny)
 
 
 def test_groups_strides_and_plain_integers_are_mapped_too() -> None:
@@ -121,3 +162,51 @@ def test_folds_of_codes_keep_the_pace_and_plans_take_the_cheapest() -> None:
     assert chosen.fold in found
     assert chosen.steps <= design.interval_cycles
     assert chosen_fold(graph, node, device, {"lut": 1.0}) is None, "what is smaller when mapped directly stays so"
+
+
+LOADED = (
+    (Gemm(5), (5, 12), (1, 12), (2, 2, 2), Fold(1, 4, 2)),
+    (conv_of((4, 4, 3, 3), stride=2), (4, 4, 3, 3), (1, 4, 5, 5), (2, 2, 2), Fold(1, 4, 3)),
+    (conv_of((3, 4, 2, 2), pad=0), (3, 4, 2, 2), (1, 4, 3, 3), (0, 2, 2), Fold(1, 2, 1)),
+)
+
+
+@pytest.mark.parametrize("stall_seed", [None, 5])
+def test_two_sets_of_weights_loaded_one_after_the_other_are_bit_exact(stall_seed: int | None) -> None:
+    """Two frames with the first set, three with the second: a frame never sees the other set, whatever waits for what."""
+    jobs, expected, per_set = [], [], (2, 3)
+    for number, (body, weights, shape, bits, fold) in enumerate(LOADED):
+        graphs = [layer(50 + 2 * number + k, body, weights, shape, bits)[0] for k in range(2)]
+        design = build_design(graphs[0], f"loaded_{number}", folds={"n": fold}, loaded=("n",))
+        assert design.files == build_design(graphs[1], f"loaded_{number}", folds={"n": fold}, loaded=("n",)).files
+        rng = np.random.default_rng(number)
+        frames = rng.integers(0, 4, (sum(per_set), *shape[1:])).astype(np.uint8)
+        right = [run_integer(g, {"x": part})["y"] for g, part in zip(graphs, np.split(frames, [per_set[0]]), strict=True)]
+        expected.append(np.concatenate(right))
+        sets = [weight_sets(g, {"n": fold}, ("n",), count)["n weights"] for g, count in zip(graphs, per_set, strict=True)]
+        # The bench gives all inputs equally many frames: here one, of all the pixels and both the sets.
+        x, load = design.inputs
+        x, y = (replace(port, width=port.width * port.height * len(frames), height=1) for port in (x, *design.outputs))
+        whole = replace(design, inputs=(x, replace(load, width=load.width * 2)), outputs=(y,))
+        pixels = frames.reshape(len(frames), x.channels, -1).transpose(1, 0, 2).reshape(1, x.channels, 1, -1)
+        jobs.append((whole, {"x": pixels, "n weights": np.concatenate(sets, axis=3)}))
+    for right, found in zip(expected, simulate_many(jobs, stall_seed), strict=True):
+        taken = found.outputs["y"].reshape(right.shape[1], len(right), -1).transpose(1, 0, 2)
+        assert len(np.unique(right)) > 1
+        np.testing.assert_array_equal(taken.reshape(right.shape), right)
+
+
+def test_a_set_for_all_frames_holds_and_layers_that_cannot_take_one_are_refused() -> None:
+    body, weights, shape, bits, fold = LOADED[0]
+    graph, frames, _ = layer(60, body, weights, shape, bits)
+    design = build_design(graph, "all_frames", folds={"n": fold}, loaded=("n",))
+    load = design.inputs[1]
+    x = replace(design.inputs[0], width=3), replace(design.outputs[0], width=3)
+    whole = replace(design, inputs=(x[0], load), outputs=(x[1],))
+    found = simulate_many([(whole, {"x": frames["x"].T.reshape(1, 12, 1, 3), **weight_sets(graph, {"n": fold}, ("n",))})])[0]
+    np.testing.assert_array_equal(found.outputs["y"].reshape(5, 3).T, run_integer(graph, frames)["y"])
+    with pytest.raises(UsageError, match="loaded weights for n, which is no folded layer of codes; give it a fold"):
+        build_design(graph, "unfolded", loaded=("n",))
+    rounds = layer(61, body, weights, shape, (2, 2, 0))[0]
+    with pytest.raises(UsageError, match="n: loaded weights for a layer that rounds its sums; only layers with thresholds"):
+        build_design(rounds, "rounds", folds={"n": fold}, loaded=("n",))

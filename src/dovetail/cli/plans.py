@@ -11,9 +11,12 @@ from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import InfeasibleError
 from dovetail.numerics.equalize import Equalise
 
+BITS = "bits.json"
+"""The file that tells a folder of `bits` from anything else."""
+
 
 def add_commands(commands: Commands) -> None:
-    """`platforms`, `plan`, `pareto`."""
+    """`platforms`, `plan`, `pareto`, `bits`."""
     platforms = commands.add("platforms", _platforms, "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -40,6 +43,22 @@ def add_commands(commands: Commands) -> None:
                         help="seconds to search for each point (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     add_json(pareto)
+
+    bits = commands.add("bits", _bits, "int8, int4 or codes, layer by layer: the measured front of accuracy, latency and area",
+                        "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")
+    add_model(bits)
+    add_planning(bits)
+    bits.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
+    bits.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
+    bits.add_argument("--kinds", default="int8,int4,lq2", metavar="LIST",
+                      help="what layers may be: int2 to int8, and lq1 to lq4 for codes over fitted bases (default: %(default)s)")
+    bits.add_argument("--points", type=int, default=12, help="joint choices to measure (default: %(default)s)")
+    bits.add_argument("--max-loss", type=float, default=0.01, metavar="F",
+                      help="right answers that the chosen model may lose against int8, as a fraction (default: %(default)s)")
+    bits.add_argument("--also", action="append", default=[], type=Path, metavar="MODEL",
+                      help="a quantized model of the same task, such as a trained one, measured beside; repeatable")
+    bits.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the chosen model.onnx, bits.html, bits.json")
+    add_json(bits)
 
 
 def _platforms(options: argparse.Namespace) -> int:
@@ -98,4 +117,25 @@ def _pareto(options: argparse.Namespace) -> int:
     if options.output:
         replace_text(options.output, front_svg(front))
     emit(options.json, front_to_json(front), lambda: terminal.front_table(front))
+    return 0
+
+
+def _bits(options: argparse.Namespace) -> int:
+    from dovetail import pipeline, terminal
+    from dovetail.files import replace_bytes, replace_folder, replace_text
+    from dovetail.ir.onnx_write import to_onnx
+    from dovetail.report.bits import bits_page
+    from dovetail.widths import front_of_bits
+    with progress_bar() as progress:
+        front, graph, notes = front_of_bits(
+            options.model, options.data, board_of(options), planning(options), options.calibration, options.kinds.split(","),
+            options.points, options.max_loss, options.also, shapes(options), progress)
+    warn(notes)
+    document = front.document()
+    if options.output is not None:
+        with replace_folder(options.output, BITS) as folder:
+            replace_bytes(folder / "model.onnx", to_onnx(graph))
+            replace_text(folder / "bits.html", bits_page(document))
+            replace_text(folder / BITS, pipeline.dump(document))
+    emit(options.json, document, lambda: terminal.bits_table(document))
     return 0

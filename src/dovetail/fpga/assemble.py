@@ -56,6 +56,7 @@ class Top:
         self.fifos: list[Fifo] = []
         self.links: dict[tuple[str, int], Link] = {}
         self.stems: set[str] = set()
+        self.loads: list[tuple[str, Format]] = []
 
     def port(self, name: str, form: Format, inward: bool) -> Link:
         """Top-level ports of a stream."""
@@ -130,6 +131,9 @@ class Top:
                 target = link if last else self.wires(f"{label}_padded", engine.output)
                 instance = f"u_{label}" if last else f"u_{label}_pad"
                 pins = [pin for i, source in enumerate(sources) for pin in source.pins(f"in{i}")]
+                if engine.loads is not None:
+                    pins += self.port(f"load{len(self.loads)}", engine.loads, True).pins("load")
+                    self.loads.append((load_tensor(node.name), engine.loads))
                 self.instantiate(engine.modules[0], instance, *pins, *target.pins("out"))
                 self.parts += engine.modules[1:]
                 sources = [target]
@@ -147,6 +151,11 @@ KEYWORDS = frozenset("""
 """Words of Verilog-2005 (and `logic`, `const` of its successor, which simulators know too)."""
 
 
+def load_tensor(node: str) -> str:
+    """The name under which a design takes the weights of a node."""
+    return f"{node} weights"
+
+
 def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
     return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width, form.at_once)
 
@@ -160,11 +169,11 @@ def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = N
 
 def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
            words: Mapping[str, int] | None, leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT,
-           fused: Collection[str] = ()) -> Top:
+           fused: Collection[str] = (), loaded: Collection[str] = ()) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused)
+    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
     top = Top(network, time_network(network), name)
     top.build()
     return top
@@ -172,18 +181,21 @@ def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Map
 
 def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = None,
                  folds: Mapping[str, Fold] | None = None, words: Mapping[str, int] | None = None,
-                 leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = ()) -> Design:
+                 leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = (),
+                 loaded: Collection[str] = ()) -> Design:
     """Generate the hardware of a quantized graph as a design whose top module is `name`.
 
     `labels` name the nodes' modules where they must be those of a larger design; else `identifiers` does. Nodes named in
     `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
     of nodes that would take any number, where they must be those of a larger design. Outputs leave as whole pixels, or in beats
     of `leaving` channels. `datapath` sums products of codes. Inverted residuals whose depthwise node is `fused` are one engine.
+    Folded layers of codes named in `loaded` have inputs of their own for weights (`load_tensor`; `fpga.loading` makes what they
+    take), of which they ask a set before the first frame; cycles count from when they have it.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds, words, leaving, datapath, fused)
+    top = _built(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
     network, timing = top.network, top.timing
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
@@ -194,7 +206,8 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     outputs = [network.formats[s] for s in network.outputs]
     return Design(
         name, files,
-        tuple(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
+        (*(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
+         *(stream_port(f"load{i}", t, form) for i, (t, form) in enumerate(top.loads))),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
         folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused))

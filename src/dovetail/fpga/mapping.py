@@ -13,6 +13,7 @@ from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.cost.streaming import Raster
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.coded_lane import coded_filters
+from dovetail.fpga.engines.direct_coded import direct_coded_engine
 from dovetail.fpga.engines.folded import Filters, folded_engine
 from dovetail.fpga.engines.folded_coded import folded_coded_engine
 from dovetail.fpga.engines.layers import (
@@ -27,7 +28,7 @@ from dovetail.fpga.engines.layers import (
     weighted,
     window_engine,
 )
-from dovetail.fpga.engines.lq import Datapath, coded, coded_window, stepped
+from dovetail.fpga.engines.lq import Datapath, coded_window, stepped
 from dovetail.fpga.engines.pointwise import looked_up, multiplied
 from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
@@ -59,7 +60,6 @@ from dovetail.numerics.ranges import stored_ranges
 from dovetail.numerics.requantize import requantizer
 
 Formats = Mapping[str, Format]
-
 
 MOST_LETTERS = 48
 """Letters of a network name that survive in an identifier: two of them and a prefix must fit a file name."""
@@ -209,14 +209,14 @@ def _divisor(graph: Graph, node: Node) -> int | None:
 
 
 def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
-            fold: Fold | None = None, datapath: Datapath = Datapath.POPCOUNT) -> tuple[Engine, ...]:
+            fold: Fold | None = None, datapath: Datapath = Datapath.POPCOUNT, loaded: bool = False) -> tuple[Engine, ...]:
     """The engines of a node, in stream order: the last one writes its output. `label` starts its signals' names.
 
     A convolution or fully connected layer with a `fold` keeps its weights in memory and shares its multipliers. Beats are
-    as the formats say: words only where `word_fields` allows them.
+    as the formats say: words only where `word_fields` allows them. `loaded`: a stream fills a folded layer's memories.
     """
     if fold is not None:
-        return _folded(graph, node, inputs, output, module, label, fold)
+        return _folded(graph, node, inputs, output, module, label, fold, loaded)
     pace = "one pixel of all channels per clock" if output.at_once is None else f"{output.at_once} channels per clock"
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; {pace}.")
@@ -239,15 +239,14 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
         case Select(indices):
             return (join_engine(layer, chosen(layer, indices, zero, _moved(graph, node))),)
         case Upsample(rows, columns):
-            every = chosen(layer, range(output.channels), zero, _moved(graph, node))
-            return (repeat_engine(layer, rows, columns, every),)
+            return (repeat_engine(layer, rows, columns, chosen(layer, range(output.channels), zero, _moved(graph, node))),)
         case Lookup():
             table = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
-        case Coded(_, _, _, output_bits):
+        case Coded(_, _, _, bits):
             front, behind, window = _explicit_padding(layer, coded_window(node.op, inputs[0]), 0)
-            arrays, rescale = [c.array for c in graph.params(node)], None if output_bits else _rescale(graph, node)
-            return (*front, window_engine(behind, window, 0, coded(behind, node.op, arrays, rescale, datapath)))
+            return (*front, direct_coded_engine(behind, window, node.op, graph.params(node),
+                                                None if bits else _rescale(graph, node), datapath))
         case Thresholds():
             steps = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, stepped(layer, np.broadcast_to(steps, (output.channels, steps.shape[-1])))),)
@@ -325,23 +324,24 @@ def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[En
 
 
 def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
-            fold: Fold) -> tuple[Engine, ...]:
+            fold: Fold, loaded: bool) -> tuple[Engine, ...]:
     """A layer whose weights are in memory."""
     op = node.op.body if isinstance(node.op, Coded) else node.op
     if not isinstance(op, Conv | Gemm):
         raise UnsupportedError(f"{node.name}: a fold for {op.kind}; only Conv and Gemm have multipliers to share")
     (form,), zero = inputs, scheme_of(graph, node.inputs[0]).zero
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
-    heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}",
-               f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
+    head = (f"{node.op.kind} {node.name}: {node.op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
     window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
-    weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
-    front, layer, window = _explicit_padding(Layer(module, label, heading, (form,), output), window, zero)
+    front, layer, inner = _explicit_padding(Layer(module, label, head, (form,), output), window, zero)
     if isinstance(node.op, Coded):
-        codes = coded_filters(node.op, weights, graph.params(node), None if node.op.output_bits else _rescale(graph, node), form)
-        return (*front, folded_coded_engine(layer, window, codes, loops))
+        how = None if node.op.output_bits else _rescale(graph, node)
+        codes = coded_filters(node.op, graph.params(node), window, how, form, loaded)
+        return (*front, folded_coded_engine(layer, inner, codes, loops))
+    weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
     _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
-    return (*front, folded_engine(layer, window, zero, Filters(weights, bias, rescale), loops))
+    return (*front, folded_engine(layer, inner, zero, Filters(weights, bias, rescale), loops))
+
 
 
 def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:

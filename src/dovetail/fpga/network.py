@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.cost.folds import Fold
-from dovetail.errors import UnsupportedError
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.fused import firb_of
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
-from dovetail.ir import GlobalAvgPool, Graph, Node, Reshape
+from dovetail.ir import Coded, GlobalAvgPool, Graph, Node, Reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class _Builder:
     """Stations under construction; a stream cut anew is named after its tensor and the channels of its beats."""
 
     def __init__(self, graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold],
-                 words: Mapping[str, int], datapath: Datapath) -> None:
-        self.graph, self.name, self.folds, self.words, self.datapath = graph, name, folds, words, datapath
+                 words: Mapping[str, int], datapath: Datapath, loaded: Collection[str]) -> None:
+        self.graph, self.name, self.folds, self.words, self.datapath, self.loaded = graph, name, folds, words, datapath, loaded
         self.labels = dict(labels or identifiers(n.name for n in graph.nodes))
         self.pixels = stream_formats(graph)
         self.streams = {t: self.pixels[t] for t in graph.inputs if t in self.pixels}  # those without a stream are refused
@@ -103,7 +103,8 @@ class _Builder:
         taken = tuple(form.in_words(fields[0] or form.channels) for form in whole)
         self.streams[node.output] = output.in_words(fields[1] or output.channels)
         label = self.labels[node.name]
-        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold, self.datapath)
+        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold, self.datapath,
+                       node.name in self.loaded)
         self.stations.append(Station(node.name, label, streams, node.output, made))
 
     def fuse(self, block: Bottleneck) -> None:
@@ -127,13 +128,15 @@ class _Builder:
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
                  words: Mapping[str, int] | None = None, leaving: int | None = None,
-                 datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = ()) -> Network:
+                 datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = (), loaded: Collection[str] = ()) -> Network:
     """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams.
 
     Outputs leave as whole pixels, or in beats of `leaving` channels. Depthwise nodes in `fused` are the middle of an inverted
-    residual that is one engine.
+    residual that is one engine. Folded layers of codes in `loaded` get their weights by a stream.
     """
-    built = _Builder(graph, name, labels, folds or {}, words or {}, datapath)
+    built = _Builder(graph, name, labels, folds or {}, words or {}, datapath, loaded)
+    for absent in sorted(set(loaded) - {n.name for n in graph.nodes if isinstance(n.op, Coded) and n.name in built.folds}):
+        raise UsageError(f"design {name}: loaded weights for {absent}, which is no folded layer of codes; give it a fold")
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, built.pixels):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")

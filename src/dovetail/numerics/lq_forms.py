@@ -27,12 +27,12 @@ def windows(op: Coded, x: Array) -> Array:
     return seen.reshape(frames, body.groups, -1, seen.shape[-1])
 
 
-def _placed(op: Coded, x: Array, sums: Whole) -> Whole:
+def placed(op: Coded, x: Array, sums: Array) -> Array:
     """(frames, groups, filters of a group, pixels) as the output's shape."""
     return sums.reshape(len(x), *op.infer((x.shape,))[1:])
 
 
-def _grouped(op: Coded, codes: Array) -> Array:
+def grouped(op: Coded, codes: Array) -> Array:
     """Weights as (groups, filters of a group, values of a window)."""
     groups = op.body.groups if isinstance(op.body, Conv) else 1
     return codes.reshape(groups, len(codes) // groups, -1)
@@ -57,15 +57,15 @@ def product_table(op: Coded, products: Array) -> Whole:
 def table_sum(op: Coded, x: Array, codes: Array, products: Array) -> Whole:
     """One look-up per weight and window value. Plain inputs must be unsigned bytes, as images are."""
     table = product_table(op, products)
-    table = table.reshape(*_grouped(op, table.reshape(len(table), -1)).shape[:2], *table.shape[1:])
-    seen, weights = windows(op, x).astype(np.uint8), _grouped(op, codes).astype(np.uint8)
+    table = table.reshape(*grouped(op, table.reshape(len(table), -1)).shape[:2], *table.shape[1:])
+    seen, weights = windows(op, x).astype(np.uint8), grouped(op, codes).astype(np.uint8)
     group, filter_ = np.arange(weights.shape[0])[:, None], np.arange(weights.shape[1])[None, :]
     total = np.zeros((len(x), *weights.shape[:2], seen.shape[-1]), dtype=np.int64)
     for k in range(weights.shape[2]):
         rows = table[group, filter_, weights[:, :, k]]
         for g in range(len(rows)):
             total[:, g] += rows[g][:, seen[:, g, k]].transpose(1, 0, 2)
-    return _placed(op, x, total)
+    return placed(op, x, total)
 
 
 def _weight_planes(op: Coded, codes: Array) -> Iterator[tuple[Array, int, int]]:
@@ -90,15 +90,15 @@ def popcount_sum(op: Coded, x: Array, codes: Array, products: Array) -> Whole:
 
     AND alone would be wrong for ± weights: a cleared weight bit subtracts.
     """
-    factors = _grouped(op, products.astype(np.int64).reshape(len(products), -1)).reshape(
-        *_grouped(op, codes).shape[:2], *products.shape[1:])
+    factors = grouped(op, products.astype(np.int64).reshape(len(products), -1)).reshape(
+        *grouped(op, codes).shape[:2], *products.shape[1:])
     total: Whole = np.zeros((1,), dtype=np.int64)
     for a, j, factor in _input_planes(op, x):
         seen = np.packbits(windows(op, a).astype(np.uint8), axis=2)[:, :, None]
         every = np.bitwise_count(seen).sum(axis=3, dtype=np.int64)
         for w, i, weight in _weight_planes(op, codes):
-            bits = np.packbits(_grouped(op, w).astype(np.uint8), axis=2)[None, ..., None]
+            bits = np.packbits(grouped(op, w).astype(np.uint8), axis=2)[None, ..., None]
             both = np.bitwise_count(bits & seen).sum(axis=3, dtype=np.int64)
             counted = weight * both if weight else 2 * both - every
             total = total + factor * factors[None, :, :, i, j, None] * counted
-    return _placed(op, x, total)
+    return placed(op, x, total)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -36,8 +37,11 @@ from dovetail.fpga.expressions import (
     subtract,
 )
 from dovetail.fpga.hardware import Module
-from dovetail.ir import Coded, Constant
+from dovetail.ir import Coded, Constant, Window
+from dovetail.numerics.lq import PRODUCT_BITS
 
+LARGEST_PRODUCT = 1 << PRODUCT_BITS
+"""Of a basis's products as they are rounded on export, where a later set of weights may bring any."""
 PAIRS = 3
 """Products of one bit with one bit that a look-up table of six inputs counts."""
 
@@ -46,7 +50,7 @@ PAIRS = 3
 class CodedFilters:
     """Codes (filters, input channels of a group, kernel rows, kernel columns), products and steps as `Coded` has them.
 
-    `rescale` None: thresholds.
+    `rescale` None: thresholds. Of `loaded` filters only shapes and bits are fixed: ranges hold for all that may be loaded.
     """
 
     op: Coded
@@ -56,11 +60,12 @@ class CodedFilters:
     rescale: Rescale | None
     reach: Range
     """Of the inputs, where those are plain integers."""
+    loaded: bool = False
 
     @property
     def weight_range(self) -> Range:
         """Of plain weights."""
-        return min(0, int(self.codes.min())), max(0, int(self.codes.max()))
+        return (-128, 127) if self.loaded else (min(0, int(self.codes.min())), max(0, int(self.codes.max())))
 
     @property
     def weight_width(self) -> int:
@@ -74,6 +79,11 @@ class CodedFilters:
 
     def bounds(self) -> tuple[IntMatrix, IntMatrix]:
         """The smallest and largest sum of every filter, bias aside."""
+        if self.loaded:
+            largest = [max(map(abs, bounds)) for bounds, bits in ((self.weight_range, self.op.weight_bits),
+                                                                  (self.reach, self.op.input_bits)) if not bits]
+            most = self.codes[0].size * self.op.weight_planes * self.op.input_planes * LARGEST_PRODUCT * prod(largest)
+            return np.full(len(self.codes), -most), np.full(len(self.codes), most)
         low = np.zeros(len(self.codes), dtype=np.int64)
         high = low.copy()
         for j in range(self.op.input_planes):
@@ -88,6 +98,22 @@ class CodedFilters:
         low, high = self.bounds()
         return np.clip(self.steps, low.min(), high.max() + 1)
 
+    def product_range(self, i: int, j: int) -> Range:
+        """Of the products of a pair of planes over all filters."""
+        own = self.products[:, i, j]
+        return (0, LARGEST_PRODUCT) if self.loaded else (int(own.min()), int(own.max()))
+
+    def step_range(self, k: int) -> Range:
+        """Of threshold `k` over all filters."""
+        low, high = self.bounds()
+        own = self.limits()[:, k]
+        return (int(low.min()), int(high.max()) + 1) if self.loaded else (int(own.min()), int(own.max()))
+
+    def field_ranges(self) -> list[Range]:
+        """Of the fields of layers with thresholds."""
+        pairs = [self.product_range(i, j) for i in range(self.op.weight_planes) for j in range(self.op.input_planes)]
+        return pairs + [self.step_range(k) for k in range(self.steps.shape[1])]
+
     def constants(self) -> Constants | None:
         return None if self.rescale is None else constants_of([int(b) for b in self.steps], self.rescale)
 
@@ -101,10 +127,12 @@ class CodedFilters:
         return named + [(f"step_{k}", tuple(int(t) for t in column)) for k, column in enumerate(self.limits().T)]
 
 
-def coded_filters(op: Coded, codes: IntMatrix, params: Sequence[Constant], rescale: Rescale | None, form: Format) -> CodedFilters:
-    """The filters of a layer whose codes have the shape of its weights, from its other constants and the stream it reads."""
-    products, steps = (c.array.astype(np.int64) for c in params[1:3])
-    return CodedFilters(op, codes, products, steps, rescale, (min(0, form.lo), max(0, form.hi)))
+def coded_filters(op: Coded, params: Sequence[Constant], window: Window, rescale: Rescale | None, form: Format,
+                  loaded: bool = False) -> CodedFilters:
+    """The filters of a layer from its constants, what it sees at once, and the stream it reads."""
+    codes, products, steps = (c.array.astype(np.int64) for c in params[:3])
+    placed = codes.reshape(len(codes), -1, *window.kernel)
+    return CodedFilters(op, placed, products, steps, rescale, (min(0, form.lo), max(0, form.hi)), loaded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +257,9 @@ def _multiplied(pipeline: Pipeline, filters: CodedFilters, sums: dict[tuple[int,
     low, high = filters.bounds()
     terms = []
     for (i, j), part in sums.items():
-        values = [int(p) for p in filters.products[:, i, j]]
-        given = pipeline.module.input(f"product_{i}_{j}", bit_width(min(values), max(values)))
-        factor = pipeline.at(Staged(Signal(min(values), max(values), given.name), entering), part.stage)
+        bounds = filters.product_range(i, j)
+        given = pipeline.module.input(f"product_{i}_{j}", bit_width(*bounds))
+        factor = pipeline.at(Staged(Signal(*bounds, given.name), entering), part.stage)
         made = pipeline.register(f"weighted_{i}_{j}", multiply(part.value, factor), part.stage)
         terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
     return tree(pipeline, terms, (int(low.min()), int(high.max())), "filter_")
@@ -247,8 +275,8 @@ def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering:
                  for field, value in given_fields(m, constants, entering).items()}
         return finished(pipeline, total, given, Ranges(whole, whole, (low, high)), constants, filters.rescale)
     code: Expr = ZERO
-    for k, column in enumerate(filters.limits().T):
-        least, most = int(column.min()), int(column.max())
+    for k in range(filters.steps.shape[1]):
+        least, most = filters.step_range(k)
         given_step = m.input(f"step_{k}", bit_width(least, most))
         limit = pipeline.at(Staged(Signal(least, most, given_step.name), entering), total.stage)
         holds = compare(">=", total.value, limit)

@@ -58,7 +58,8 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
                   folded.steps, stages, 2 * products, depth)
 
 
-def begun(layer: Layer, window: Window, fill: int, loops: Loops) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
+def begun(layer: Layer, window: Window, fill: int, loops: Loops,
+          may_step: Expr = MAY_STEP) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
     """A folded engine up to its taps: stream in, sequence of clocks, window."""
     (form,) = layer.inputs
     raster = Raster(window, form.height, form.width)
@@ -66,7 +67,7 @@ def begun(layer: Layer, window: Window, fill: int, loops: Loops) -> tuple[Pipeli
     folded = FoldedRaster(raster, loops)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
-    slot = sequence(module, raster, loops, MAY_STEP, in_valid)
+    slot = sequence(module, raster, loops, may_step, in_valid)
     module.output("in0_ready", slot.ready)
     return pipeline, folded, slot, word_taps(pipeline, folded, loops, form, slot, in_data, fill)
 
@@ -190,17 +191,28 @@ def filter_tables(pipeline: Pipeline, loops: Loops, named: Sequence[tuple[str, t
     if not named:
         return []
     widths = [bit_width(min(values), max(values)) for _, values in named]
+    words = table_words(loops, [values for _, values in named], widths)
+    read = read_rom(pipeline, "constants", words, sum(widths) * len(places(loops)), slot.result, stage)
+    return fields_of(pipeline, read, [name for name, _ in named], widths, len(places(loops)))
+
+
+def table_words(loops: Loops, values: Sequence[Sequence[int]], widths: Sequence[int]) -> list[int]:
+    """Constants per filter as words, one per result: field after field, each of all lanes."""
     words, every = [], places(loops)
     for result in range(loops.results):
         rows = [loops.filter(result, g, o) if o < loops.fold.outputs else None for g, o in every]
-        parts = [joined([values[row or 0] for row in rows], [width] * len(rows))
-                 for (_, values), width in zip(named, widths, strict=True)]
+        parts = [joined([own[row or 0] for row in rows], [width] * len(rows)) for own, width in zip(values, widths, strict=True)]
         words.append(joined(parts, [width * len(rows) for width in widths]))
-    read = read_rom(pipeline, "constants", words, sum(widths) * len(every), slot.result, stage)
+    return words
+
+
+def fields_of(pipeline: Pipeline, read: Signal, names: Sequence[str], widths: Sequence[int],
+              lanes: int) -> list[tuple[str, list[Signal]]]:
+    """The fields of such a word, lane by lane."""
     found, at = [], 0
-    for (name, _), width in zip(named, widths, strict=True):
-        found.append((name, [pipeline.module.wire(f"{name}_{i}", bits(read, at + i * width, width)) for i in range(len(every))]))
-        at += width * len(every)
+    for name, width in zip(names, widths, strict=True):
+        found.append((name, [pipeline.module.wire(f"{name}_{i}", bits(read, at + i * width, width)) for i in range(lanes)]))
+        at += width * lanes
     return found
 
 

@@ -1,19 +1,34 @@
-"""The folded engine of a layer of codes: the window and the order of `folded.py`, lanes that count bits, codes in ROM."""
+"""The folded engine of a layer of codes: the window and the order of `folded.py`, lanes that count bits.
+
+Codes and constants lie in ROM, or in memories that a stream fills (`loaded.py`).
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.cost.folds import Loops
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import CodedFilters, CodedLane, coded_lane, ones_module
-from dovetail.fpga.engines.folded import as_signal, begun, ended, filter_tables, heading, joined, read_rom
+from dovetail.fpga.engines.folded import (
+    as_signal,
+    begun,
+    ended,
+    fields_of,
+    filter_tables,
+    heading,
+    joined,
+    read_rom,
+    table_words,
+)
 from dovetail.fpga.engines.layers import Layer
+from dovetail.fpga.engines.loaded import MAY_WORK, Store, beats_of
 from dovetail.fpga.engines.lq import Planes
 from dovetail.fpga.engines.sequencer import Slot
-from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
+from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged
 from dovetail.fpga.engines.words import WordTaps
-from dovetail.fpga.expressions import Expr, Signal, bits, pack
+from dovetail.fpga.expressions import Expr, Signal, all_of, bit_width, bits, pack, signal
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.ir import Window
 
@@ -26,17 +41,35 @@ def folded_coded_engine(layer: Layer, window: Window, filters: CodedFilters, loo
     if loops.channels.inputs % loops.fold.inputs or loops.fold.products != 1:
         raise UsageError(f"{layer.label}: a fold of {loops.fold} for {loops.channels.inputs} input channels of codes; it must "
                          "divide them, and no multiplier holds two products")
-    pipeline, folded, slot, taps = begun(layer, window, 0, loops)
+    if filters.loaded and filters.rescale is not None:
+        raise UsageError(f"{layer.label}: loaded weights for a layer that rounds its sums; only layers with thresholds take them")
+    may_step = all_of(MAY_STEP, MAY_WORK) if filters.loaded else MAY_STEP
+    pipeline, folded, slot, taps = begun(layer, window, 0, loops, may_step)
+    store = Store(pipeline.module) if filters.loaded else None
     count, both = loops.fold.inputs * window.kernel[0] * window.kernel[1], bool(filters.op.weight_bits and filters.op.input_bits)
     ones, ones_stage = ones_module(f"{layer.module}_ones", count, filters.op, loops.slices) if both else (None, 0)
     lane = coded_lane(f"{layer.module}_lane", count, filters, loops.slices, ones_stage)
-    results = _lanes(pipeline, loops, slot, taps, lane, filters, ones, ones_stage)
+    results = _lanes(pipeline, loops, slot, taps, lane, filters, ones, ones_stage, store)
     fifo, stages, depth = ended(layer, loops, pipeline, folded, slot, results, lane.result.value, lane.stages)
+    if store is not None:
+        store.close(signal("slot"), folded.steps, stages)
     products = loops.lanes * count
     pipeline.module.header = heading(layer, loops, folded, f"{products} products of codes at once", stages, depth)
     parts = (pipeline.module, lane.module, *([ones] if ones is not None else []), fifo)
     return Engine(parts, layer.inputs, layer.output, folded.input_steps(), folded.output_steps(), folded.steps, stages, products,
-                  depth)
+                  depth, loads=None if store is None else store.form)
+
+
+def weight_set(loops: Loops, filters: CodedFilters, frames: int) -> NDArray[np.uint8]:
+    """What fills the memories of an engine whose weights are loaded, for so many frames (0: for all): (beats, bytes)."""
+    ranges, fields = filters.field_ranges(), filters.fields()
+    for (name, values), (least, most) in zip(fields, ranges, strict=True):
+        if min(values) < least or max(values) > most:
+            raise UsageError(f"loaded {name}: {min(values)} to {max(values)}; the engine holds {least} to {most}")
+    widths = [bit_width(*own) for own in ranges]
+    field = loops.fold.inputs * filters.codes[0, 0].size * filters.weight_width
+    words = code_words(loops, filters), table_words(loops, [values for _, values in fields], widths)
+    return beats_of(words, (field * loops.lanes, sum(widths) * loops.lanes), frames)
 
 
 def code_words(loops: Loops, filters: CodedFilters) -> list[int]:
@@ -59,12 +92,11 @@ def code_words(loops: Loops, filters: CodedFilters) -> list[int]:
 
 
 def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, lane: CodedLane, filters: CodedFilters,
-           ones: Module | None, ones_stage: int) -> list[Signal]:
+           ones: Module | None, ones_stage: int, store: Store | None) -> list[Signal]:
     """Instances of the lane, group after group; what each filter leaves at the lane's last stage."""
     module, stage = pipeline.module, max(tap.stage for tap in taps.values())
     field = lane.module.inputs[1].width
-    words = read_rom(pipeline, "weights", code_words(loops, filters), field * loops.lanes, slot.weight, stage)
-    tables = filter_tables(pipeline, loops, filters.fields(), slot, stage + lane.constant_stage)
+    words, tables = _held(pipeline, loops, slot, filters, field * loops.lanes, (stage, stage + lane.constant_stage), store)
     flow = _flow(pipeline, loops, slot, stage + lane.sum_stage)
     results = list[Signal]()
     for group in range(loops.fold.groups):
@@ -85,6 +117,18 @@ def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, lane: C
                                              (("x", seen), ("w", row), *flow, *totals, *own, ("y", y))))
             results.append(y)
     return results
+
+
+def _held(pipeline: Pipeline, loops: Loops, slot: Slot, filters: CodedFilters, width: int, stages: tuple[int, int],
+          store: Store | None) -> tuple[Signal, list[tuple[str, list[Signal]]]]:
+    """Words of codes and constants of filters, from ROM or from what was loaded."""
+    if store is None:
+        return (read_rom(pipeline, "weights", code_words(loops, filters), width, slot.weight, stages[0]),
+                filter_tables(pipeline, loops, filters.fields(), slot, stages[1]))
+    widths = [bit_width(*own) for own in filters.field_ranges()]
+    codes = store.read(pipeline, "weights", width, loops.clocks, slot.weight, stages[0])
+    constants = store.read(pipeline, "constants", sum(widths) * loops.lanes, loops.results, slot.result, stages[1])
+    return codes, fields_of(pipeline, constants, [name for name, _ in filters.fields()], widths, loops.lanes)
 
 
 def _flow(pipeline: Pipeline, loops: Loops, slot: Slot, stage: int) -> list[tuple[str, Signal]]:

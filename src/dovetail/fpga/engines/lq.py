@@ -29,6 +29,13 @@ class Datapath(StrEnum):
     POPCOUNT = "popcount"
     TABLE = "table"
     MUX = "mux"
+    FLOAT_TABLE = "float table"
+    FP32 = "fp32"
+
+
+FLOATS = (Datapath.FLOAT_TABLE, Datapath.FP32)
+"""Baselines in single precision (`direct_coded.py`); all others compute the same integers."""
+INTEGERS = tuple(d for d in Datapath if d not in FLOATS)
 
 
 LUT_INPUTS = 6
@@ -47,7 +54,7 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
         codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
-        weights, reads = _spread(op, codes, len(taps))
+        weights, reads = spread(op, codes, len(taps))
         planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
         if op.weight_bits and op.input_bits:
             sums = {Datapath.POPCOUNT: _popcounts, Datapath.TABLE: _tables, Datapath.MUX: _muxes}[datapath]
@@ -108,7 +115,7 @@ def stepped(layer: Layer, steps: IntMatrix) -> Compute:
     return compute
 
 
-def _spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
+def spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
     """Codes as (filters, taps), and which taps each filter reads: those of its own group."""
     groups = op.body.groups if isinstance(op.body, Conv) else 1
     flat = codes.reshape(len(codes), -1)

@@ -109,6 +109,8 @@ class Engine:
     adders: int
     fifo_depth: int
     asked_steps: Cycles | None = None
+    loads: Format | None = None
+    """The stream `load` that brings its weights, a set a frame; None where they are constants."""
 
     @property
     def asks(self) -> Cycles:

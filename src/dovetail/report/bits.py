@@ -1,0 +1,75 @@
+"""What bits of layers are worth, as one page that needs nothing else: two drawings, the measured choices, single layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from dovetail.report import units
+from dovetail.report.front import BOTTOM, HEIGHT, LEFT, RIGHT, STYLE, TICKS, TOP, WIDTH, Scale
+from dovetail.report.markup import Markup, element, section, table
+
+Row = Mapping[str, Any]
+AXES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("latency_s", "latency per frame", units.seconds), ("area", "fullest resource of the FPGA", units.percent))
+"""What accuracy is drawn over: field, words, unit."""
+
+
+def shown_kinds(kinds: Mapping[str, str]) -> str:
+    """Layers that are not int8, by kind."""
+    rest = [k for k in dict.fromkeys(kinds.values()) if k != "int8"]
+    lists = [f"{k}: {', '.join(layer for layer, own in kinds.items() if own == k)}" for k in rest]
+    return "; ".join(lists) if lists else "all int8" if kinds else "as it came"
+
+
+def accuracy_svg(document: Row, field: str, words: str, unit: Callable[[float], str]) -> Markup:
+    """Accuracy over one cost; filled: no other point is better in all of accuracy, latency and area."""
+    points: Sequence[Row] = document["points"]
+    costs, rates = [p[field] for p in points], [p["accuracy"] for p in points]
+    across = Scale(min(costs), max(costs), LEFT, WIDTH - RIGHT)
+    down = Scale(min(rates), max(rates), HEIGHT - BOTTOM, TOP)
+    grid = []
+    for i in range(TICKS):
+        part = i / (TICKS - 1)
+        cost, rate = (min(v) + (max(v) - min(v)) * part for v in (costs, rates))
+        grid += [element("line", x1=across(cost), x2=across(cost), y1=TOP, y2=HEIGHT - BOTTOM, class_="grid"),
+                 element("text", unit(cost), x=across(cost), y=HEIGHT - BOTTOM + 22, text_anchor="middle"),
+                 element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=down(rate), y2=down(rate), class_="grid"),
+                 element("text", units.accuracy(rate), x=LEFT - 10, y=down(rate) + 4, text_anchor="end")]
+    marks = [element("g", element("title", f"{p['name']}: {units.accuracy(p['accuracy'])}, {unit(p[field])}; "
+                                           f"{shown_kinds(p['kinds'])}"),
+                     element("circle", cx=f"{across(p[field]):.1f}", cy=f"{down(p['accuracy']):.1f}",
+                             r=6 if p["name"] == document["chosen"] else 4, class_="point" if p["best"] else "bound",
+                             fill=None if p["best"] else "none")) for p in points]
+    return element(
+        "svg", element("title", f"Accuracy over {words}"), element("style", Markup(STYLE)),
+        element("rect", width=WIDTH, height=HEIGHT, class_="paper"),
+        element("text", f"{document['model']} on {document['platform']}", x=LEFT, y=30, class_="title"),
+        element("text", f"accuracy over {words}; hollow: another choice is better; large: chosen", x=LEFT, y=50), grid, marks,
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", width=WIDTH, height=HEIGHT, role="img")
+
+
+def bits_page(document: Row) -> str:
+    """The page of a front as `widths.BitFront.document` has it."""
+    chose, measured = document["images"]
+    points = [(p["name"] + (" (chosen)" if p["name"] == document["chosen"] else ""), units.accuracy(p["accuracy"]),
+               units.percent(p["loss"]), units.seconds(p["latency_s"]), units.rate(p["interval_s"]), units.percent(p["area"]),
+               "yes" if p["best"] else "no", shown_kinds(p["kinds"])) for p in document["points"]]
+    layers = [(s["layer"], s["kind"], units.percent(s["loss"]), units.significant(s["noise"]),
+               "does not fit" if s["area"] is None else units.count(round(s["area"]))) for s in document["sensitivities"]]
+    title = f"Bits of {document['model']} on {document['platform']}"
+    body = [
+        element("h1", title),
+        element("p", f"Float: {units.accuracy(document['float_accuracy'])}. {chose} images chose, {measured} others measured; "
+                     "loss is against int8. Latency, frame rate and area are those of each choice's own plan."),
+        [accuracy_svg(document, *axis) for axis in AXES],
+        section("points", "Choices, measured", table(
+            "Every choice was built as integers", ("Choice", "Accuracy", "Loss", "Latency", "Pipelined", "Area", "On the front",
+                                                   "Layers"), points, numeric=range(1, 6))),
+        section("layers", "Layers by themselves", table(
+            "One layer changed, all others int8", ("Layer", "Kind", "Loss", "Noise", "Logic by the model"), layers,
+            numeric=range(2, 5)))]
+    style = (resources.files("dovetail.report") / "report.css").read_text(encoding="utf-8")
+    head = element("head", element("meta", charset="utf-8"), element("title", title), element("style", Markup(style)))
+    return "<!doctype html>\n" + element("html", head, element("body", element("main", body)), lang="en") + "\n"
