@@ -275,7 +275,7 @@ def export_build(build: Build, vendor: str, folder: Path, part: str | None = Non
             for file, content in files.items():
                 path = temporary / name / file
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(content, encoding="utf-8")
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
         (temporary / EXPORT_MARKER).write_text(dump({"schema": SCHEMA, "vendor": vendor, "model": build.graph.name,
                                                      "projects": [name for name, *_ in parts]}), encoding="utf-8")
     return [folder / name for name, *_ in parts]

@@ -91,5 +91,5 @@ def test_a_newer_version_is_refused_before_its_payload_is_waited_for() -> None:
     octets[24:28] = struct.pack("<I", zlib.crc32(octets[:24]))
     decoder = Decoder()
     decoder.feed(bytes(octets[:HEADER_BYTES]))
-    with pytest.raises(TransportError, match=r"^link: a message of version 2, kind 1, 100 bytes; version 1 and kinds 1 to 7 are"):
+    with pytest.raises(TransportError, match=r"^link: a message of version 2, kind 1, 100 bytes; version 1 and kinds 1 to 8 are"):
         decoder.next()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dovetail.cli.program import main
+from dovetail.fpga.part import load_part_shell
 from dovetail.ir import Add, AvgPool, Conv, GlobalAvgPool, Graph, Window
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
@@ -38,7 +39,14 @@ def test_a_network_on_reusable_engines_is_built_proven_and_loaded_again(model: P
     assert accelerator is not None
     assert set(accelerator.reusable) == {n.name for n in build.graph.nodes}
     assert json.loads((folder / "verification.json").read_text())["equal"]
-    assert not (folder / "fpga" / segment.name / "axi").exists()
+    shell = load_part_shell(segment.graph, folder / "fpga")
+    assert (folder / "fpga" / segment.name / "axi" / "memory.bin").read_bytes() == shell.memory_image
+    assert main(["selftest", str(folder), "--frames", "2"]) == 0
+    assert main(["export", str(folder), "--vendor", "vivado", "-o", str(tmp_path / "project")]) == 0
+    (project,) = (p for p in (tmp_path / "project").iterdir() if p.is_dir())
+    assert (project / "host" / "memory.bin").read_bytes() == shell.memory_image
+    assert "-busif m_axi -clock clk" in (project / "package_ip.tcl").read_text()
+    assert not list((project / "rtl").glob("*weights_image*"))
 
 
 def test_folds_and_architectures_exclude_each_other(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

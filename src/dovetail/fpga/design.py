@@ -71,6 +71,17 @@ class MemoryPort:
     beats: int = 0
     writes: bool = False
 
+    @property
+    def signals(self) -> list[tuple[str, int, bool]]:
+        """Its signals without its name, as (name, bits, whether it is the design's input)."""
+        width = self.bytes * 8
+        parts = [("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False),
+                 ("request_beats", 8, False), ("valid", 1, True), ("data", width, True)]
+        if self.writes:
+            parts += [("request_write", 1, False), ("write_valid", 1, False), ("write_ready", 1, True),
+                      ("write_data", width, False), ("written", 1, True)]
+        return parts
+
 
 @dataclass(frozen=True, slots=True)
 class Design:

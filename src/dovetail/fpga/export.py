@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
-from dovetail.fpga.axi.shell import LITE, Shell, all_pins
+from dovetail.fpga.axi.memory import MASTER
+from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export_pages import link_page, readme
 from dovetail.fpga.place import core_pins, pin_wrapper
@@ -55,7 +56,7 @@ class Project:
     def tops(self) -> dict[str, list[tuple[str, int, bool]]]:
         """Modules that can be built, the default first, with all pins but clock and reset."""
         core = {self.core.top: core_pins(self.core)}
-        return core if self.shell is None else {self.shell.top: all_pins(self.core, self.shell.bus_bits), **core}
+        return core if self.shell is None else {self.shell.top: self.shell.pins, **core}
 
     @property
     def verilog(self) -> list[str]:
@@ -63,13 +64,15 @@ class Project:
 
     @property
     def images(self) -> list[str]:
-        """Memory images, which weights in ROM are read from."""
-        return sorted(f"rtl/{name}" for name in self.files if not is_verilog(name))
+        """Memory images, which weights in ROM are read from; that of external memory is no part of the design."""
+        outside = None if self.core.memory is None else self.core.memory.image
+        return sorted(f"rtl/{name}" for name in self.files if not is_verilog(name) and name != outside)
 
     @property
     def bus_interfaces(self) -> list[str]:
         """The shell's AXI interfaces, as tools find them by the names of their pins."""
-        return [LITE, *(f"s_axis_{p.name}" for p in self.core.inputs), *(f"m_axis_{p.name}" for p in self.core.outputs)]
+        memory = [MASTER] if self.core.memory is not None else []
+        return [LITE, *(f"s_axis_{p.name}" for p in self.core.inputs), *(f"m_axis_{p.name}" for p in self.core.outputs), *memory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,11 @@ class Vendor:
 
 
 def export_project(design: Design, vendor: str, family: str, clock_hz: float, part: str | None = None,
-                   shell: Shell | None = None) -> dict[str, str]:
+                   shell: Shell | None = None) -> dict[str, str | bytes]:
     """Files of a project by relative path: `rtl/`, constraints, scripts, README.md; with a shell also `host/`.
 
-    `host/` holds what a program on the other side needs: the register map for people, programs and C, and the link shell.
+    `host/` holds what a program on the other side needs: the register map for people, programs and C, the link shell, and the
+    image of memory where the design uses some.
     UsageError where the vendor's tool does not build for the family.
     """
     if vendor not in VENDORS:
@@ -97,9 +101,12 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
         raise UsageError(f"vendor {vendor}: {tool.tool} does not build for family {family} of {design.top}; "
                          f"use --vendor {' or '.join(fitting) or 'another board'}")
     target, project = Target(family, part or tool.parts[family], clock_hz), Project(design, shell)
-    found = {f"rtl/{name}": text for name, text in project.files.items()} | tool.write(project, target)
+    outside = None if design.memory is None else design.memory.image
+    found: dict[str, str | bytes] = {f"rtl/{name}": text for name, text in project.files.items() if name != outside}
+    found |= tool.write(project, target)
     if shell is not None:
         found |= {f"host/{name}": text for name, text in {**shell.documents(), "LINK.md": link_page(shell)}.items()}
+        found |= {f"host/{MEMORY_FILE}": shell.memory_image} if outside is not None else {}
     tops = {name: f"{TOP_VARIABLE}={name} {tool.command}" for name in project.tops}
     return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, target.part, target.clock_hz)}
 

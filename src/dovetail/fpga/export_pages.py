@@ -7,7 +7,8 @@ from textwrap import dedent
 
 from dovetail.fpga import framing
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.shell import LITE, Shell
+from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER
+from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
 
@@ -45,6 +46,8 @@ def _shell_lines(shell: Shell, tops: Mapping[str, str], design: Design) -> list[
     streams += [(f"`m_axis_{p.name}_tvalid`, `tready`, `tdata`, `tlast`, `tkeep`, `tuser`", "AXI4-Stream out", p)
                 for p in design.outputs]
     core = tops[design.top]
+    memory = [f"| `{MASTER}_*` | AXI4 master of {shell.memory_bits} bits, {ADDRESS_BITS} address bits; `host/{MEMORY_FILE}` must "
+              "lie at MEMORY_BASE | |"] if design.memory is not None else []
     return [
         f"The top module is `{shell.top}`: the core behind AXI4-Stream ports of {shell.bus_bits} bits, one packet a frame,",
         f"and an AXI4-Lite port for registers; `host/LINK.md` is its contract. `{core}` builds",
@@ -55,6 +58,7 @@ def _shell_lines(shell: Shell, tops: Mapping[str, str], design: Design) -> list[
         "|---|---|---|",
         f"| `{LITE}_*` | AXI4-Lite, {registers.ADDRESS_BITS} address bits, 32 data bits | |",
         *(f"| {pins} | {kind} | {packet_bytes(port, shell.bus_bits):,} |" for pins, kind, port in streams),
+        *memory,
         "",
         "Streams of the core:",
         "",
@@ -74,7 +78,8 @@ PACKETS = """\
 
 One packet is one frame, `tlast` on its last word; one DMA channel per stream. A pixel takes as many bytes as its channels need,
 channel 0 in the lowest bits; pixels follow each other in raster order without gaps, lowest byte first, across the borders of
-words. With 8-bit channels a packet is the tensor in NHWC order. Zeros fill the last word; `tkeep` of outputs marks the bytes that
+words. With 8-bit channels a packet is the tensor in NHWC order, pixels filled up to a multiple of `AT_ONCE` channels. Zeros
+fill the last word; `tkeep` of outputs marks the bytes that
 count. A packet that ends too soon is filled up with zeros (`EARLY` counts it), what one has too much is dropped (`LATE`).
 Packets with `tuser` set were cut short by a soft reset: discard them. The CRC registers hold the CRC-32 (zlib, Ethernet) of all
 words since CLEAR, padding included.
@@ -82,9 +87,20 @@ words since CLEAR, padding included.
 Write `SELF_TEST` to CONTROL for one frame of pseudo-random pixels made inside: `TEST_PASSED` of STATUS tells whether every
 output's checksum was the one the integer reference computed when this design was made.
 
-## Registers
+{memory}## Registers
 
 32 bits each, byte addresses. RO: read only; RW: as written. Anything else is answered with SLVERR.
+
+"""
+
+MEMORY = """\
+## Memory
+
+The design reads its weights, and maps that its chip has no room for, through the AXI4 master `{master}`: INCR bursts of at most
+256 words that cross no multiple of 4096 bytes, one ID, {bits} bits. Before it can begin, place `{file}` at a multiple of 4096,
+with {size:,} bytes in all that nobody else writes, write the address to MEMORY_BASE_LO and MEMORY_BASE_HI, then ENABLE to
+MEMORY_CONTROL. Change the address only while a soft reset follows. Error responses set MEMORY_ERROR of STATUS and stay in
+MEMORY_STATUS until CLEAR; what was computed with them is not to be trusted.
 
 """
 
@@ -99,7 +115,8 @@ For boards without DMA (UART, USB, Ethernet, a PCIe queue), messages on a byte s
 
 Payloads: data is a packet as above; fetch asks for the next packet of an output, which comes as data; read and write
 hold an address and a value (4 bytes each, the value of a read is 0), and so does value, which answers them and reset; reset
-abandons what is queued; fault holds a sentence.
+abandons what is queued; provide holds a size (8 bytes) and an image of memory, answered by value with their address (8 bytes);
+fault holds a sentence.
 `dovetail.fpga.transport.LinkTransport` is the host's end, `serve` there what the board's firmware or logic must do.
 """
 
@@ -109,4 +126,7 @@ def link_page(shell: Shell) -> str:
     assert framing.__doc__ is not None
     _, _, rest = framing.__doc__.partition("\n\n")
     table, _, _ = rest.partition("\n\n")
-    return PACKETS.format(top=shell.top) + registers.markdown() + LINK.format(table=dedent(table))
+    port, memory = shell.core.memory, ""
+    if port is not None:
+        memory = MEMORY.format(master=MASTER, bits=shell.memory_bits, file=MEMORY_FILE, size=port.beats * port.bytes)
+    return PACKETS.format(top=shell.top, memory=memory) + registers.markdown() + LINK.format(table=dedent(table))

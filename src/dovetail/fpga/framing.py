@@ -3,7 +3,7 @@
     offset  bytes  field (little-endian)
          0      4  magic "DVLK"
          4      1  version of this format, 1
-         5      1  kind: 1 data, 2 fetch, 3 read, 4 write, 5 value, 6 reset, 7 fault
+         5      1  kind: 1 data, 2 fetch, 3 read, 4 write, 5 value, 6 reset, 7 fault, 8 provide
          6      2  port, of data and fetch
          8      8  design: lower half of the build hash; 0 where it does not matter
         16      4  sequence: counts the messages of one direction from 0, modulo 2**32
@@ -44,6 +44,7 @@ class Kind(IntEnum):
     VALUE = 5
     RESET = 6
     FAULT = 7
+    PROVIDE = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dovetail.cost.folds import Fold
 from dovetail.errors import BuildError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell, build_shell, has_room, load_shell
+from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import Simulation, simulate
@@ -76,7 +76,8 @@ class FpgaPart:
 
 def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
                accelerator: Accelerator | None = None) -> Design:
-    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below.
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
+    must lie in memory (`memory.bin`) where the design uses some.
 
     Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have.
     """
@@ -89,6 +90,8 @@ def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, fol
         (target / SHELL).mkdir()
         for name, text in {**shell.files, **shell.documents()}.items():
             (target / SHELL / name).write_text(text, encoding="utf-8")
+        if design.memory is not None:
+            (target / SHELL / MEMORY_FILE).write_bytes(shell.memory_image)
     return design
 
 

@@ -102,11 +102,13 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
 
 
 def core_pins(design: Design) -> list[tuple[str, int, bool]]:
-    """Every pin of a design's streams as (name, bits, whether it is an input)."""
+    """Every pin of a design's streams, and of its memory port, as (name, bits, whether it is an input)."""
     pins = []
     for forward, backward, inward in ((design.inputs, design.outputs, True), (design.outputs, design.inputs, False)):
         pins += [(f"{p.name}_{part}", bits, inward) for p in forward for part, bits in (("valid", 1), ("data", p.data_bits))]
         pins += [(f"{p.name}_ready", 1, inward) for p in backward]
+    if design.memory is not None:
+        pins += [(f"{design.memory.name}_{part}", bits, inward) for part, bits, inward in design.memory.signals]
     return pins
 
 

@@ -23,7 +23,10 @@ PATIENCE_CYCLES = 50_000
 """Cycles without a packet after which a simulated board is given up, beyond what its design's own timing says."""
 STALL_FACTOR = 32
 """How much slower random back-pressure may make it; the longest pauses are 240 cycles."""
+MEMORY_ADDRESS = 0x8_7654_3000
+"""Where a simulated board's memory begins: beyond 4 GiB, as on boards, and at no rounder multiple of a page."""
 ACCESS = struct.Struct("<II")
+PROVIDED = struct.Struct("<Q")
 
 
 class Transport(Protocol):
@@ -43,6 +46,11 @@ class Transport(Protocol):
 
     def receive(self, port: int) -> bytes:
         """The next frame of an output; packets that a soft reset cut short are skipped."""
+        ...
+
+    def provide(self, image: bytes, size: int) -> int:
+        """Memory of so many bytes that the design's AXI4 master reaches, beginning with an image: the address it has for the
+        master, a multiple of 4096. What was provided before may be given up."""
         ...
 
     def abandon(self) -> None:
@@ -89,6 +97,11 @@ class SimulatedBoard:
             raise TransportError(f"simulation of {self.model.shell.top}: no packet from output {port} within {self.patience} "
                                  "cycles; was a frame sent to every input, and is the design enabled?")
         return packet
+
+    def provide(self, image: bytes, size: int) -> int:
+        self.model.place(MEMORY_ADDRESS, size)
+        self.model.store(MEMORY_ADDRESS, image)
+        return MEMORY_ADDRESS
 
     def abandon(self) -> None:
         self.model.cancel()
@@ -170,6 +183,10 @@ class LinkTransport:
     def receive(self, port: int) -> bytes:
         return self._ask(Message(Kind.FETCH, b"", port, self.design), Kind.DATA).payload
 
+    def provide(self, image: bytes, size: int) -> int:
+        payload = PROVIDED.pack(size) + image
+        return int(PROVIDED.unpack(self._ask(Message(Kind.PROVIDE, payload, 0, self.design), Kind.VALUE).payload)[0])
+
     def abandon(self) -> None:
         self._ask(Message(Kind.RESET), Kind.VALUE)
 
@@ -199,7 +216,7 @@ def serve(stream: ByteStream, board: Transport, build_hash: int) -> None:
 
 def _act(message: Message, board: Transport, design: int) -> Message | None:
     """Do what a message asks; data is not answered."""
-    if message.kind in (Kind.DATA, Kind.FETCH) and message.design != design:
+    if message.kind in (Kind.DATA, Kind.FETCH, Kind.PROVIDE) and message.design != design:
         raise TransportError(f"link: a frame for design {message.design:016x}; the board holds {design:016x}, load the matching "
                              "bitstream")
     if message.kind is Kind.DATA:
@@ -207,6 +224,9 @@ def _act(message: Message, board: Transport, design: int) -> Message | None:
         return None
     if message.kind is Kind.FETCH:
         return Message(Kind.DATA, board.receive(message.port), message.port, design)
+    if message.kind is Kind.PROVIDE and len(message.payload) >= PROVIDED.size:
+        (size,) = PROVIDED.unpack_from(message.payload)
+        return Message(Kind.VALUE, PROVIDED.pack(board.provide(message.payload[PROVIDED.size:], size)))
     if message.kind is Kind.RESET:
         board.abandon()
         return Message(Kind.VALUE, ACCESS.pack(0, 0))

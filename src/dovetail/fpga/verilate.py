@@ -49,7 +49,7 @@ WELL_OPTIMISED_BYTES = 600_000
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
 INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
-HEADERS = ("ports.h", "stall.h")
+HEADERS = ("ports.h", "stall.h", "axi_memory.h")
 """What every harness includes."""
 
 
@@ -275,13 +275,8 @@ def _memory_pins(index: int, design: Design) -> list[Pin]:
     """The pins of a design's memory port."""
     if design.memory is None:
         return []
-    name, width = design.memory.name, design.memory.bytes * 8
-    parts = [("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False), ("request_beats", 8, False),
-             ("valid", 1, True), ("data", width, True)]
-    if design.memory.writes:
-        parts += [("request_write", 1, False), ("write_valid", 1, False), ("write_ready", 1, True), ("write_data", width, False),
-                  ("written", 1, True)]
-    return [(f"{name}_{part}", f"d{index}_memory_{part}", bits, inward) for part, bits, inward in parts]
+    return [(f"{design.memory.name}_{part}", f"d{index}_memory_{part}", bits, inward)
+            for part, bits, inward in design.memory.signals]
 
 
 def _memory_entry(index: int, design: Design) -> str:

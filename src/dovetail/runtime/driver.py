@@ -17,7 +17,20 @@ import numpy as np
 
 from dovetail.errors import TransportError
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.registers import ABANDON, CLEAR, ENABLE, RESETTING, SELF_TEST, SOFT_RESET, TEST_DONE, TEST_PASSED
+from dovetail.fpga.axi.registers import (
+    ABANDON,
+    CLEAR,
+    ENABLE,
+    MEMORY_ENABLE,
+    MEMORY_ERROR,
+    READ_RESPONSE,
+    RESETTING,
+    SELF_TEST,
+    SOFT_RESET,
+    TEST_DONE,
+    TEST_PASSED,
+    WRITE_RESPONSE,
+)
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, count_frames, from_packets, to_packets
 from dovetail.fpga.transport import SimulatedBoard, Transport
@@ -76,9 +89,11 @@ class Accelerator:
         """`shell` is the build's own, from its folder; the board at the transport must be made from the same."""
         self.shell, self.transport = shell, transport
         core = shell.core
-        self.addresses = registers.addresses(len(core.inputs), len(core.outputs))
+        self.addresses = registers.addresses(len(core.inputs), len(core.outputs), core.memory is not None)
         self.identify()
         self._control(0)
+        if core.memory is not None:
+            self.provide_memory()
 
     def __enter__(self) -> Accelerator:
         return self
@@ -111,6 +126,20 @@ class Accelerator:
             raise TransportError(f"board: build hash {found:032x}; this build has {self.shell.hash_text}, load the bitstream "
                                  "made from this build or open the build the board was made from")
         return self.shell.hash_text
+
+    def provide_memory(self) -> int:
+        """Place the image of the design's weights, tell the board where, and let it begin; returns the address."""
+        image, size = self.shell.memory_image, self.read("MEMORY_BYTES")
+        if self.read("MEMORY_IMAGE_CRC") != zlib.crc32(image):
+            raise TransportError(f"board: memory image of {len(image)} bytes has checksum 0x{zlib.crc32(image):08X}; the design "
+                                 "was made with another, use the image of its build")
+        self.write("MEMORY_CONTROL", 0)
+        self.soft_reset()
+        address = self.transport.provide(image, size)
+        self.write("MEMORY_BASE_LO", address & 0xFFFF_FFFF)
+        self.write("MEMORY_BASE_HI", address >> 32)
+        self.write("MEMORY_CONTROL", MEMORY_ENABLE.mask)
+        return address
 
     def clear(self) -> None:
         """Counters and checksums restart."""
@@ -189,6 +218,11 @@ class Accelerator:
 
     def _check(self, packets: list[Array], received: list[list[bytes]]) -> None:
         """Compare the board's view of what moved with ours."""
+        if self.shell.core.memory is not None and MEMORY_ERROR.of(self.read("STATUS")):
+            status, faults = self.read("MEMORY_STATUS"), self.read("MEMORY_FAULTS")
+            raise TransportError(f"board: memory answered {faults} times with an error, MEMORY_STATUS reads 0x{status:08X} "
+                                 f"(RRESP {READ_RESPONSE.of(status)}, BRESP {WRITE_RESPONSE.of(status)}); are all "
+                                 f"{self.read('MEMORY_BYTES'):,} bytes from MEMORY_BASE on there for the master?")
         for number, of_port in enumerate(packets):
             wrong = {n: self.read(f"IN{number}_{n}") for n in ("EARLY", "LATE")}
             if any(wrong.values()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.axi import registers as map_of
 from dovetail.fpga.axi.checksum import ONES
+from dovetail.fpga.axi.memory import PAGE_BITS, REPORTS
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.expressions import (
@@ -40,6 +41,7 @@ INPUT_SOURCES = {"FRAMES": "frames", "STALLS": "stalls", "STARVED": "starved", "
 OUTPUT_SOURCES = {"FRAMES": "frames", "STALLS": "stalls", "ABORTED": "aborted", "CRC": "crc_value", "HIGH_WATER": "high_water"}
 """Registers whose value is an output of a port's module, by that output's name."""
 FLAGS = {"IN": ("active", "waiting", "error"), "OUT": ("active", "waiting", "test_done")}
+MEMORY_FLAGS = ("waiting", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,13 @@ class Facts:
     interval_cycles: int
     test_crcs: tuple[int, ...]
     build_hash: int
+    memory: tuple[int, int, int] | None = None
+    """Where the design has a memory port: bytes that it uses, bytes of the image at their beginning, and their CRC-32."""
+
+    @property
+    def counts(self) -> tuple[int, int, bool]:
+        """What a register map depends on."""
+        return len(self.inputs), len(self.outputs), self.memory is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +80,18 @@ class Write:
 def control_module(name: str, facts: Facts) -> Module:
     """Everything that is not a stream; `soft_rst` is the reset of the core and of what stands between it and the bus."""
     m = Module(name, ("AXI4-Lite registers, soft reset, self-test.",))
-    places = map_of.addresses(len(facts.inputs), len(facts.outputs))
-    write = _write_channel(m, places)
+    places = map_of.addresses(*facts.counts)
+    write = _write_channel(m, [p.address for p in map_of.placed(*facts.counts) if p.register.access == "RW"])
     flags = {f"{kind}{i}": {f: m.input(f"{kind.lower()}{i}_{f}") for f in FLAGS[kind]}
              for kind, ports in (("IN", facts.inputs), ("OUT", facts.outputs)) for i in range(len(ports))}
     values = _constants(facts)
     for kind, ports, sources in (("IN", facts.inputs, INPUT_SOURCES), ("OUT", facts.outputs, OUTPUT_SOURCES)):
         for i in range(len(ports)):
             values.update({f"{kind}{i}_{r}": m.input(f"{kind.lower()}{i}_{source}", 32) for r, source in sources.items()})
-    scratch = signal("scratch", 0, ONES)
-    m.drive(scratch, pack([(select(bits(write.strobes, i, 1), bits(write.value, 8 * i, 8), bits(scratch, 8 * i, 8)), 8)
-                           for i in range(4)]), write.to(places["SCRATCH"]), 0)
-    values["SCRATCH"] = scratch
+    values["SCRATCH"] = _kept(m, "scratch", write, places["SCRATCH"])
+    if facts.memory is not None:
+        values |= _memory(m, write, places)
+        flags["MEMORY"] = {f: m.input(f"memory_{f}") for f in MEMORY_FLAGS}
     enable, status, clear = _sequencer(m, write, places, flags, facts, values)
     values |= {"CONTROL": enable, "STATUS": status}
     cycles = signal("cycles", 0, (1 << 64) - 1)
@@ -91,6 +100,29 @@ def control_module(name: str, facts: Facts) -> Module:
     values |= {"CYCLES_LO": bits(cycles, 0, 32), "CYCLES_HI": high}
     _read_channel(m, places, values)
     return m
+
+
+def _kept(m: Module, name: str, write: Write, place: int, lowest: int = 0) -> Signal:
+    """A register that keeps what is written, byte by byte; bits below `lowest` stay zero."""
+    value = signal(name, 0, ONES)
+    octets = [(select(bits(write.strobes, i, 1), bits(write.value, 8 * i, 8), bits(value, 8 * i, 8)), 8) for i in range(4)]
+    mixed = m.wire(f"{name}_mixed", pack(octets))
+    kept = pack([(ZERO, lowest), (bits(mixed, lowest, 32 - lowest), 32 - lowest)]) if lowest else mixed
+    m.drive(value, kept, write.to(place), 0)
+    return value
+
+
+def _memory(m: Module, write: Write, places: Mapping[str, int]) -> dict[str, Expr]:
+    """Where memory lies and whether it is used; returns the registers of the memory port that are not constant."""
+    low = _kept(m, "memory_base_lo", write, places["MEMORY_BASE_LO"], PAGE_BITS)
+    high = _kept(m, "memory_base_hi", write, places["MEMORY_BASE_HI"])
+    enable = signal("memory_enable_bit")
+    asked = bits(write.value, map_of.MEMORY_ENABLE.start, 1)
+    m.drive(enable, asked, all_of(write.to(places["MEMORY_CONTROL"]), bits(write.strobes, 0, 1)), 0)
+    m.output("memory_enable", enable)
+    m.output("memory_base", pack([(bits(low, PAGE_BITS, 32 - PAGE_BITS), 32 - PAGE_BITS), (high, 32)]))
+    return {"MEMORY_BASE_LO": low, "MEMORY_BASE_HI": high, "MEMORY_CONTROL": enable,
+            **{f"MEMORY_{report.upper()}": m.input(f"memory_{report}", 32) for report in REPORTS}}
 
 
 def _constants(facts: Facts) -> dict[str, Expr]:
@@ -104,11 +136,14 @@ def _constants(facts: Facts) -> dict[str, Expr]:
             found[f"{kind}{i}_SIZE"] = port.height << 16 | port.width
             found[f"{kind}{i}_FORMAT"] = port.signed << 24 | port.bits << 16 | port.channels
             found[f"{kind}{i}_WORDS"] = packet_words(port, facts.bus_bits)
+            found[f"{kind}{i}_AT_ONCE"] = port.fields
     found |= {f"OUT{i}_TEST_CRC": crc for i, crc in enumerate(facts.test_crcs)}
+    if facts.memory is not None:
+        found |= dict(zip(("MEMORY_BYTES", "MEMORY_IMAGE_BYTES", "MEMORY_IMAGE_CRC"), facts.memory, strict=True))
     return {name: const(value) for name, value in found.items()}
 
 
-def _write_channel(m: Module, places: Mapping[str, int]) -> Write:
+def _write_channel(m: Module, writable: Sequence[int]) -> Write:
     """Address and data are kept until both are there; AXI wants no combinational path from an input to an output."""
     awvalid, awaddr = m.input("awvalid"), m.input("awaddr", map_of.ADDRESS_BITS)
     wvalid, wdata, wstrb, bready = m.input("wvalid"), m.input("wdata", 32), m.input("wstrb", 4), m.input("bready")
@@ -121,7 +156,7 @@ def _write_channel(m: Module, places: Mapping[str, int]) -> Write:
     value = m.register("write_value", wdata, negate(has_data))
     strobes = m.register("write_strobes", wstrb, negate(has_data))
     target = m.wire("write_address", pack([(ZERO, 2), (place, map_of.ADDRESS_BITS - 2)]))
-    known = any_of(*(compare("==", target, const(places[name])) for name in ("CONTROL", "SCRATCH")))
+    known = any_of(*(compare("==", target, const(place)) for place in writable))
     answer = m.register("answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), happens)
     m.output("awready", negate(has_address))
     m.output("wready", negate(has_data))
@@ -160,8 +195,9 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
     def some(flag: str, *kinds: str) -> Expr:
         return any_of(*(found[flag] for name, found in flags.items() if name.rstrip("0123456789") in kinds))
 
-    fields = (any_of(soft_rst, some("waiting", "IN", "OUT")), any_of(waits, testing), done, passed,
-              some("active", "IN"), some("active", "OUT"), some("error", "IN"))
+    fields = (any_of(soft_rst, some("waiting", "IN", "OUT", "MEMORY")), any_of(waits, testing), done, passed,
+              some("active", "IN"), some("active", "OUT"), some("error", "IN"),
+              some("error", "MEMORY"))
     return enable, pack([(value, 1) for value in fields]), clear
 
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "axi_memory.h"
 #include "stall.h"
 #include "verilated.h"
 #if VM_TRACE_FST
@@ -34,13 +35,14 @@ struct Ports {
     unsigned bytes;    // of a bus word
     Lite lite;
     std::vector<Port> inputs, outputs;
+    std::vector<AxiPins> memories;    // at most one
 };
 
 #include "bundle.h"
 
 namespace {
 
-enum Answer { kReached = 0, kOutOfCycles = 1, kUnstable = 2, kNoAnswer = -1 };
+enum Answer { kReached = 0, kOutOfCycles = 1, kUnstable = 2, kViolation = 3, kNoAnswer = -1 };
 constexpr int kAnswerCycles = 1000;    // a register access that takes longer is lost
 
 struct Source {
@@ -78,6 +80,7 @@ public:
         for (const Port& port : ports_.inputs) sources_.push_back({port, Stall(0)});
         for (const Port& port : ports_.outputs) sinks_.push_back({port, Stall(0)});
         for (Sink& sink : sinks_) sink.held.resize(ports_.bytes);
+        for (const AxiPins& pins : ports_.memories) memories_.emplace_back(pins);
 #if VM_TRACE_FST
         if (trace) {
             context_.traceEverOn(true);
@@ -101,6 +104,7 @@ public:
         uint64_t stream = seed;
         for (Source& source : sources_) source.stall = Stall(seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0);
         for (Sink& sink : sinks_) sink.stall = Stall(seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0);
+        for (AxiMemory& memory : memories_) memory.stall(seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0);
     }
 
     int read(uint32_t address, uint32_t* value) {
@@ -159,6 +163,7 @@ public:
             if (reached) return kReached;
             step();
             if (unstable_) return kUnstable;
+            if (*violation()) return kViolation;
         }
         for (size_t k = 0; k < sinks_.size(); ++k) if (sinks_[k].packets.size() < wanted[k]) return kOutOfCycles;
         return kReached;
@@ -186,6 +191,9 @@ public:
         }
         return packet.words;
     }
+
+    AxiMemory* memory() { return memories_.empty() ? nullptr : &memories_.front(); }
+    const char* violation() { return memory() ? memory()->violation().c_str() : ""; }
 
     // What resetting the DMA channels does: everything that waits on the host's side is gone, also in mid-packet.
     void cancel() {
@@ -221,6 +229,7 @@ private:
             *source.port.valid = source.offered;
         }
         for (Sink& sink : sinks_) *sink.port.ready = !sink.stall.next();
+        for (AxiMemory& memory : memories_) memory.drive(cycles_);
         *ports_.clk = 0;
         model_.eval();
         dump();
@@ -238,6 +247,7 @@ private:
             }
         }
         for (Sink& sink : sinks_) look(sink);
+        for (AxiMemory& memory : memories_) memory.look(cycles_, *ports_.rst);
         *ports_.clk = 1;
         model_.eval();
         dump();
@@ -273,6 +283,7 @@ private:
     Ports ports_;
     std::vector<Source> sources_;
     std::vector<Sink> sinks_;
+    std::vector<AxiMemory> memories_;
     uint64_t cycles_ = 0, time_ = 0;
     bool unstable_ = false;
 #if VM_TRACE_FST
@@ -311,4 +322,16 @@ EXPORT uint64_t shell_refused(void* model, unsigned port, int input) { return st
 EXPORT uint64_t shell_pull(void* model, unsigned port, uint8_t* buffer, uint64_t words, uint32_t* kept, uint32_t* aborted) {
     return static_cast<Model*>(model)->pull(port, buffer, words, kept, aborted);
 }
+EXPORT void shell_place(void* model, uint64_t base, uint64_t size) {
+    if (AxiMemory* memory = static_cast<Model*>(model)->memory()) memory->place(base, size);
+}
+// Bytes of memory from or to a host, past the master; whether they lie in it.
+EXPORT int shell_copy(void* model, uint64_t address, uint8_t* bytes, uint64_t count, int inward) {
+    AxiMemory* memory = static_cast<Model*>(model)->memory();
+    return memory && memory->copy(address, bytes, count, inward != 0);
+}
+EXPORT void shell_fault(void* model, int write, uint64_t after, unsigned response) {
+    if (AxiMemory* memory = static_cast<Model*>(model)->memory()) memory->fault(write != 0, after, response);
+}
+EXPORT const char* shell_violation(void* model) { return static_cast<Model*>(model)->violation(); }
 EXPORT void shell_cancel(void* model) { static_cast<Model*>(model)->cancel(); }

@@ -13,14 +13,15 @@ import numpy as np
 
 from dovetail.errors import MismatchError, ToolError
 from dovetail.files import replace_bytes
-from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell, all_pins
+from dovetail.fpga.axi.memory import MASTER, master_pins
+from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
 from dovetail.fpga.packing import Octets
 from dovetail.fpga.verilate import Target, build_target, bundle_sources
 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000
 """Cycles of one call at most, so that Ctrl-C is heard."""
-REACHED, OUT_OF_CYCLES, UNSTABLE = 0, 1, 2
+REACHED, OUT_OF_CYCLES, UNSTABLE, VIOLATION = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Packet:
 def build_library(shells: Sequence[Shell], trace: bool = False) -> Path:
     """Folder with the shared library of these shells, cached by content."""
     designs = [shell.design for shell in shells]
-    pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in all_pins(shell.core, shell.bus_bits)]
+    pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in shell.pins]
             for i, shell in enumerate(shells)]
     files = {**bundle_sources(designs, pins), "bundle.h": _header(shells)}
     return build_target(Target(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
@@ -55,8 +56,20 @@ def _header(shells: Sequence[Shell]) -> str:
             stem = f"m.d{i}_m_axis_{port.name}_t"
             pointers = ", ".join(f"&{stem}{pin}" for pin in ("valid", "ready", "last", "user", "data", "keep"))
             lines.append(f"        p.outputs.push_back({{{pointers}}});")
-        lines += ["        all.push_back(p);", "    }"]
+        lines += [*_memory_lines(i, shell), "        all.push_back(p);", "    }"]
     return "\n".join([*lines, "    return all;", "}", ""])
+
+
+def _memory_lines(index: int, shell: Shell) -> list[str]:
+    """The port table's entry of an AXI4 master."""
+    port = shell.core.memory
+    if port is None:
+        return []
+    width = shell.memory_bits // 8
+    pins = [pin for pin, _, _ in master_pins(port, shell.memory_bits) if pin[2:] not in ("cache", "prot")]
+    return ["        AxiPins a = {};", *(f"        a.{pin} = &m.d{index}_{MASTER}_{pin};" for pin in pins),
+            f"        a.bytes = {width}; a.bytes_per_clock = {min(port.bytes_per_clock, width)};",
+            f"        a.latency = {port.latency_clocks}; a.writes = {port.writes:d};", "        p.memories.push_back(a);"]
 
 
 @cache
@@ -74,7 +87,9 @@ def _load(folder: Path) -> ctypes.CDLL:
         "shell_run": ([handle, ctypes.POINTER(u64), u64], ctypes.c_int), "shell_waiting": ([handle, u32], u64),
         "shell_unsent": ([handle, u32], u64), "shell_refused": ([handle, u32, ctypes.c_int], u64),
         "shell_cycles": ([handle], u64),
-        "shell_pull": ([handle, u32, octets, u64, words, words], u64), "shell_cancel": ([handle], None)}
+        "shell_pull": ([handle, u32, octets, u64, words, words], u64), "shell_cancel": ([handle], None),
+        "shell_place": ([handle, u64, u64], None), "shell_copy": ([handle, u64, octets, u64, ctypes.c_int], ctypes.c_int),
+        "shell_fault": ([handle, ctypes.c_int, u64, u32], None), "shell_violation": ([handle], ctypes.c_char_p)}
     for name, (arguments, result) in signatures.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, result
@@ -151,6 +166,9 @@ class ShellModel:
             if code == UNSTABLE:
                 raise MismatchError(f"simulation of {self.shell.top}: cycle {self.cycles}: an output changed or withdrew a word "
                                     "before it was taken; hold it until ready")
+            if code == VIOLATION:
+                raise MismatchError(f"simulation of {self.shell.top}: cycle {self.cycles}: {self.violation} on {MASTER}; "
+                                    "AXI4 does not allow it")
             left -= burst
             if code == REACHED or left <= 0:
                 return bool(code == REACHED)
@@ -177,6 +195,29 @@ class ShellModel:
         words = np.empty(count * self.shell.bus_bytes, dtype=np.uint8)
         ask(self._handle, port, words.ctypes.data, count, ctypes.byref(kept), ctypes.byref(aborted))
         return Packet(words, kept.value, bool(aborted.value))
+
+    def place(self, base: int, size: int) -> None:
+        """Let memory begin at an address and have so many bytes, of no particular content."""
+        self._library.shell_place(self._handle, base, size)
+
+    def store(self, address: int, octets: bytes) -> bool:
+        """Bytes into memory, past the master; whether they lie in it."""
+        buffer = ctypes.create_string_buffer(octets, len(octets))
+        return bool(self._library.shell_copy(self._handle, address, buffer, len(octets), True))
+
+    def stored(self, address: int, count: int) -> bytes | None:
+        """Bytes of memory, None where they do not lie in it."""
+        buffer = ctypes.create_string_buffer(count)
+        return buffer.raw if self._library.shell_copy(self._handle, address, buffer, count, False) else None
+
+    def fail(self, writes: bool, after: int, response: int) -> None:
+        """Let memory answer one burst of a direction, after so many others, with a response of its own."""
+        self._library.shell_fault(self._handle, writes, after, response)
+
+    @property
+    def violation(self) -> str:
+        """The first rule of AXI4 that the master broke; empty where it kept all."""
+        return str(self._library.shell_violation(self._handle).decode())
 
     def cancel(self) -> None:
         """Forget what waits on the host's side, as resetting the DMA channels does."""

@@ -1,7 +1,8 @@
 """The self-test's frame: pseudo-random pixels that hardware and host make from the same recipe, so that none is stored.
 
-A 32-bit xorshift generator (Marsaglia 2003: shifts 13, 17, 5) steps once per pixel. Channel c takes its value from the state
-rotated right by 7c: as many low bits as all stay in the stream's range, counted from the lowest value it can have.
+A 32-bit xorshift generator (Marsaglia 2003: shifts 13, 17, 5) steps once per beat: a pixel, or a word of one. Channel c of a beat
+takes its value from the state rotated right by 7c: as many low bits as all stay in the stream's range, counted from the lowest
+value it can have.
 """
 
 from __future__ import annotations
@@ -55,16 +56,17 @@ def pattern_frame(port: StreamPort, number: int, lo: int, hi: int) -> npt.NDArra
     for beat in range(port.beats):
         states[beat] = state
         state = step(state)
-    frame = np.zeros((port.channels, port.beats), dtype=np.int64)
-    for channel in range(port.channels):
+    frame = np.zeros((port.fields, port.beats), dtype=np.int64)
+    for channel in range(port.fields):
         for place, bit in enumerate(channel_bits(channel, random_bits(lo, hi))):
             frame[channel] |= (((states >> np.uint64(bit)) & np.uint64(1)) << np.uint64(place)).astype(np.int64)
-    return (frame + lo).reshape(port.channels, port.height, port.width)
+    pixels = (frame + lo).T.reshape(port.height, port.width, port.words * port.fields)[:, :, :port.channels]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -> Module:
     """One frame of the pattern after each reset, while `run` is set."""
-    m = Module(name, (f"Test pattern of {port.beats} pixels, {port.channels} x {port.bits} bits.",))
+    m = Module(name, (f"Test pattern of {port.beats} beats, {port.fields} x {port.bits} bits.",))
     run, out_ready = m.input("run"), m.input("out_ready")
     state, ended = signal("state", 0, WORD), signal("ended")
     valid = m.wire("valid", all_of(run, negate(ended)))
@@ -74,7 +76,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     m.drive(state, parities(m, "state", [parity(state, mask) for mask in step_masks()]), taken, seed(number))
     count = random_bits(lo, hi)
     fields = []
-    for channel in range(port.channels):
+    for channel in range(port.fields):
         chosen = [(Bits(0, 1, state, bit, 1), 1) for bit in channel_bits(channel, count)]
         drawn = m.wire(f"drawn{channel}", pack(chosen) if chosen else const(0))
         value = m.wire(f"channel{channel}", add(drawn, const(lo)))

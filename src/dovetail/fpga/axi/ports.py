@@ -132,7 +132,8 @@ def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
     """An output: pixels of the core to packets of an AXI4-Stream; in the self-test only their checksum is made."""
     m = Module(name, (f"AXI4-Stream output of {port.channels}x{port.height}x{port.width}, {port.bits} bits per channel.",))
     soft_rst, abandon, clear, testing = controls(m)
-    in_valid, in_data, tready = m.input("in_valid"), m.input("in_data", port.data_bits), m.input("tready")
+    in_valid, tready = m.input("in_valid"), m.input("tready")
+    in_data = _without_rest(m, port, m.input("in_data", port.data_bits), in_valid)
     in_ready, made, last, room = m.net("in_ready_wire"), m.net("made"), m.net("made_last"), m.net("room")
     data = m.net("made_data", bus_bits)
     frame = frame_out_module(f"{name}_frame", port, bus_bits)
@@ -155,6 +156,16 @@ def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
     output32(m, "crc_value", checksum(m, data, counts, clear))
     output32(m, "high_water", high_water(m, level, clear))
     return [m, fifo, frame]
+
+
+def _without_rest(m: Module, port: StreamPort, data: Signal, valid: Signal) -> Signal:
+    """A beat with zeros for channels beyond the last, which the core leaves open where a pixel's last word is not full."""
+    used = port.channels - (port.words - 1) * port.fields
+    if used == port.fields:
+        return data
+    taken = m.wire("word_taken", all_of(valid, signal("in_ready_wire")))
+    last: Expr = m.rounds("word_of_pixel", port.words, taken)[1] if port.words > 1 else ONE
+    return m.wire("in_channels", select(last, bits(data, 0, used * port.bits), data), (0, data.hi))
 
 
 def _send(m: Module, port: StreamPort, bus_bits: int, control: tuple[Signal, Signal, Signal], tready: Signal,

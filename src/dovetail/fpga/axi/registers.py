@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 IDENTITY = int.from_bytes(b"DVTL", "little")
-VERSION = 0x0001_0000
+VERSION = 0x0001_0001
 """Of the map: major in the upper half (a driver refuses another one), minor in the lower (adds registers)."""
 ADDRESS_BITS = 12
-INPUT_BASE, OUTPUT_BASE, BLOCK_BYTES = 0x100, 0x800, 0x40
+MEMORY_BASE, INPUT_BASE, OUTPUT_BASE, BLOCK_BYTES = 0x80, 0x100, 0x800, 0x40
 MOST_INPUTS = (OUTPUT_BASE - INPUT_BASE) // BLOCK_BYTES
 MOST_OUTPUTS = ((1 << ADDRESS_BITS) - OUTPUT_BASE) // BLOCK_BYTES
 HASH_WORDS = 4
@@ -55,13 +55,22 @@ ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are not e
 CLEAR = Field("CLEAR", 3, 1, "write 1: counters, checksums and marks restart; reads 0")
 SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0")
 
-RESETTING = Field("RESETTING", 0, 1, "a soft reset is not over: an input waits for the end of a packet, or an output ends one")
+RESETTING = Field("RESETTING", 0, 1, "a soft reset is not over: an input waits for the end of a packet, an output ends one, or "
+                                     "memory has not answered")
 TESTING = Field("TESTING", 1, 1, "the self-test is running")
 TEST_DONE = Field("TEST_DONE", 2, 1, "the self-test has ended since the last CLEAR")
 TEST_PASSED = Field("TEST_PASSED", 3, 1, "every output's checksum was the expected one")
 INPUT_ACTIVE = Field("INPUT_ACTIVE", 4, 1, "an input is inside a frame")
 OUTPUT_ACTIVE = Field("OUTPUT_ACTIVE", 5, 1, "an output is inside a packet")
 ERROR = Field("ERROR", 6, 1, "a packet of the wrong length came since the last CLEAR")
+MEMORY_ERROR = Field("MEMORY_ERROR", 7, 1, "memory answered a burst with an error since the last CLEAR")
+
+MEMORY_ENABLE = Field("ENABLE", 0, 1, "the image lies at BASE, bursts may begin; 0 after reset")
+MEMORY_ACTIVE = Field("ACTIVE", 0, 1, "bursts are under way")
+READ_ERROR = Field("READ_ERROR", 1, 1, "a read was answered with an error since the last CLEAR")
+WRITE_ERROR = Field("WRITE_ERROR", 2, 1, "a write was answered with an error since the last CLEAR")
+READ_RESPONSE = Field("READ_RESPONSE", 4, 2, "RRESP of the first such read: 2 SLVERR, 3 DECERR")
+WRITE_RESPONSE = Field("WRITE_RESPONSE", 6, 2, "BRESP of the first such write")
 
 GLOBAL = (
     Register("ID", 0x00, "RO", 'always 0x4C545644, "DVTL" in memory'),
@@ -71,7 +80,7 @@ GLOBAL = (
         Field("BUS_BYTES", 16, 8, "bytes of a bus word"), Field("FIFO_WORDS_LOG2", 24, 8, "words of each stream FIFO, log2"))),
     Register("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST)),
     Register("STATUS", 0x10, "RO", "what goes on",
-             (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR)),
+             (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR, MEMORY_ERROR)),
     Register("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
     Register("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
     Register("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
@@ -80,12 +89,27 @@ GLOBAL = (
     Register("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
     Register("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
 )
+MEMORY = (
+    Register("BASE_LO", 0x00, "RW", "byte address of the image, lower half; a multiple of 4096, the lowest 12 bits read 0"),
+    Register("BASE_HI", 0x04, "RW", "upper half"),
+    Register("CONTROL", 0x08, "RW", "whether memory is used", (MEMORY_ENABLE,)),
+    Register("STATUS", 0x0C, "RO", "what memory does",
+             (MEMORY_ACTIVE, READ_ERROR, WRITE_ERROR, READ_RESPONSE, WRITE_RESPONSE)),
+    Register("BYTES", 0x10, "RO", "bytes from BASE on that the design reads or writes"),
+    Register("IMAGE_BYTES", 0x14, "RO", "bytes of the image at their beginning, which is only read"),
+    Register("IMAGE_CRC", 0x18, "RO", "CRC-32 of the image"),
+    Register("READS", 0x1C, "RO", "bus words read since CLEAR"),
+    Register("WRITES", 0x20, "RO", "bus words written since CLEAR"),
+    Register("WAITS", 0x24, "RO", "cycles since CLEAR in which a burst waited for its address to be taken"),
+    Register("FAULTS", 0x28, "RO", "bus words and bursts answered with an error since CLEAR"),
+)
 
 _SHAPE = (
     Register("SIZE", 0x00, "RO", "pixels of a frame", (Field("WIDTH", 0, 16, "columns"), Field("HEIGHT", 16, 16, "rows"))),
     Register("FORMAT", 0x04, "RO", "of one pixel", (
         Field("CHANNELS", 0, 16, "values"), Field("BITS", 16, 8, "bits of each"), Field("SIGNED", 24, 1, "two's complement"))),
     Register("WORDS", 0x08, "RO", "bus words of a packet"),
+    Register("AT_ONCE", 0x28, "RO", "channels of a beat: zeros fill pixels up to a multiple of them"),
 )
 INPUT = (
     *_SHAPE,
@@ -117,26 +141,30 @@ class Placed:
     register: Register
 
 
-def placed(inputs: int, outputs: int) -> Iterator[Placed]:
-    """Every register of a shell with so many ports, by rising address."""
+def placed(inputs: int, outputs: int, memory: bool = False) -> Iterator[Placed]:
+    """Every register of a shell with so many ports, and with `memory` those of its memory port; block by block."""
     for register in GLOBAL:
         yield Placed(register.name, register.offset, register)
+    for register in MEMORY if memory else ():
+        yield Placed(f"MEMORY_{register.name}", MEMORY_BASE + register.offset, register)
     for kind, base, count, block in (("IN", INPUT_BASE, inputs, INPUT), ("OUT", OUTPUT_BASE, outputs, OUTPUT)):
         for port in range(count):
             for register in block:
                 yield Placed(f"{kind}{port}_{register.name}", base + port * BLOCK_BYTES + register.offset, register)
 
 
-def addresses(inputs: int, outputs: int) -> dict[str, int]:
-    """Addresses by name: `CONTROL`, `IN0_FRAMES`, `OUT1_CRC`."""
-    return {p.name: p.address for p in placed(inputs, outputs)}
+def addresses(inputs: int, outputs: int, memory: bool = False) -> dict[str, int]:
+    """Addresses by name: `CONTROL`, `MEMORY_STATUS`, `IN0_FRAMES`, `OUT1_CRC`."""
+    return {p.name: p.address for p in placed(inputs, outputs, memory)}
 
 
 def markdown() -> str:
     """The map as tables for people."""
     parts = []
     starts = [f"0x{base:03X} + 0x{BLOCK_BYTES:02X} n" for base in (INPUT_BASE, OUTPUT_BASE)]
-    for title, base, block in (("Global", "0x000", GLOBAL), ("Input n", starts[0], INPUT), ("Output n", starts[1], OUTPUT)):
+    memory = f"0x{MEMORY_BASE:03X}, of designs that use memory"
+    for title, base, block in (("Global", "0x000", GLOBAL), ("Memory", memory, MEMORY), ("Input n", starts[0], INPUT),
+                               ("Output n", starts[1], OUTPUT)):
         lines = [f"**{title}**, from {base}", "", "| offset | register | access | meaning |", "|---|---|---|---|"]
         for r in block:
             lines.append(f"| 0x{r.offset:02X} | {r.name} | {r.access} | {r.text} |")
@@ -150,21 +178,21 @@ def _span(field: Field) -> str:
     return f"[{last}:{field.start}]" if field.count > 1 else f"[{last}]"
 
 
-def as_json(inputs: int, outputs: int) -> list[dict[str, object]]:
+def as_json(inputs: int, outputs: int, memory: bool = False) -> list[dict[str, object]]:
     """The map for programs."""
     return [{"name": p.name, "address": p.address, "access": p.register.access, "text": p.register.text,
              "fields": [{"name": f.name, "start": f.start, "count": f.count, "text": f.text} for f in p.register.fields]}
-            for p in placed(inputs, outputs)]
+            for p in placed(inputs, outputs, memory)]
 
 
-def c_header(name: str, inputs: int, outputs: int, build_hash: int) -> str:
+def c_header(name: str, inputs: int, outputs: int, build_hash: int, memory: bool = False) -> str:
     """The map for C: addresses and field masks, and the build hash to expect."""
     prefix, guard = name.upper(), f"{name.upper()}_REGISTERS_H"
     lines = [f"/* Registers of {name}; generated. Addresses in bytes, registers of 32 bits. */",
              f"#ifndef {guard}", f"#define {guard}", "", f"#define {prefix}_ID_VALUE 0x{IDENTITY:08X}u",
              f"#define {prefix}_VERSION_VALUE 0x{VERSION:08X}u"]
     lines += [f"#define {prefix}_BUILD_HASH{i}_VALUE 0x{(build_hash >> 32 * i) & 0xFFFF_FFFF:08X}u" for i in range(HASH_WORDS)]
-    for p in placed(inputs, outputs):
+    for p in placed(inputs, outputs, memory):
         lines += ["", f"#define {prefix}_{p.name} 0x{p.address:03X}u /* {p.register.access}: {p.register.text} */"]
         lines += [f"#define {prefix}_{p.name}_{f.name} 0x{f.mask:08X}u /* {f.text} */" for f in p.register.fields]
     return "\n".join([*lines, "", "#endif", ""])

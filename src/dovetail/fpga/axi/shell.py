@@ -1,4 +1,7 @@
-"""A design as a board sees it: `NAME_axi`, with AXI4-Stream ports for packets and an AXI4-Lite port for registers."""
+"""A design as a board sees it: `NAME_axi`, with AXI4-Stream ports for packets and an AXI4-Lite port for registers.
+
+A design that uses memory gets an AXI4 master, `m_axi_*`: its image lies where the host says, before memory is enabled.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ import numpy as np
 
 from dovetail.errors import BuildError, UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, OUTPUT_SOURCES, Facts, control_module
+from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
+from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, master_pins, memory_master, possible_bits
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
-from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.design import Design, MemoryPort, StreamPort
 from dovetail.fpga.expressions import Signal, signal
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
@@ -33,6 +37,8 @@ LITE_IN = (("awvalid", 1), ("awaddr", registers.ADDRESS_BITS), ("wvalid", 1), ("
 LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2),
             ("arready", 1), ("rvalid", 1), ("rdata", 32), ("rresp", 2))
 LITE = "s_axi_ctrl"
+MEMORY_FILE = "memory.bin"
+"""The image of a design's memory as bytes, for those who place it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,18 @@ class Shell:
     """What the BUILD_HASH registers say: the content of core and shell."""
     test_crcs: tuple[int, ...]
     """CRC-32 of each output's packet in the self-test."""
+    memory_bits: int = 0
+    """Bits of a word of the AXI4 master; 0 where the core uses no memory."""
+
+    @property
+    def memory_image(self) -> bytes:
+        """What must lie in memory before it is enabled, from BASE on; empty where the core uses none."""
+        return image_bytes(self.core)
+
+    @property
+    def pins(self) -> list[tuple[str, int, bool]]:
+        """Every pin but clock and reset, as (name, bits, whether it is an input)."""
+        return all_pins(self.core, self.bus_bits, self.memory_bits)
 
     @property
     def design(self) -> Design:
@@ -64,12 +82,12 @@ class Shell:
 
     def documents(self) -> dict[str, str]:
         """Files for those who program it: the register map for programs and for C, and what `load_shell` reads."""
-        counts = len(self.core.inputs), len(self.core.outputs)
+        counts, memory = (len(self.core.inputs), len(self.core.outputs)), self.core.memory is not None
         description = {"schema": SCHEMA, "top": self.top, "files": sorted(self.files), "bus_bits": self.bus_bits,
-                       "build_hash": self.hash_text, "test_crcs": list(self.test_crcs)}
+                       "build_hash": self.hash_text, "test_crcs": list(self.test_crcs), "memory_bits": self.memory_bits}
         return {"shell.json": json.dumps(description, indent=1) + "\n",
-                "registers.json": json.dumps(registers.as_json(*counts), indent=1) + "\n",
-                f"{self.core.top}_registers.h": registers.c_header(self.core.top, *counts, self.build_hash)}
+                "registers.json": json.dumps(registers.as_json(*counts, memory), indent=1) + "\n",
+                f"{self.core.top}_registers.h": registers.c_header(self.core.top, *counts, self.build_hash, memory)}
 
 
 def stream_pins(port: StreamPort, bus_bits: int, inward: bool) -> list[tuple[str, int, bool]]:
@@ -79,39 +97,77 @@ def stream_pins(port: StreamPort, bus_bits: int, inward: bool) -> list[tuple[str
     return [(f"{stem}_{pin}", width, inward) for pin, width in pins] + [(f"{stem}_tready", 1, not inward)]
 
 
-def all_pins(design: Design, bus_bits: int) -> list[tuple[str, int, bool]]:
+def image_bytes(design: Design) -> bytes:
+    """The image of a design's memory port as it lies in memory; empty where it has none."""
+    if design.memory is None:
+        return b""
+    return b"".join(bytes.fromhex(line)[::-1] for line in design.files[design.memory.image].split())
+
+
+def all_pins(design: Design, bus_bits: int, memory_bits: int) -> list[tuple[str, int, bool]]:
     """Every pin of a shell but clock and reset."""
     pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN]
     pins += [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
     for ports, inward in ((design.inputs, True), (design.outputs, False)):
         pins += [pin for port in ports for pin in stream_pins(port, bus_bits, inward)]
+    if design.memory is not None:
+        pins += [(f"{MASTER}_{pin}", width, inward) for pin, width, inward in master_pins(design.memory, memory_bits)]
     return pins
 
 
-def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS) -> Shell:
-    """The shell of a graph's design; the reference computes what its self-test must give."""
+def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, memory_bits: int | None = None) -> Shell:
+    """The shell of a graph's design; the reference computes what its self-test must give.
+
+    `memory_bits` is the width of the AXI4 master where the design uses memory: that of its beats unless told.
+    """
     if bus_bits not in BUS_BITS:
         raise UsageError(f"shell of {design.top}: a bus of {bus_bits} bits; {', '.join(map(str, BUS_BITS))} are possible")
     if not has_room(design):
+        if design.memory is not None and not _addressable(design.memory):
+            raise UnsupportedError(f"shell of {design.top}: a memory port with beats of {design.memory.bytes} bytes and "
+                                   f"{design.memory.beats:,} of them; an AXI4 master has beats of 4, 8, ... 128 bytes, in 4 GiB")
         raise UnsupportedError(f"shell of {design.top}: {len(design.inputs)} inputs and {len(design.outputs)} outputs; the "
                                f"register map has room for {registers.MOST_INPUTS} and {registers.MOST_OUTPUTS} of at most "
                                "65,535 rows, columns and channels")
+    memory_bits = _memory_bits(design, memory_bits)
     ranges = stored_ranges(graph)
     bounds = {port.tensor: ranges[port.tensor] for port in design.inputs}
     facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
-                  expected_crcs(design, graph, bus_bits, bounds), 0)
+                  expected_crcs(design, graph, bus_bits, bounds), 0, _memory_facts(design))
     name = shell_name(design)
-    files = shell_files(name, design, facts, bounds)
+    files = shell_files(name, design, facts, bounds, memory_bits)
     ports = [repr(port) for port in (*design.inputs, *design.outputs)]
     key = content_key([*ports, *(text for item in sorted({**design.files, **files}.items()) for text in item)])
     facts = replace(facts, build_hash=int(key[: HASH_BITS // 4], 16))
     files[f"{name}_control.v"] = print_module(control_module(f"{name}_control", facts))
-    return Shell(design, name, files, bus_bits, facts.build_hash, facts.test_crcs)
+    return Shell(design, name, files, bus_bits, facts.build_hash, facts.test_crcs, memory_bits)
+
+
+def _addressable(memory: MemoryPort) -> bool:
+    return bool(possible_bits(memory)) and memory.bytes * memory.beats < 1 << 32
+
+
+def _memory_bits(design: Design, wanted: int | None) -> int:
+    """The master's width, 0 without one."""
+    if design.memory is None:
+        return 0
+    possible = possible_bits(design.memory)
+    if wanted is not None and wanted not in possible:
+        raise UsageError(f"shell of {design.top}: a memory bus of {wanted} bits; {', '.join(map(str, possible))} are possible "
+                         f"for beats of {design.memory.bytes} bytes")
+    return wanted or possible[0]
+
+
+def _memory_facts(design: Design) -> tuple[int, int, int] | None:
+    if design.memory is None:
+        return None
+    image = image_bytes(design)
+    return max(design.memory.beats * design.memory.bytes, len(image)), len(image), zlib.crc32(image)
 
 
 def has_room(design: Design) -> bool:
-    """Whether the register map has room for all ports and for their sizes; a memory port has none in it."""
-    if design.memory is not None:
+    """Whether the register map has room for all ports and for their sizes, and an AXI4 master can serve a memory port."""
+    if design.memory is not None and not _addressable(design.memory):
         return False
     fits = all(max(p.channels, p.height, p.width) < 1 << 16 for p in (*design.inputs, *design.outputs))
     return fits and len(design.inputs) <= registers.MOST_INPUTS and len(design.outputs) <= registers.MOST_OUTPUTS
@@ -137,11 +193,12 @@ def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[s
     return tuple(zlib.crc32(packet.tobytes()) for packet in packets)
 
 
-def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range]) -> dict[str, str]:
+def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int) -> dict[str, str]:
     """Every module of the shell as a file."""
-    top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus, all on one clock.",))
+    memory = f", an AXI4 master of {memory_bits} bits" if memory_bits else ""
+    top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus{memory}, all on one clock.",))
     modules: list[Module] = []
-    for pin, width, inward in all_pins(design, facts.bus_bits):
+    for pin, width, inward in all_pins(design, facts.bus_bits, memory_bits):
         (top.inputs if inward else top.outputs).append(signal(pin, 0, (1 << width) - 1))
     pins = {s.name: s for s in (*top.inputs, *top.outputs)}
     shared = {s: top.net(s) for s in ("soft_rst", "abandon", "clear", "testing", "enable")}
@@ -158,6 +215,10 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
         made = output_port(f"{name}_{port.name}", port, facts.bus_bits)
         reports = (*OUTPUT_SOURCES.values(), *FLAGS["OUT"])
         control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
+        modules += made
+    if design.memory is not None:
+        made = memory_master(f"{name}_memory", design.memory, memory_bits)
+        control += _place_master(top, made[0], design.memory, memory_bits, core)
         modules += made
     modules.append(control_module(f"{name}_control", facts))
     top.instances.append(Instance(f"{name}_control", "control", tuple(control)))
@@ -182,11 +243,26 @@ def _place(top: Module, module: Module, port: StreamPort, label: str, inward: bo
     return told
 
 
+def _place_master(top: Module, module: Module, port: MemoryPort, bus_bits: int,
+                  core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
+    """Instantiate the AXI4 master between core and bus; returns the control module's pins for it."""
+    between = [(part, top.net(f"memory_{part}", width)) for part, width, _ in port.signals]
+    core += [(f"{port.name}_{part}", wire) for part, wire in between]
+    told = [(part, top.net(f"memory_{part}", width))
+            for part, width in (*((f, 1) for f in MEMORY_FLAGS), *((r, 32) for r in REPORTS),
+                                ("enable", 1), ("base", ADDRESS_BITS - PAGE_BITS))]
+    pins = [(pin, signal(f"{MASTER}_{pin}", 0, (1 << width) - 1)) for pin, width, _ in master_pins(port, bus_bits)]
+    top.instances.append(Instance(module.name, "memory", (
+        *between, *told, *pins, *((s, signal(s)) for s in ("soft_rst", "clear")))))
+    return [(f"memory_{part}", wire) for part, wire in told]
+
+
 def load_shell(core: Design, folder: Path) -> Shell:
     """A stored shell around a stored core, with the Verilog text as it is on disk now."""
     try:
         known = json.loads((folder / "shell.json").read_text(encoding="utf-8"))
         files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
-        return Shell(core, known["top"], files, known["bus_bits"], int(known["build_hash"], 16), tuple(known["test_crcs"]))
+        return Shell(core, known["top"], files, known["bus_bits"], int(known["build_hash"], 16), tuple(known["test_crcs"]),
+                     known.get("memory_bits", 0))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete shell ({error}); run `dovetail compile` again") from None

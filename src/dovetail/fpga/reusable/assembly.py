@@ -44,7 +44,7 @@ from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_f
 from dovetail.fpga.reusable.image import layer_fields, lift_options
 from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
 from dovetail.fpga.reusable.numbers import BlockNumbers
-from dovetail.fpga.reusable.outside import leave_rows, progress_of
+from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
 from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
 from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
 
@@ -105,6 +105,7 @@ class Assembly:
         self.writers[INPUT].append(Access(source.writes, source.address, source.word))
         leaving, fifo = leave_frames(m, result, self.word_bits, finished, self.reads[OUTPUT])
         self.now, arrived = progress_of(m, self.program, self._counts(), self.ended)
+        self._end_frame()
         fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
                             [self.dones.get(e) for e in (ARRAY, DEPTHWISE)], self.now, arrived)
         self.modules += [fifo, *fill.modules]
@@ -135,17 +136,26 @@ class Assembly:
         return list({module.name: module for module in (m, *self.modules)}.values())
 
     def _counts(self) -> list[Expr]:
-        """Jobs of the frame that each engine has finished; when all are, the next frame begins."""
+        """Jobs of the frame that each engine has finished."""
         counts: list[Expr] = [ZERO, ZERO]
-        over = []
         for engine in self.engines:
             total = len(self.jobs[engine])
             count = signal(f"{NAMES[engine]}_count", 0, total)
             self.module.drive(count, select(self.ended, ZERO, add(count, self.dones[engine])), reset=0)
-            over.append(compare("==", count, const(total)))
             counts[engine] = count
-        self.module.assigns.append((self.ended, all_of(*over)))
         return counts
+
+    def _end_frame(self) -> None:
+        """When all jobs are done and all that they wrote is in memory, the next frame begins.
+
+        Rows that no window reaches are written and never read, so nothing else waits for them; counted late, they would be taken
+        for rows of the next frame.
+        """
+        over = [compare("==", self.now.counts[engine], const(len(self.jobs[engine]))) for engine in self.engines]
+        bursts = sum(t.bursts for t in stores_of(self.program))
+        if bursts:
+            over.append(compare("==", self.now.bursts, const(bursts)))
+        self.module.assigns.append((self.ended, all_of(*over)))
 
     def _outside(self, fill: Fill) -> None:
         """Connect the banks that stripes of maps in external memory pass through."""
