@@ -38,7 +38,7 @@ UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
 """Networks to judge with: none of them is fitted."""
 TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
-AT_ONCE = 16
+AT_ONCE = 8
 """Kernels whose tiles are compiled together: results are written after them."""
 CLOSE = 1.05
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"

@@ -294,13 +294,14 @@ def _depthwise_tiles(s: DepthwiseShape) -> Tiles:
     ways = [(0, 0), (1, 0)] if taps <= MOST_UNROLLED else [(0, 1), (1, 0)]
     found: list[Config] = []
     for (early, looped), r, side in product(ways, _together(s.height), _together(s.width)):
-        if r * side > MOST_TOGETHER or (not looped and r * side * taps > MOST_PRODUCTS):
+        if r * side > MOST_TOGETHER or (not looped and r * side * taps > MOST_PRODUCTS) or side > 1 > early + looped:
             continue
-        for tw, bc in product((1, 2, 4, 8, 16, 32), (16, 32, 64, 128)):
+        channels, together = ((16, 32, 64, 128), (4, 8)) if side == 1 else ((16, 32, 64), (2, 4))
+        for tw, bc in product((1, 2, 4, 8, 16, 32), channels):
             if (bc > 16 and bc >= 2 * s.channels) or (tw > 4 and tw * side >= 2 * s.width) or not 64 <= tw * bc <= 2048:
                 continue
             found += [{"R": r, "SIDE": side, "TW": tw, "BC": bc, "EARLY": early, "LOOPED": looped, "num_warps": warps,
-                       "num_stages": 2} for warps in sorted({max(1, min(8, tw * bc // each // 32)) for each in (2, 4, 8)})
+                       "num_stages": 2} for warps in sorted({max(1, min(8, tw * bc // each // 32)) for each in together})
                       if depthwise_registers(tw * bc / 32 / warps, r, side, early, s) <= MOST_REGISTERS]
     return tiles_of(found)
 
