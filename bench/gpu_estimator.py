@@ -1,7 +1,8 @@
 """The estimate of kernel times (FuseEstimator) against a GPU: measure tiles, fit the costs, judge the estimate.
 
-On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--network NAME ...]`
-times a random choice of tiles of every kernel of some networks. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the
+On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--case NAME:IMAGES ...]
+[--kernel NAME] [--tiles N] [--seconds N]` times the estimate's first tiles and a random choice of others, of every kernel of some
+networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the
 costs that come with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's
 correlation over everything measured, and for how many layers the estimate's first choice, or the best of those that are timed
 anyway, is within 5 % of the fastest tile measured. Judge with a file that was not fitted.
@@ -37,7 +38,7 @@ UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
 """Networks to judge with: none of them is fitted."""
 TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
-AT_ONCE = 16
+AT_ONCE = 8
 """Kernels whose tiles are compiled together: results are written after them."""
 CLOSE = 1.05
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
@@ -60,10 +61,12 @@ def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
     return found
 
 
-def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIND, until: float | None = None) -> bool:
+def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIND, until: float | None = None,
+            kernels: Sequence[str] = (), tiles_each: int = TILES) -> bool:
     """Time tiles of kernels in random order into a file, which is written every few kernels and continued by a second call.
 
-    Whether all were timed before `until` (a time of the process's clock).
+    Whether all were timed before `until` (a time of the process's clock). The fastest tile is timed once more (`again`): how far
+    two times of the same launch are apart is what no estimate can beat.
     """
     import torch
     import triton
@@ -73,7 +76,8 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
     from dovetail.gpu.tuning import Tuner
     until = time.perf_counter() + LIMIT_S if until is None else until
     launcher, rng = launcher_here(kind), random.Random(0)
-    jobs = [(name, images, call) for name, images in cases for call in tiled(name, images, kind).values()]
+    jobs = [(name, images, call) for name, images in cases for call in tiled(name, images, kind).values()
+            if not kernels or call.kernel in kernels]
     rng.shuffle(jobs)  # whatever there is time for stands for all
     held: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"kernels": []}
     done = {(k["network"], k["images"], k["kernel"], tuple(k["nodes"])) for k in held["kernels"]}
@@ -85,23 +89,25 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
     for first in range(0, len(jobs), AT_ONCE):
         if time.perf_counter() > until:
             return False
-        some = [(*job, chosen_tiles(job[2], rng)) for job in jobs[first:first + AT_ONCE]]
+        some = [(*job, chosen_tiles(job[2], rng, tiles_each)) for job in jobs[first:first + AT_ONCE]]
         precompile([launcher.described(call, config) for _, _, call, tiles in some for config in tiles])
         for name, images, call, tiles in some:
             launcher.buffers.clear()
             times = [(t, dict(c)) for c in tiles if (t := tuner.timed(call, c)) < float("inf")]
             if times:
+                again = tuner.timed(call, min(times, key=lambda t: t[0])[1])
                 held["kernels"].append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
-                                        "times": times})
+                                        "times": times, "again": again})
         replace_text(path, json.dumps(held) + "\n")
         print(f"{len(held['kernels'])} of {len(jobs) + len(done)} kernels timed", flush=True)
     return True
 
 
-def chosen_tiles(call: Call, rng: random.Random) -> list[Config]:
-    """The most promising tiles of a kernel and some others."""
-    rest = call.configs[PROMISING:]
-    return [*call.configs[:PROMISING], *rng.sample(rest, max(0, min(TILES - PROMISING, len(rest))))]
+def chosen_tiles(call: Call, rng: random.Random, count: int) -> list[Config]:
+    """The most promising tiles of a kernel, and some others from the better half."""
+    promising = min(PROMISING, count)
+    rest = call.configs[promising:max(count, len(call.configs) // 2)]
+    return [*call.configs[:promising], *rng.sample(rest, max(0, min(count - promising, len(rest))))]
 
 
 def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]]]]:
@@ -199,12 +205,19 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, help="time tiles on this machine's GPU into a file")
     parser.add_argument("--kind", default=FITTED_KIND, choices=["float16", "float32", "tf32", "int8"], help="with --measure")
     parser.add_argument("--unseen", action="store_true", help="with --measure: the networks to judge with")
+    parser.add_argument("--case", action="append", metavar="NAME:IMAGES",
+                        help="with --measure: a network and a batch, repeatable")
+    parser.add_argument("--kernel", action="append", default=[], help="with --measure: only these kernels, repeatable")
+    parser.add_argument("--tiles", type=int, default=TILES, help=f"with --measure: tiles of each kernel (default: {TILES})")
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"with --measure: when to stop (default: {LIMIT_S:.0f})")
     parser.add_argument("--fit", type=Path, nargs="+", help="fit the costs to measured files, that of float16 first")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()
     if options.measure:
-        measure(options.measure, UNSEEN if options.unseen else CASES, options.kind)
+        named = [(name, int(images)) for name, images in (case.rsplit(":", 1) for case in options.case or ())]
+        measure(options.measure, named or (UNSEEN if options.unseen else CASES), options.kind,
+                time.perf_counter() + options.seconds, options.kernel, options.tiles)
     if options.fit:
         fit(options.fit)
     if options.judge:

@@ -74,14 +74,16 @@ def pairs_of(lowered: Lowered) -> dict[str, Pair]:
     return found
 
 
+def ways_of(kind: str, part: tuple[Item, ...]) -> list[Call]:
+    return [call_of(gpu_here(), kind, part, shape) for shape in part_shapes(kind, part)]
+
+
 def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> dict[str, float]:
     """One pair: the fastest of every way to compute it, with the best tile of each."""
-    arithmetic, launcher, gpu = KINDS[kind], tuner.launcher, gpu_here()
+    arithmetic, launcher = KINDS[kind], tuner.launcher
 
     def best(part: tuple[Item, ...]) -> Callable[[], None]:
-        calls = [call_of(gpu, arithmetic, part, shape) for shape in part_shapes(arithmetic, part)]
-        tuner.prepare(calls)
-        ranked = [(*tuner.ranked(call)[0], call) for call in calls]
+        ranked = [(*tuner.ranked(call)[0], call) for call in ways_of(arithmetic, part)]
         _, config, call = min(ranked, key=lambda r: r[0])
         return launcher.bound(call, config)
 
@@ -103,7 +105,10 @@ def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, im
     lowered = lower(graph, KINDS[kind], gpu_here(), images)
     tuner = Tuner(launcher_here(KINDS[kind]), timing=gpu_is_here())
     place = found.setdefault("pairs", {}).setdefault(kind, {}).setdefault(f"b{images}", {"pairs": {}})
-    for name, pair in pairs_of(lowered).items():
+    pairs = pairs_of(lowered)
+    tuner.prepare(call for name, pair in pairs.items() if name not in place["pairs"]  # all at once, side by side
+                  for part in (pair[:1], pair[1:], pair) for call in ways_of(KINDS[kind], part))
+    for name, pair in pairs.items():
         if time.perf_counter() > until:
             return False
         if name in place["pairs"]:

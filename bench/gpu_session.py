@@ -1,6 +1,7 @@
 """One sitting at a GPU: what issue figures need, in order of value, within a number of seconds; a second call continues.
 
-`PYTHONPATH=src python bench/gpu_session.py --json FILE --seconds 1700 [--list]`. Needs torch, triton, onnx and NumPy alone.
+`PYTHONPATH=src python bench/gpu_session.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--list]`. Needs torch,
+triton, onnx and NumPy alone.
 Measures networks (bench/gpu_fcm.py), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
 fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
 was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
@@ -32,6 +33,7 @@ if "--rehearse" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from dovetail.errors import DovetailError
+from dovetail.gpu.tuning import IN_PLACE_S
 from gpu_estimator import UNSEEN, judge
 from gpu_estimator import measure as measure_tiles
 from gpu_fcm import measure, measure_compiled, opened, prepare, save
@@ -42,6 +44,8 @@ from zoo_graph import network
 PATIENCE = 4.0
 """How much longer than expected an item may take before it is interrupted."""
 TRIES = 2
+UNSEEN_TILES = 8
+"""Tiles timed of every kernel the estimate is judged with."""
 FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
 SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks")
 
@@ -59,8 +63,9 @@ class Item:
     run: Callable[[dict[str, Any], Path, float], bool]
 
 
-def on_network(name: str, kind: str, images: int, energy: bool, found: dict[str, Any], path: Path, until: float) -> bool:
-    measure(found, name, kind, images, energy)
+def on_network(name: str, kind: str, images: int, energy: bool, in_place_s: float, found: dict[str, Any], path: Path,
+               until: float) -> bool:
+    measure(found, name, kind, images, energy, in_place_s)
     return True
 
 
@@ -82,7 +87,7 @@ def on_pairs(name: str, kind: str, images: int, found: dict[str, Any], path: Pat
 def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any], path: Path, until: float) -> bool:
     """Tiles into a file beside the other, and how well the estimate ranks them."""
     tiles = path.with_name(f"{path.stem}_tiles_{kind}.json")
-    done = measure_tiles(tiles, cases, kind, until)
+    done = measure_tiles(tiles, cases, kind, until, tiles_each=UNSEEN_TILES)
     found.setdefault("estimator", {})[kind] = judged = judge(tiles)
     print(f"estimator {kind}: {judged['tiles']} tiles, Spearman {judged['spearman']:.3f}, first within 5 % for "
           f"{judged['first_within_5_percent']:.0%}, best of {judged['timed_tiles']} for {judged['timed_within_5_percent']:.0%}",
@@ -90,31 +95,32 @@ def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any],
     return done
 
 
-def networks(names: Sequence[str], kind: str, batches: Sequence[int], expected_s: float, energy: bool = False) -> list[Item]:
-    return [Item(f"{name} {kind} b{images}", expected_s, partial(on_network, name, kind, images, energy))
+def networks(names: Sequence[str], kind: str, batches: Sequence[int], in_place_s: float, energy: bool = False) -> list[Item]:
+    """Networks of some batches; compiling, timing tiles and peers takes some seconds besides choosing kernels in their place."""
+    aside_s = (30 if kind == "int8" else 14) + (8 if energy else 0)
+    return [Item(f"{name} {kind} b{images}", aside_s + in_place_s, partial(on_network, name, kind, images, energy, in_place_s))
             for images in batches for name in names]
 
 
 def items(main: str = NETWORK, first: Sequence[str] = FIRST, second: Sequence[str] = SECOND,
-          unseen: Sequence[tuple[str, int]] = UNSEEN) -> list[Item]:
-    """Everything, the most telling first."""
+          unseen: Sequence[tuple[str, int]] = UNSEEN, in_place_s: float = IN_PLACE_S) -> list[Item]:
+    """Everything, the most telling first; networks whose figures are goals get all of `in_place_s`, others a third of it."""
+    less_s = in_place_s / 3
     return [
-        *networks([main], "fp16", (1, 64), 60, energy=True),
-        *networks([main], "int8", (1, 64), 80, energy=True),
-        *networks(first, "fp16", (1,), 50),
-        Item("pairs fp32 b1", 120, partial(on_pairs, main, "fp32", 1)),
+        *networks([main], "fp16", (1, 64), in_place_s, energy=True),
+        *networks(first, "fp16", (64, 1), in_place_s),
+        Item("pairs fp32 b1", 60, partial(on_pairs, main, "fp32", 1)),
+        *networks(second, "fp16", (64, 1), less_s),
+        *networks([main, *first, *second], "fp16", (8,), less_s),
+        Item("tiles float16, unseen", 80, partial(on_tiles, "float16", unseen)),
+        *networks([main], "fp32", (1, 64), less_s),
+        *networks([main], "tf32", (1, 64), less_s),
+        *networks([main], "int8", (1, 64), in_place_s, energy=True),
         Item("torch.compile b1", 280, partial(on_compiled, main, 1)),
-        *networks([main], "fp16", (8,), 60),
-        *networks(first, "fp16", (64,), 60),
-        Item("tiles float16, unseen", 150, partial(on_tiles, "float16", unseen)),
-        *networks(second, "fp16", (1, 64), 60),
         Item("torch.compile b64", 300, partial(on_compiled, main, 64)),
-        Item("tiles int8, unseen", 150, partial(on_tiles, "int8", unseen)),
-        *networks([*first, *second], "fp16", (8,), 60),
-        *networks([main], "fp32", (1, 64), 60),
-        Item("pairs fp16 b1", 90, partial(on_pairs, main, "fp16", 1)),
-        *networks([main], "tf32", (1, 64), 60),
-        *networks(first, "int8", (1, 64), 80),
+        Item("pairs fp16 b1", 40, partial(on_pairs, main, "fp16", 1)),
+        *networks(first, "int8", (1, 64), less_s),
+        Item("tiles int8, unseen", 80, partial(on_tiles, "int8", unseen)),
     ]
 
 
@@ -177,6 +183,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=1700.0, help="what this sitting may take (default: 1700)")
+    parser.add_argument("--in-place", type=float, default=IN_PLACE_S, metavar="SECONDS",
+                        help="what choosing kernels inside a network may take: less makes ours slower, never faster")
+    parser.add_argument("--item", action="append", metavar="WORDS", help="only items whose name has these words, repeatable")
     parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
     parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
     parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
@@ -186,7 +195,9 @@ def main() -> None:
             prepare(one)
         return
     name = options.rehearse
-    every = items() if name is None else [i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
+    every = items(in_place_s=options.in_place) if name is None else [
+        i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
+    every = [i for i in every if not options.item or any(set(words.split()) <= set(i.name.split()) for words in options.item)]
     if options.list:
         print(listed(every, options.json))
         return

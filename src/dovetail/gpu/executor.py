@@ -20,7 +20,7 @@ from dovetail.errors import UsageError
 from dovetail.gpu.memory import Memory, planned
 from dovetail.gpu.precompile import KERNELS, Job
 from dovetail.gpu.remembered import for_gpu
-from dovetail.gpu.tuning import Tuner, captured, chosen, launch_all
+from dovetail.gpu.tuning import IN_PLACE_S, Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_ON, Config
@@ -173,10 +173,12 @@ def gpu_here() -> Gpu:
     return here or specification(FITTED_ON)
 
 
-def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None) -> Compiled:
+def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None,
+                  in_place_s: float = IN_PLACE_S) -> Compiled:
     """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
     `gpu` is what estimates assume; else the GPU at hand, or the one they were fitted on where that has no specification.
+    `in_place_s`: seconds that choosing kernels anew inside the network may take, where nothing is remembered of it.
     """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
@@ -184,7 +186,7 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
-    parts = chosen(options, Tuner(launcher, timing, known))
+    parts = chosen(options, Tuner(launcher, timing, known, in_place_s))
     launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
     launches = [launcher.bound(part.call, part.config) for part in parts]
     made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))

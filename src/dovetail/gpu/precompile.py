@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 import triton
 
-from dovetail.gpu import kernels, kernels_bytes, kernels_fused, kernels_held, kernels_moves
+from dovetail.gpu import kernels, kernels_bytes, kernels_depthwise, kernels_fused, kernels_held, kernels_moves
 
 KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels.depthwise,
+    "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,
     "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
     "banded": kernels_fused.banded, "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
@@ -45,24 +49,82 @@ class Job:
             return
 
 
+class Workers:
+    """Processes that compile; they stay for the next jobs, since beginning takes each of them longer than a kernel does."""
+
+    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "dovetail.gpu.precompile")) -> None:
+        self.command, self.running = command, list[subprocess.Popen[bytes]]()
+
+    def compile(self, jobs: Sequence[Job], count: int) -> None:
+        """Compile all jobs on `count` processes; the job of one that dies is left to whoever launches it."""
+        for process in [p for p in self.running if p.poll() is not None]:
+            self.ended(process)
+        while len(self.running) < count:
+            self.running.append(self.started())
+        waiting = deque(jobs)
+        with ThreadPoolExecutor(count) as threads:
+            try:
+                list(threads.map(lambda process: self.fed(process, waiting), self.running[:count]))
+            finally:
+                waiting.clear()  # who is interrupted waits for what is begun, not for what was to come
+
+    def started(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def ended(self, process: subprocess.Popen[bytes]) -> None:
+        """Let a process go: without jobs to come it ends by itself."""
+        self.running.remove(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    def end(self) -> None:
+        for process in list(self.running):
+            self.ended(process)
+
+    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job]) -> None:
+        """Give a process one job after another until none waits."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while waiting:
+            try:
+                pickle.dump(waiting.popleft(), process.stdin)
+                process.stdin.flush()
+            except (IndexError, BrokenPipeError):  # another process took the last one, or this one is no more
+                return
+            if process.stdout.read(1) != DONE:
+                return
+
+
+DONE = b"."
+WORKERS = Workers()
+atexit.register(WORKERS.end)
+
+
 def precompile(jobs: Sequence[Job]) -> None:
     """Compile all jobs into Triton's cache, on all processors."""
     workers = min(os.cpu_count() or 1, len(jobs) // 4)
-    if len(jobs) < FEWEST or workers < 2:
-        return
-    command = [sys.executable, "-m", "dovetail.gpu.precompile"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    running = []
-    for shard in range(workers):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-        assert process.stdin is not None
-        process.stdin.write(pickle.dumps(list(jobs[shard::workers])))
-        process.stdin.close()
-        running.append(process)
-    for process in running:
-        process.wait()
+    if len(jobs) >= FEWEST and workers >= 2:
+        WORKERS.compile(jobs, workers)
+
+
+def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Compile one job after another, and say so of each."""
+    while True:
+        try:
+            job: Job = pickle.load(jobs)
+        except EOFError:
+            return
+        job.run()
+        answers.write(DONE)
+        answers.flush()
 
 
 if __name__ == "__main__":
-    for job in pickle.load(sys.stdin.buffer):
-        job.run()
+    answered = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what compilers print goes where it can be read, and answers stay alone
+    serve(sys.stdin.buffer, answered)

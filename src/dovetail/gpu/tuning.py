@@ -33,7 +33,7 @@ IN_PLACE_SLACK = 1.3
 IN_PLACE_GAIN = 0.002
 """Share of the network's time a swap must win, or noise would decide."""
 IN_PLACE_S = 20.0
-"""Seconds this search may take."""
+"""Seconds this search may take, unless a tuner says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,9 @@ def replay_seconds(replay: Callable[[], None], replays: int = REPLAYS, rounds: i
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
-    def __init__(self, launcher: Launcher, timing: bool, remembered: Remembered | None = None) -> None:
-        self.launcher, self.timing = launcher, timing
+    def __init__(self, launcher: Launcher, timing: bool, remembered: Remembered | None = None,
+                 in_place_s: float = IN_PLACE_S) -> None:
+        self.launcher, self.timing, self.in_place_s = launcher, timing, in_place_s
         self.remembered = remembered or Remembered()
         self.known = self.remembered.tiles
 
@@ -169,7 +170,7 @@ def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[
                     key=lambda p: p[:4])
     groups = [list(group) for _, group in groupby(places, key=lambda p: p[0])]
     groups.sort(key=lambda g: -len(g) * tuner.ranked(g[0][4])[0][0])
-    now, until = network_s(parts), time.perf_counter() + IN_PLACE_S
+    now, until = network_s(parts), time.perf_counter() + tuner.in_place_s
     for group in groups:
         for seconds, config in tuner.ranked(group[0][4])[:IN_PLACE_TILES]:
             if time.perf_counter() > until or seconds == float("inf"):

@@ -10,7 +10,6 @@ import numpy as np
 
 from dovetail.kernels.estimator import Number, Programs, Tiles, Work, shared_out
 from dovetail.kernels.shapes import (
-    MOST_UNROLLED,
     BandedShape,
     BytewiseShape,
     ConvShape,
@@ -19,6 +18,7 @@ from dovetail.kernels.shapes import (
     FusedShape,
     MovedShape,
     VectorShape,
+    depthwise_registers,
 )
 from dovetail.platform.gpu_specification import Gpu
 
@@ -68,22 +68,20 @@ def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:
 
 
 def depthwise_work(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Work:
-    """One filter per channel; of few taps, the rows a program reads serve all its output rows, of many, its weights do."""
+    """One filter per channel: every value read serves all outputs of its thread, in a loop those of one row of taps."""
     warps, r, programs = c["num_warps"], c["R"], s.programs(c)
-    taps = s.taps_down * s.taps_across
-    looped, early = np.asarray(taps > MOST_UNROLLED), c.get("EARLY", np.zeros(1)) > 0
-    rows = np.where(looped, r * s.taps_down, (r - 1) * s.stride + s.reach)
-    each = c["TW"] * c["BC"] / (32 * warps)
+    side, looped, early = c.get("SIDE", np.ones(1)), c.get("LOOPED", np.zeros(1)) > 0, c.get("EARLY", np.zeros(1)) > 0
+    taps, each = s.taps_down * s.taps_across, c["TW"] * c["BC"] / (32 * warps)
+    out = shared_out(gpu, programs, warps, depthwise_registers(each, r, side, early, s), np.zeros(len(r)))
+    read = np.where(looped, r * s.taps_down, (r - 1) * s.stride + s.reach) * ((side - 1) * s.stride + s.taps_across)
     weights = np.where(looped | early, taps, r * taps)
-    out = shared_out(gpu, programs, warps, 1.2 * r * each + 4 * each + 24 + np.where(early, 0.5 * taps * each, 0.0),
-                     np.zeros(len(r)))
-    loads = rows * s.taps_across * np.ceil(each * s.element / VECTOR)
-    converted, products = rows * s.taps_across * each, r * taps * each
+    products, converted, results = r * side * taps * each, (read + weights) * each, r * side * each
+    own = out.each * warps
     return _work(out, {
-        "waves": out.waves, "late": out.waves * ~early, "sm_loads": out.each * loads * warps, "products": out.waves * products,
-        "sm_products": out.each * products * warps, "converted": out.waves * converted,
-        "sm_converted": out.each * converted * warps, "sm_weights": out.each * weights * warps, "programs": programs,
-        "sm_warps": out.each * warps}, 0.0, s.moved_bytes)
+        "waves": out.waves, "late": out.waves * ~early, "sm_loads": own * (read + weights) * np.ceil(each * s.element / VECTOR),
+        "sm_bytes": own * 32 * s.element * converted, "products": out.waves * products, "sm_products": own * products,
+        "converted": out.waves * converted, "sm_converted": own * converted, "sm_results": own * results,
+        "looped": out.waves * looped * s.taps_down, "programs": programs, "sm_warps": own}, 0.0, s.moved_bytes)
 
 
 def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:

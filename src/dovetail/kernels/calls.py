@@ -14,7 +14,6 @@ from dovetail.kernels.layers import Sum, common_rounding
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
-    MOST_UNROLLED,
     BandedShape,
     BytewiseShape,
     ConvShape,
@@ -152,7 +151,7 @@ def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     x, y, window, layer = item.x, item.y, item.window, item.layer
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(item),
-                 "PAD": layer.pad, "INTEGER": kind == "int8", "ROUND": layer.rounding, "LOOPED": item.taps > MOST_UNROLLED}
+                 "PAD": layer.pad, "INTEGER": kind == "int8", "ROUND": layer.rounding}
     return (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y), constants
 
 

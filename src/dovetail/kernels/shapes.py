@@ -88,14 +88,14 @@ class DepthwiseShape(NamedTuple):
     """Input rows between those of two output rows, and those that one output row reads."""
 
     def grid(self, c: Tiles) -> Grid:
-        return self.images * np.ceil(self.width / c["TW"]) * np.ceil(self.height / c["R"]), np.ceil(self.channels / c["BC"]), 1
+        across = np.ceil(self.width / (c["TW"] * c.get("SIDE", np.ones(1))))
+        return self.images * across * np.ceil(self.height / c["R"]), np.ceil(self.channels / c["BC"]), 1
 
     def programs(self, c: Tiles) -> Number:
         return _count(self.grid(c))
 
     def tiles(self) -> Tiles:
-        return _depthwise_tiles(min(self.height, 4), min(self.width, 32), min(self.channels, 128),
-                                self.taps_down * self.taps_across)
+        return _depthwise_tiles(self)
 
 
 class BytewiseShape(NamedTuple):
@@ -281,19 +281,40 @@ def _depths(depth: int, parts: int, least: int) -> list[int]:
 
 
 MOST_UNROLLED = 9
-"""Taps of a depthwise layer up to which its kernel has no loop."""
+"""Taps of a depthwise layer up to which its weights may be loaded where they are used, input row by input row."""
+MOST_PRODUCTS, MOST_REGISTERS, MOST_TOGETHER = 420, 216, 28
+"""Products of an element that a kernel without a loop may have (Triton translates more for too long), registers of a thread,
+and pixels it may have."""
 
 
 @lru_cache(maxsize=1024)
-def _depthwise_tiles(height: int, width: int, channels: int, taps: int) -> Tiles:
-    """Weights of few taps may be held early."""
-    found = [{"R": r, "TW": tw, "BC": bc, "EARLY": early, "num_warps": warps, "num_stages": 2}
-             for early in ((0, 1) if taps <= MOST_UNROLLED else (0,))
-             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (16, 32, 64, 128)
-             for warps in sorted({max(1, min(8, tw * bc // each)) for each in (128, 256)})
-             if (tw == 4 or tw < 2 * width) and (bc == 16 or bc < 2 * channels) and (r == 1 or r <= height)
-             and 128 <= tw * bc <= 4096]
-    return tiles_of(found or [{"R": 1, "TW": 4, "BC": 16, "EARLY": 0, "num_warps": 1, "num_stages": 2}])
+def _depthwise_tiles(s: DepthwiseShape) -> Tiles:
+    """Rows and columns that a thread has, programs, and how weights and taps are gone through."""
+    taps = s.taps_down * s.taps_across
+    ways = [(0, 0), (1, 0)] if taps <= MOST_UNROLLED else [(0, 1), (1, 0)]
+    found: list[Config] = []
+    for (early, looped), r, side in product(ways, _together(s.height), _together(s.width)):
+        if r * side > MOST_TOGETHER or (not looped and r * side * taps > MOST_PRODUCTS) or side > 1 > early + looped:
+            continue
+        channels, together = ((16, 32, 64, 128), (4, 8)) if side == 1 else ((16, 32, 64), (2, 4))
+        for tw, bc in product((1, 2, 4, 8, 16, 32), channels):
+            if (bc > 16 and bc >= 2 * s.channels) or (tw > 4 and tw * side >= 2 * s.width) or not 64 <= tw * bc <= 2048:
+                continue
+            found += [{"R": r, "SIDE": side, "TW": tw, "BC": bc, "EARLY": early, "LOOPED": looped, "num_warps": warps,
+                       "num_stages": 2} for warps in sorted({max(1, min(8, tw * bc // each // 32)) for each in together})
+                      if depthwise_registers(tw * bc / 32 / warps, r, side, early, s) <= MOST_REGISTERS]
+    return tiles_of(found)
+
+
+def _together(size: int) -> list[int]:
+    """How many rows, or columns, a thread may have: seven where maps are made of sevens."""
+    return [n for n in (1, 2, 4) if n <= size] + [7] * (size % 7 == 0)
+
+
+def depthwise_registers(each: Number, rows: Number, side: Number, early: Number, s: DepthwiseShape) -> Number:
+    """Registers of a thread with `each` channels of some rows and columns: sums, a row of values, and weights."""
+    held = np.where(early, s.taps_down * s.taps_across, s.taps_across)
+    return 24 + 1.1 * each * (rows * side + (side - 1) * s.stride + s.taps_across + held)
 
 
 MOST_TURNED = 128
