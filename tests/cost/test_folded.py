@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dovetail.cost import costs_of
 from dovetail.cost.costs import costs_of_many
-from dovetail.cost.folded import Shape, best_fold, folded_cost, folds_of, folds_within, shape_of, sum_of_parts
+from dovetail.cost.folded import Shape, best_fold, folded_cost, folds_of, folds_offered, folds_within, shape_of, sum_of_parts
 from dovetail.cost.folds import Channels, Fold, Loops
+from dovetail.cost.soft import soft_logic
 from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.errors import InfeasibleError, ModelError
 from dovetail.fpga.assemble import build_design
@@ -175,3 +176,27 @@ def test_area_of_a_fold_is_near_what_yosys_counts() -> None:
     assert expected["bram"] == pytest.approx(counted["bram"], abs=1)
     assert expected["lut4"] == pytest.approx(counted["lut4"], rel=0.35)
     assert expected["register"] == pytest.approx(counted["register"], rel=0.35)
+
+
+@pytest.mark.parametrize(("logic", "bits", "measured"), [
+    ("lut", 8, (45, 21, 9)), ("lut4", 8, (107, 49, 20)), ("alm", 8, (55, 27, 13))])
+def test_products_in_logic_cost_what_was_measured(logic: str, bits: int, measured: tuple[int, ...]) -> None:
+    assert [round(soft_logic(logic, bits, w)) for w in (8, 4, 2)] == list(measured)
+
+
+def test_products_in_logic_need_no_multiplier_and_narrow_weights_less_of_everything() -> None:
+    shape = Shape(Channels(1, 16, 16), Window((1, 1)), 7, 7, 8, 8)
+    hard, soft, narrow = (dict(folded_cost(s, Fold(1, 8, 8, products), dhm_model("dhm-xcu")).resources)
+                          for s, products in ((shape, 1), (shape, 0), (replace(shape, weight_bits=4), 0)))
+    assert (hard["dsp"], soft["dsp"], narrow["dsp"]) == (64, 0, 0)
+    assert soft["lut"] - hard["lut"] == pytest.approx(64 * 45)
+    assert narrow["lut"] < soft["lut"] - 64 * 24
+    assert narrow["register"] < soft["register"]
+
+
+def test_folds_in_logic_are_offered_where_they_are_asked_for() -> None:
+    shape = Shape(Channels(1, 4, 6), Window((1, 1)), 3, 3, 8, 8)
+    plain, more = folds_offered(shape, False, 100), folds_offered(shape, False, 100, soft=True)
+    assert {f.products for f in plain} == {1}
+    assert sorted(f.sizes[:3] for f in more if f.products == 0) == sorted(f.sizes for f in plain)
+    assert Fold(*more[-1].sizes) == more[-1]

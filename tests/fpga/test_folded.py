@@ -173,6 +173,53 @@ def test_one_dsp48e2_makes_two_products() -> None:
     assert synthesize(design, "xcup").resources["dsp"] == 8
 
 
+def in_logic(fold: Fold) -> Fold:
+    return replace(fold, products=0)
+
+
+def narrowed(job: Job, bits: int) -> Job:
+    """The job with weights of so many bits."""
+    graph, design, inputs = job
+    stored = graph.constants[graph.nodes[0].params[0]]
+    low = np.clip(stored.array, -(1 << bits - 1), (1 << bits - 1) - 1).astype(stored.array.dtype)
+    assert low.min() == -(1 << bits - 1)
+    graph = replace(graph, constants={**graph.constants, stored.name: replace(stored, array=low)})
+    return graph, build_design(graph, f"{design.top}_{bits}", folds={n: Fold(*f) for n, f in design.folds.items()}), inputs
+
+
+def soft_jobs() -> list[Job]:
+    square = same_window(3)
+    made = [
+        layer_job("soft", (1, 4, 6, 7), 5, square, in_logic(Fold(1, 2, 2))),
+        layer_job("soft_pointwise", (1, 12, 5, 9), 6, same_window(1), in_logic(Fold(1, 12, 5)), seed=3),
+        layer_job("soft_depthwise", (1, 5, 9, 10), 5, Window((3, 3), (2, 2), (1, 1, 1, 1)), in_logic(Fold(2, 1, 1)), 5, seed=6),
+        layer_job("soft_partial", (1, 3, 3, 5), 3, square, in_logic(Fold(1, 2, 2)), seed=1, partial=True),
+        flat_job("soft_flat", (1, 11), 7, in_logic(Fold(1, 4, 3))),
+    ]
+    return made + [narrowed(made[n], bits) for n, bits in ((0, 4), (1, 4), (1, 2), (2, 2))]
+
+
+def test_folded_layers_with_products_in_logic_equal_the_reference() -> None:
+    jobs = soft_jobs()
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    check_run(jobs, 4)
+    built = []  # what is synthesized, not what a simulator usually sees of it
+    for graph, design, inputs in jobs:
+        files = {name: text.replace("`ifdef VERILATOR", "`ifdef NEVER") if "_product" in name else text
+                 for name, text in design.files.items()}
+        built.append((graph, replace(design, files=files), inputs))
+    check_run(built)
+
+
+def test_products_in_logic_take_no_multiplier_and_less_logic_where_weights_are_narrow() -> None:
+    job = layer_job("layer", (1, 4, 6, 7), 4, same_window(1), in_logic(Fold(1, 4, 4)), seed=1)
+    found = [synthesize(design, "xcup").resources for _, design, _ in (job, narrowed(job, 4), narrowed(job, 2))]
+    assert [r["dsp"] for r in found] == [0, 0, 0]
+    assert found[0]["lut"] > 1.3 * found[1]["lut"] > 1.6 * found[2]["lut"]
+
+
 def narrow_design() -> Design:
     return layer_job("narrow", (1, 4, 6, 7), 5, same_window(3), Fold(1, 2, 2))[1]
 

@@ -24,6 +24,7 @@ from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.power import power_w
 from dovetail.cost.rounding import HEADROOM_BITS, input_bits
 from dovetail.cost.scans import window_of
+from dovetail.cost.soft import soft_logic
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Add, AvgPool, Axis, Clip, Coded, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
 from dovetail.ir.lq import steps_of
@@ -76,6 +77,7 @@ class Shape:
     input_bits: int
     output_bits: int
     """Per channel of the output beat: 8, or 32 for partial sums."""
+    weight_bits: int = WEIGHT_BITS
 
     @property
     def raster(self) -> Raster:
@@ -137,6 +139,8 @@ class Content:
     rounded: int
     multipliers: int
     lines: tuple[int, int]
+    soft: tuple[int, int, int]
+    """Products in logic, and the bits of their activations and weights."""
     memories: tuple[tuple[int, int, bool], ...]
     """Weights, constants, output FIFO, window, and in front of it what cuts pixels anew and what keeps them waiting."""
     regroups: bool = True
@@ -156,7 +160,7 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
     word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
     products = fold.inputs * taps
     adders, in_lanes, sum_bits = _lane_bits(shape, loops, products)
-    width = WEIGHT_BITS * lanes if not loops.twins else (2 * WEIGHT_BITS + 1) * loops.twins
+    width = shape.weight_bits * lanes if not loops.twins else (2 * shape.weight_bits + 1) * loops.twins
     weights, lines = products * width, (window.reach[0] - 1) * word if windowed else 0
     again = loops.passes > 1 and loops.slices > 1
     kept = window.kernel[0] * (window.reach[1] - (not again)) * word if windowed and loops.words > 1 else 0
@@ -172,8 +176,9 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
         lanes * adders + regrouped, (0 if loops.reads_words else (loops.words - 1) * word) + lanes * (SPREAD - 1) * sum_bits
         + (taps * word if windowed and kept and again else kept), masked,
         int(lanes * in_lanes + in_window + whole + 2 * word + left + _distinct(loops.clocks, weights) + constants + shallow
-            + 2.5 * regrouped), lanes * 8, products * (loops.twins or lanes),
+            + 2.5 * regrouped), lanes * 8, 0 if loops.soft else products * (loops.twins or lanes),
         (0, 0) if folded.line_in_registers else (folded.raster.width * folded.words, lines),
+        (products * lanes if loops.soft else 0, shape.input_bits, shape.weight_bits),
         ((loops.clocks, weights, True), (loops.results, constants, True), (FIFO_WORDS, left, False),
          (loops.words if windowed else loops.slices, kept, False), (FIFO_WORDS, regrouped, False),
          (WAITING_PIXELS * (loops.words if loops.reads_words else 1), regrouped, False)))
@@ -181,7 +186,7 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
 
 def _lane_bits(shape: Shape, loops: Loops, products: int) -> tuple[int, int, int]:
     """Of one filter: widths of its adders, its registers, and the width of its sum."""
-    product = shape.input_bits + WEIGHT_BITS
+    product = shape.input_bits + shape.weight_bits
     total = product + max(0, ceil(log2(products * loops.slices)) - UNUSED_SUM_BITS)
     tree, odd = _tree_bits(products, product)
     adders, registers = tree + total * (1 + (loops.slices > 1)), products * product + tree + odd
@@ -220,6 +225,9 @@ def resources_of(content: Content, loops: Loops, folded: FoldedRaster, model: Dh
              + (cost["logic_per_output_bit"] + SETTLED) * content.rounded + REGROUP_LOGIC * content.regroups
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices
              + cost["logic_per_control_bit"] * control + small)
+    count, *widths = content.soft
+    if count:
+        logic += count * soft_logic(model.logic, *widths)
     registers = (content.registers + cost["register_per_control_bit"] * control
                  + cost["register_per_output_bit"] * (content.rounded + rounded))
     return ((model.logic, logic), ("register", registers), (model.block, blocks),
@@ -254,10 +262,14 @@ def twins_allowed(device: Device) -> bool:
     return device.model in TWIN_MODELS and device.parameters.get(PRODUCTS, 2.0) >= 2
 
 
-def folds_offered(shape: Shape, twins: bool, clocks: int) -> list[Fold]:
-    """`folds_within`, and where multiplier blocks are wide enough for `twins`, also with two products in each."""
+def folds_offered(shape: Shape, twins: bool, clocks: int, soft: bool = False) -> list[Fold]:
+    """`folds_within`, and where multiplier blocks are wide enough for `twins`, also with two products in each.
+
+    With `soft` also with all products in logic, for devices whose multiplier blocks run out.
+    """
     folds = folds_within(shape, clocks)
-    return folds + ([replace(fold, products=2) for fold in folds if fold.outputs > 1] if twins else [])
+    found = folds + ([replace(fold, products=2) for fold in folds if fold.outputs > 1] if twins else [])
+    return found + ([replace(fold, products=0) for fold in folds] if soft else [])
 
 
 @lru_cache(maxsize=65536)
@@ -306,7 +318,13 @@ def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0,
         case Axis.ROWS:
             window, (first, last) = window.rows(start, stop, height)
             height = last - first
-    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8)
+    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8, weight_bits(graph, node))
+
+
+def weight_bits(graph: Graph, node: Node) -> int:
+    """Bits of a layer's weights; eight where they are not quantized yet."""
+    scheme = graph.constants[node.params[0]].scheme
+    return WEIGHT_BITS if scheme is None else scheme.bits
 
 
 def pace_of(device: Device) -> int | None:

@@ -25,11 +25,12 @@ class Fold:
     inputs: int
     outputs: int
     products: int = 1
-    """Products of one multiplier block: 2 where the weights of two filters share one, which must be as wide as a DSP48E2."""
+    """Products of one multiplier block: 2 where the weights of two filters share one, which must be as wide as a DSP48E2;
+    0 where all products are made of logic."""
 
     def __str__(self) -> str:
-        twins = f", {self.products} products a block" if self.products > 1 else ""
-        return f"{self.groups}x{self.inputs}x{self.outputs}{twins}"
+        kinds = {0: ", products in logic", 1: ""}
+        return f"{self.groups}x{self.inputs}x{self.outputs}{kinds.get(self.products, f', {self.products} products a block')}"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -110,6 +111,11 @@ class Loops:
     def twins(self) -> int:
         """Lanes of two filters; the last of a group may have one."""
         return self.fold.groups * -(-self.fold.outputs // 2) if self.fold.products == 2 else 0
+
+    @property
+    def soft(self) -> bool:
+        """Whether products are made of logic, not of multiplier blocks."""
+        return self.fold.products == 0
 
     @property
     def reads_words(self) -> bool:

@@ -43,8 +43,8 @@ PRODUCT_REGISTERS = 12.8
 """Per product: its 16 bits, less what tools move into multipliers and memories."""
 CONSTANT_BITS, LAYER_BITS = 30, 45
 """Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
-SOFT_LOGIC = 81.0
-"""Logic of a product of 9 and 8 bits (Yosys 0.70, xcu: 646 look-up tables for eight)."""
+SOFT_LOGIC = 45.0
+"""Logic of a product of 9 and 8 bits (Yosys 0.70, xcu and xcup: 360 look-up tables for eight)."""
 OUTSIDE_BEATS = 64
 """Beats of maps that wait for the memory to take them."""
 OUTSIDE_LOGIC, OUTSIDE_REGISTERS = 450.0, 500.0

@@ -41,6 +41,7 @@ from dovetail.ir import Window
 CREDIT_CLOCKS = 6
 """Clocks from an output's entry into the FIFO, or its leaving, until the expander knows of it."""
 ONE_PIXEL = Window((1, 1))
+Modules = tuple[Module, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ def firb_engine(layer: Layer, block: Bottleneck) -> Engine:
                   2 * products, depth)
 
 
-def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: Signal) -> tuple[list[Staged], Module, int]:
-    """What the lanes of a part leave, one value per channel of its words, with the lane's module and the stage."""
+def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: Signal) -> tuple[list[Staged], Modules, int]:
+    """What the lanes of a part leave, one value per channel of its words, with the lane's modules and the stage."""
     form, loops = part.layer.inputs[0], part.loops
     folded = FoldedRaster(raster, loops)
     taps = word_taps(pipeline, folded, loops, form, slot, data, part.fill)
@@ -100,7 +101,7 @@ def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: 
     lane = lane_of(part.layer, part.filters, loops, x)
     results = lanes_of(pipeline, loops, slot, taps, x, lane, part.filters)
     end = folded.stages + lane.stages
-    return named(pipeline, part.layer, results, lane.result.value, end), lane.module, end
+    return named(pipeline, part.layer, results, lane.result.value, end), (lane.module, *lane.parts), end
 
 
 def _later(module: Module, name: str, value: Expr, stages: int) -> Signal:
@@ -116,7 +117,7 @@ def _hand_on(module: Module, values: Sequence[Staged], field: int, valid: Expr, 
     module.output("word_data", module.wire("finished_word", pack([(v.value, field) for v in values])))
 
 
-def _expander(layer: Layer, part: Part, steps: int, beats: int, skipped: bool) -> tuple[tuple[Module, Module], int]:
+def _expander(layer: Layer, part: Part, steps: int, beats: int, skipped: bool) -> tuple[Modules, int]:
     """Issues everything: pixels that enter, and as many steps without one as empty the depthwise window."""
     form, loops = part.layer.inputs[0], part.loops
     m = Module(f"{layer.module}_expand", (f"Expands words of {form.fields} channels.",))
@@ -134,7 +135,7 @@ def _expander(layer: Layer, part: Part, steps: int, beats: int, skipped: bool) -
         _skip(m, form, slot, loops, data, negate(flushes))
     values, lane, end = _computed(pipeline, part, raster, slot, data)
     _hand_on(m, values, part.layer.output.bits, slot.ends, end)
-    return (m, lane), end
+    return (m, *lane), end
 
 
 def _skip(m: Module, form: Format, slot: Slot, loops: Loops, data: Signal, enters: Expr) -> None:
@@ -153,7 +154,7 @@ def _skip(m: Module, form: Format, slot: Slot, loops: Loops, data: Signal, enter
     m.output("skip_data", m.wire("skip_pixel", pack([(held, held.width), (data, bits_of_word)])))
 
 
-def _follower(name: str, part: Part, raster: Raster) -> tuple[tuple[Module, Module], int]:
+def _follower(name: str, part: Part, raster: Raster) -> tuple[Modules, int]:
     """A part that works on every word that comes."""
     form = part.layer.inputs[0]
     m = Module(name, (f"Works on words of {form.fields} channels as they come.",))
@@ -162,11 +163,11 @@ def _follower(name: str, part: Part, raster: Raster) -> tuple[tuple[Module, Modu
     slot = sequence(m, raster, part.loops, valid, ONE)
     values, lane, end = _computed(pipeline, part, raster, slot, data)
     _hand_on(m, values, part.layer.output.bits, slot.ends, end)
-    return (m, lane), end
+    return (m, *lane), end
 
 
 def _last(layer: Layer, block: Bottleneck, before: int, pace: tuple[np.ndarray, int],
-          raster: Raster) -> tuple[tuple[Module, Module, Module], int, int]:
+          raster: Raster) -> tuple[Modules, int, int]:
     """Projection, addition and output FIFO; `before` are the stages in front of it. Its credits hold back the expander."""
     part, (output_steps, steps) = block.project, pace
     form = part.layer.inputs[0]
@@ -195,7 +196,7 @@ def _last(layer: Layer, block: Bottleneck, before: int, pace: tuple[np.ndarray, 
         ("out_valid", arrived), ("out_ready", ready), ("out_data", left_data))))
     m.output("out_valid", arrived)
     m.output("out_data", left_data)
-    return (m, lane, fifo), before + stage, depth
+    return (m, *lane, fifo), before + stage, depth
 
 
 def _skipped(m: Module, pipeline: Pipeline, slot: Slot, end: int, waits: int, form: Format) -> list[Staged]:

@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost.adder_graph import IntMatrix
 from dovetail.cost.folds import Loops
 from dovetail.cost.streaming import FoldedRaster, Raster
-from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of
+from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of, soft_lane_module
 from dovetail.fpga.engines.layers import Layer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import (
@@ -52,10 +52,11 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
     results = lanes_of(pipeline, loops, slot, taps, x, lane, filters)
     fifo, stages, depth = ended(layer, loops, pipeline, folded, slot, results, lane.result.value, lane.stages)
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
-    blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else ""
+    blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else " in logic" if loops.soft else ""
     pipeline.module.header = heading(layer, loops, folded, f"{products} multipliers{blocks}", stages, depth)
-    return Engine((pipeline.module, lane.module, fifo), layer.inputs, layer.output, folded.input_steps(), folded.output_steps(),
-                  folded.steps, stages, 2 * products, depth)
+    modules = (pipeline.module, lane.module, *lane.parts, fifo)
+    return Engine(modules, layer.inputs, layer.output, folded.input_steps(), folded.output_steps(), folded.steps, stages,
+                  2 * products, depth)
 
 
 def begun(layer: Layer, window: Window, fill: int, loops: Loops,
@@ -100,7 +101,7 @@ def lane_of(layer: Layer, filters: Filters, loops: Loops, x: Range) -> Lane:
     slices = [weights[:, at:at + width].reshape(len(weights), -1) for at in range(0, weights.shape[1], width)]
     taps = width * weights.shape[2] * weights.shape[3]
     constants = constants_of(filters.bias, filters.rescale)
-    made = twin_module if loops.twins else lane_module
+    made = twin_module if loops.twins else soft_lane_module if loops.soft else lane_module
     return made(f"{layer.module}_lane", taps, x, _weight_range(weights), ranges_of(slices, x), loops.slices > 1, constants,
                 filters.rescale)
 

@@ -13,6 +13,7 @@ import numpy as np
 from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.engines.arithmetic import rescaled
 from dovetail.fpga.engines.layers import Rescale
+from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.expressions import Bits, Signal, add, bit_width, choose, multiply, select, shift_left, signal
 from dovetail.fpga.hardware import Module
@@ -90,15 +91,28 @@ class Lane:
     constant_stage: int
     stages: int
     result: Staged
+    parts: tuple[Module, ...] = ()
+    """What it instantiates."""
+
+
+def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
+                     rescale: Rescale) -> Lane:
+    """`lane_module` with its products in logic, as narrow as its weights are."""
+    return lane_module(name, taps, x, w, ranges, accumulates, constants, rescale, soft_multiplier(f"{name}_product", x, w))
 
 
 def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
-                rescale: Rescale) -> Lane:
-    """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`."""
+                rescale: Rescale, soft: Module | None = None) -> Lane:
+    """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`.
+
+    Products are instances of `soft` where there is one.
+    """
     m = Module(name, (f"A lane of {taps} products.",), shared=True)
     pipeline = Pipeline(m)
     words = [_fields(m, port, taps, bounds) for port, bounds in (("x", x), ("w", w))]
-    level = [pipeline.register(f"product_{i}", multiply(a, b), 0) for i, (a, b) in enumerate(zip(*words, strict=True))]
+    pairs = enumerate(zip(*words, strict=True))
+    level = [pipeline.register(f"product_{i}", multiply(a, b) if soft is None else soft_product(m, soft, f"soft_{i}", a, b), 0)
+             for i, (a, b) in pairs]
     total = tree(pipeline, level, ranges.part)
     sum_stage = total.stage
     if accumulates:
@@ -106,7 +120,7 @@ def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
     entering = total.stage
     result = finished(pipeline, total, given_fields(m, constants, entering), ranges, constants, rescale)
     m.output("y", result.value)
-    return Lane(m, sum_stage, entering, max(result.stage, entering), result)
+    return Lane(m, sum_stage, entering, max(result.stage, entering), result, () if soft is None else (soft,))
 
 
 def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works: Signal, prefix: str = "") -> Staged:

@@ -82,7 +82,7 @@ def fused_within(graph: Graph, device: Device, names: tuple[str, ...], clocks: i
 
 @lru_cache(maxsize=16384)
 def _folded(shape: Shape, model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> Engines:
-    found = [(fold, *_cost(shape, fold, model[0], names)) for fold in folds_offered(shape, model[1], clocks)]
+    found = [(fold, *_cost(shape, fold, model[0], names)) for fold in folds_offered(shape, model[1], clocks, soft=True)]
     if not found:
         return Engines((), (), np.zeros((0, len(names))))
     needs = np.array([row for _, _, row in found])
