@@ -34,6 +34,8 @@ def add_commands(commands: Commands) -> None:
     add_model(quantize)
     add_numbers(quantize)
     quantize.add_argument("-o", "--output", type=Path, help="the QDQ model to write")
+    quantize.add_argument("--qonnx", action="store_true",
+                          help="write QONNX (Quant, BipolarQuant, MultiThreshold), for FINN and its kin, in place of QDQ")
     quantize.add_argument("--report", action="store_true",
                           help="the noise integers add to every tensor, and the answers beside ONNX Runtime's static int8")
     add_json(quantize)
@@ -77,6 +79,7 @@ def _quantize(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import replace_bytes
     from dovetail.ir.onnx_write import to_onnx
+    from dovetail.ir.qonnx_write import to_qonnx
     from dovetail.numerics import quality
     if options.output is None and not options.report:
         raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
@@ -92,11 +95,11 @@ def _quantize(options: argparse.Namespace) -> int:
             if options.report else None
     warn(numbers.warnings)
     if options.output is not None:
-        replace_bytes(options.output, to_onnx(numbers.graph))
+        replace_bytes(options.output, (to_qonnx if options.qonnx else to_onnx)(numbers.graph))
     if found is not None:
         emit(options.json, found, lambda: terminal.quality_table(found))
     if options.output is not None and options.json != "-":
-        print(f"{options.output}: {options.bits}-bit QDQ model, "
+        print(f"{options.output}: {options.bits}-bit {'QONNX' if options.qonnx else 'QDQ'} model, "
               f"scales from {numbers.samples.count} samples ({numbers.samples.source})")
     return 0
 

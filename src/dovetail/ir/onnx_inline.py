@@ -14,10 +14,10 @@ from dovetail.ir.onnx_prepare import domains, rename_inside
 from dovetail.ir.pointwise import TABLE_ENTRIES, Lookup
 
 if TYPE_CHECKING:
-    from dovetail.ir.onnx_write import _Writer
+    from dovetail.ir.onnx_write import Writer
 
 
-def inline(writer: _Writer, node: Node, content: bytes, given: Mapping[str, str], results: Mapping[str, str]) -> None:
+def inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str], results: Mapping[str, str]) -> None:
     """The nodes of a small model, with its own constants; `results` name the outputs that are used."""
     alone = onnx.load_model_from_string(content).graph
     names, (output, *_) = {"": "", **given, **results}, results.values()
@@ -39,7 +39,7 @@ def inline(writer: _Writer, node: Node, content: bytes, given: Mapping[str, str]
         writer.nodes.append(proto)
 
 
-def lookup(writer: _Writer, node: Node, codes: str, output: str) -> None:
+def lookup(writer: Writer, node: Node, codes: str, output: str) -> None:
     """A table in integers only: Cast, an offset (per channel where tables differ), Gather."""
     assert isinstance(node.op, Lookup)
     stem = f"{node.name}{writer.sep}"

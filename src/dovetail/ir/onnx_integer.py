@@ -12,9 +12,9 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from dovetail.ir.onnx_file import attributes_of
+from dovetail.ir.onnx_prepare import QONNX_DOMAINS
 
-QONNX_DOMAINS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
-QONNX_OPERATORS = ("Quant", "BipolarQuant")
+QONNX_OPERATORS = ("Quant", "BipolarQuant", "MultiThreshold")
 
 _BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul", "QLinearMatMul": "MatMul"}
 _UNARY = {"QLinearGlobalAveragePool": "GlobalAveragePool", "QLinearAveragePool": "AveragePool", "QLinearSigmoid": "Sigmoid",
@@ -95,6 +95,8 @@ def in_floats(node: Any, where: str) -> list[Any]:
     if node.op_type == "BipolarQuant":
         sign = make._emit("Where", [make._emit("GreaterOrEqual", [x, constant(0.0)]), constant(1.0), constant(-1.0)])
         return [*make.nodes, helper.make_node("Mul", [sign, scale], [node.output[0]], name=node.name)]
+    if node.op_type == "MultiThreshold":
+        return _steps_in_floats(node, a, make)
     zero, bits, signed, narrow = node.input[2], node.input[3], int(a.get("signed", 1)), int(a.get("narrow", 0))
     power = make._emit("Pow", [constant(2.0), make._emit("Sub", [bits, constant(float(signed))])])
     hi = make._emit("Sub", [power, constant(1.0 + (narrow and not signed))])
@@ -104,3 +106,19 @@ def in_floats(node: Any, where: str) -> list[Any]:
     mode = {"FLOOR": "Floor", "CEIL": "Ceil"}.get(str(a.get("rounding_mode", "ROUND")).upper(), "Round")
     whole = make._emit("Sub", [make._emit(mode, [kept]), zero])
     return [*make.nodes, helper.make_node("Mul", [whole, scale], [node.output[0]], name=node.name)]
+
+
+def _steps_in_floats(node: Any, a: dict[str, Any], make: _Parts) -> list[Any]:
+    """How many thresholds each value reaches, by channel; values have them last in layouts that end so, else second."""
+    def integers(*values: int) -> str:
+        return make._emit("Constant", [], value=numpy_helper.from_array(np.asarray(values, dtype=np.int64)))
+
+    layout = str(a.get("data_layout", "NCHW"))
+    inner = [d for d in layout[1:] if d != "C"] if layout[1:2] == "C" else []
+    rows = make._emit("Unsqueeze", [node.input[1], integers(*range(1, len(inner) + 1))]) if inner else node.input[1]
+    reached = make._emit("GreaterOrEqual", [make._emit("Unsqueeze", [node.input[0], integers(-1)]), rows])
+    total = make._emit("ReduceSum", [make._emit("Cast", [reached], to=1), integers(-1)], keepdims=0)
+    scale, bias = (make._emit("Constant", [], value=numpy_helper.from_array(np.asarray(a.get(k, d), dtype=np.float32)))
+                   for k, d in (("out_scale", 1.0), ("out_bias", 0.0)))
+    scaled = make._emit("Mul", [total, scale])
+    return [*make.nodes, helper.make_node("Add", [scaled, bias], [node.output[0]], name=node.name)]

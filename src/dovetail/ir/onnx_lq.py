@@ -25,7 +25,7 @@ from dovetail.ir.tensor import Array, Constant, scheme_of_scales
 from dovetail.ir.window import Window
 
 if TYPE_CHECKING:
-    from dovetail.ir.onnx_write import _Writer
+    from dovetail.ir.onnx_write import Writer
 
 (DOMAIN,) = OWN_DOMAINS
 CONV = ("kernel_shape", "strides", "pads", "dilations", "group")
@@ -141,7 +141,7 @@ class _Body:
         self.cast(self.total(reached), TensorProto.UINT8, "y")
 
 
-def write(writer: _Writer, node: Node, stored: str, output: str) -> None:
+def write(writer: Writer, node: Node, stored: str, output: str) -> None:
     """The call of a node's function: it reads stored integers and writes codes, or the real numbers before rounding."""
     op, name = node.op, node.name
     own = [writer.graph.constants[p] for p in node.params]

@@ -19,6 +19,7 @@ from dovetail.ir.onnx_reader import Attributes, Reader
 from dovetail.ir.onnx_windows import window_of
 from dovetail.ir.operator import Clamp
 from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool
+from dovetail.ir.qonnx_thresholds import multi_threshold
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape
 from dovetail.ir.window import Window
 
@@ -372,7 +373,8 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Flatten": _flatten,
     "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
     "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Neg": _neg, "Pad": _pad,
-    "BipolarQuant": bipolar, "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
+    "BipolarQuant": bipolar, "MultiThreshold": multi_threshold,
+    "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,
 }

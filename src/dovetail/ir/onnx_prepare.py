@@ -13,6 +13,8 @@ from dovetail.errors import ModelError
 STANDARD = ("", "ai.onnx")
 OWN_DOMAINS = ("dovetail.lq",)
 """Functions of these domains are read as operators; see `onnx_lq`."""
+QONNX_DOMAINS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
+"""So are QONNX's, where a file defines what they mean beside using them."""
 NEWEST = int(onnx.defs.onnx_opset_version())
 """The newest opset the onnx package knows the meaning of."""
 
@@ -78,7 +80,7 @@ def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
 
 def _inlined(model: Any, where: str) -> Any:
     """Functions the file defines itself, replaced by their bodies; those that are operators of ours stay calls."""
-    foreign = [(f.domain, f.name) for f in model.functions if f.domain not in OWN_DOMAINS]
+    foreign = [(f.domain, f.name) for f in model.functions if f.domain not in (*OWN_DOMAINS, *QONNX_DOMAINS)]
     if not foreign:
         return model
     calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in model.functions}

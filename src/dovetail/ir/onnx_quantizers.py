@@ -158,7 +158,9 @@ def _quant_weights(reader: Reader, proto: Any, scale: Array, zero: Array, limits
 def bipolar(reader: Reader, proto: Any, a: Attributes) -> None:
     """QONNX: the sign of a weight, times scale."""
     constant, scale = reader.constant(proto.input[0], proto.name, "weight"), _scales(reader, proto)
-    if scale.size > 1:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: BipolarQuant by {scale.size} scales; one is typed")
+    axes = [i for i, d in enumerate(scale.shape) if d > 1]
+    if len(axes) > 1 or (axes and scale.ndim != constant.array.ndim):
+        raise UnsupportedError(f"{reader.where}: node {proto.name}: BipolarQuant by scales of shape {list(scale.shape)}; one, or "
+                               "one per channel, is typed")
     signs = np.where(constant.array >= 0, 1, -1).astype(np.int64)
-    reader.constants[proto.output[0]] = integer_weights(proto.output[0], signs, scale.reshape(-1), None)
+    reader.constants[proto.output[0]] = integer_weights(proto.output[0], signs, scale.reshape(-1), axes[0] if axes else None)

@@ -24,6 +24,7 @@ from dovetail.ir.onnx_prepare import ordered, prepared, reads
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.onnx_rows import lift, lifts, without_unread
 from dovetail.ir.passes import simplify
+from dovetail.ir.qonnx_thresholds import code_layers
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
 
@@ -75,6 +76,7 @@ def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Gr
             _read_item(reader, item)
         except MALFORMED as error:
             raise _malformed(where, f"node {node.name or node.op_type}", error) from None
+    code_layers(reader)
     graph = _finish(reader, model, inputs)
     foreign = [f"kept as it is, for the CPU: {why}" for output, why in reader.reasons.items() if output in graph.tensors]
     return simplify(graph), (*notes, *reader.notes, *foreign)

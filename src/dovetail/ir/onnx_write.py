@@ -42,7 +42,7 @@ class Boundary(StrEnum):
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     graph: Graph
     boundary: Boundary
     sep: str = "_"
@@ -82,12 +82,12 @@ class _Writer:
 
 def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     """The graph as a serialized ONNX model (opset 17, IR 8; newer where foreign nodes need it)."""
-    writer = _Writer(graph, boundary)
+    writer = Writer(graph, boundary)
     inputs = _write(writer)
     while _clashing(writer):
-        writer = _Writer(graph, boundary, writer.sep + "_")
+        writer = Writer(graph, boundary, writer.sep + "_")
         inputs = _write(writer)
-    outputs = [_output(writer, graph.tensors[name]) for name in graph.outputs]
+    outputs = [declared_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
     foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque | Function)]
     stored = [*(t.scheme for t in graph.tensors.values()), *(c.scheme for c in graph.constants.values())]
@@ -103,14 +103,14 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     return content
 
 
-def _write(writer: _Writer) -> list[Any]:
+def _write(writer: Writer) -> list[Any]:
     inputs = [_input(writer, writer.graph.tensors[name]) for name in writer.graph.inputs]
     for node in writer.graph.nodes:
         _node(writer, node)
     return inputs
 
 
-def _clashing(writer: _Writer) -> bool:
+def _clashing(writer: Writer) -> bool:
     """Whether a derived name (`a_q`) is also a name of the network's own, or a node's name is used twice."""
     values = [*writer.graph.inputs, *writer.initializers, *(o for n in writer.nodes for o in n.output if o)]
     names = [n.name for n in writer.nodes]
@@ -121,16 +121,16 @@ def _element_type(tensor: Tensor) -> int:
     return int(helper.np_dtype_to_tensor_dtype(tensor.dtype))
 
 
-def _leading(writer: _Writer, shape: tuple[int, ...]) -> list[int | str]:
+def leading(writer: Writer, shape: tuple[int, ...]) -> list[int | str]:
     """Any number of frames may be given at run time where the batch is one and no foreign node fixes it."""
     free = shape and shape[0] == 1 and not any(isinstance(n.op, Opaque) for n in writer.graph.nodes)
     return ["batch", *shape[1:]] if free else list(shape)
 
 
-def _input(writer: _Writer, tensor: Tensor) -> Any:
+def _input(writer: Writer, tensor: Tensor) -> Any:
     name, scheme = tensor.name, tensor.scheme
     if scheme is None:
-        return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
+        return helper.make_tensor_value_info(name, _element_type(tensor), leading(writer, tensor.shape))
     if writer.boundary is Boundary.FLOAT:
         source = name
         if scheme.bits < 8:  # the type that stores it saturates later than it does
@@ -140,19 +140,19 @@ def _input(writer: _Writer, tensor: Tensor) -> Any:
         writer.emit("QuantizeLinear", [source, *writer.scale(name, scheme)], f"{name}{writer.sep}q",
                     f"{name}{writer.sep}quantize")
         writer.dequantize(f"{name}{writer.sep}q", f"{name}{writer.sep}dq", name, scheme)
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, _leading(writer, tensor.shape))
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, leading(writer, tensor.shape))
     if scheme.bits < 32:
         writer.dequantize(name, f"{name}{writer.sep}dq", name, scheme)
-    return helper.make_tensor_value_info(name, _element_type(tensor), _leading(writer, tensor.shape))
+    return helper.make_tensor_value_info(name, _element_type(tensor), leading(writer, tensor.shape))
 
 
-def _output(writer: _Writer, tensor: Tensor) -> Any:
+def declared_output(writer: Writer, tensor: Tensor) -> Any:
     integer = tensor.scheme is not None and writer.boundary is Boundary.INTEGER
     kind = _element_type(tensor) if integer or tensor.scheme is None else TensorProto.FLOAT
-    return helper.make_tensor_value_info(tensor.name, kind, _leading(writer, tensor.shape))
+    return helper.make_tensor_value_info(tensor.name, kind, leading(writer, tensor.shape))
 
 
-def _read(writer: _Writer, name: str) -> str:
+def read_value(writer: Writer, name: str) -> str:
     """The float value of a tensor, for a consumer."""
     if writer.graph.tensors[name].scheme is None:
         return name
@@ -160,11 +160,11 @@ def _read(writer: _Writer, name: str) -> str:
     return name if is_public else f"{name}{writer.sep}dq"
 
 
-def _node(writer: _Writer, node: Node) -> None:
+def _node(writer: Writer, node: Node) -> None:
     tensor = writer.graph.output_tensor(node)
     scheme = tensor.scheme
     if scheme is None:
-        _activated(writer, node, node.output, None)
+        activated(writer, node, node.output, None)
         return
     if scheme.bits == 32:
         _partial(writer, node)
@@ -178,13 +178,13 @@ def _node(writer: _Writer, node: Node) -> None:
             else (node.output, f"{node.output}{writer.sep}q", f"{node.output}{writer.sep}dq")
     else:
         raw, stored, real = f"{node.output}{writer.sep}raw", node.output, f"{node.output}{writer.sep}dq"
-    _activated(writer, node, raw, scheme)
+    activated(writer, node, raw, scheme)
     writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}{writer.sep}quantize")
     if (public and writer.boundary is Boundary.FLOAT) or writer.graph.consumers(node.output):
         writer.dequantize(stored, real, node.output, scheme)
 
 
-def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) -> None:
+def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) -> None:
     """The operator and its clamp; narrow schemes (below 8 bits) saturate in an explicit Clip."""
     clamp = node.op.bounds
     lo, hi = (clamp.lo, clamp.hi) if clamp is not None else (-inf, inf)
@@ -194,7 +194,7 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
         WRITERS[type(node.op)](writer, node, output)
         return
     if isinstance(node.op, Clip):
-        before, name = _read(writer, node.inputs[0]), node.name
+        before, name = read_value(writer, node.inputs[0]), node.name
     else:
         before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
         WRITERS[type(node.op)](writer, node, before)
@@ -208,7 +208,7 @@ def _activated(writer: _Writer, node: Node, output: str, scheme: Scheme | None) 
     writer.emit("Clip", [before, *limits], output, name)
 
 
-def _partial(writer: _Writer, node: Node) -> None:
+def _partial(writer: Writer, node: Node) -> None:
     """One share of an input-channel split: integers cast to float, multiplied, cast to int32 sums."""
     source = node.inputs[0]
     stored = source if writer.boundary is Boundary.INTEGER else f"{source}{writer.sep}q"
@@ -216,29 +216,29 @@ def _partial(writer: _Writer, node: Node) -> None:
     integers = writer.graph.constants[node.params[0]].array.astype(np.float32)
     weight = writer.constant(f"{node.params[0]}{writer.sep}integers", integers)
     if isinstance(node.op, Conv):
-        writer.emit("Conv", [whole, weight], f"{node.output}{writer.sep}raw", node.name, **_conv_attributes(node.op))
+        writer.emit("Conv", [whole, weight], f"{node.output}{writer.sep}raw", node.name, **conv_attributes(node.op))
     else:
         writer.emit("Gemm", [whole, weight], f"{node.output}{writer.sep}raw", node.name, transB=1)
     writer.emit("Cast", [f"{node.output}{writer.sep}raw"], node.output, f"{node.name}{writer.sep}cast_out", to=TensorProto.INT32)
 
 
-def _conv_attributes(op: Conv) -> dict[str, Any]:
+def conv_attributes(op: Conv) -> dict[str, Any]:
     return {"kernel_shape": op.window.kernel, "strides": op.window.stride, "pads": op.window.pads,
             "dilations": op.window.dilation, "group": op.groups}
 
 
-def _conv(writer: _Writer, node: Node, output: str) -> None:
+def _conv(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Conv)
-    inputs = [_read(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
-    writer.emit("Conv", inputs, output, node.name, **_conv_attributes(node.op))
+    inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+    writer.emit("Conv", inputs, output, node.name, **conv_attributes(node.op))
 
 
-def _gemm(writer: _Writer, node: Node, output: str) -> None:
-    inputs = [_read(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+def _gemm(writer: Writer, node: Node, output: str) -> None:
+    inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
     writer.emit("Gemm", inputs, output, node.name, transB=1)
 
 
-def _reduce(writer: _Writer, node: Node, output: str) -> None:
+def _reduce(writer: Writer, node: Node, output: str) -> None:
     """Partial sums as integers in float, one scale per channel at the end."""
     scheme = writer.graph.tensors[node.inputs[0]].scheme
     if scheme is None:
@@ -257,9 +257,9 @@ def _reduce(writer: _Writer, node: Node, output: str) -> None:
     writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale)], output, node.name)
 
 
-def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
+def _pool_input(writer: Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
     """A pool's input and padding; ONNX Runtime wants pads below the kernel's size, so wider ones become a Pad node."""
-    source = _read(writer, node.inputs[0])
+    source = read_value(writer, node.inputs[0])
     if all(p < window.kernel[i % 2] for i, p in enumerate(window.pads)):
         return source, window.pads
     top, left, bottom, right = window.pads
@@ -269,99 +269,99 @@ def _pool_input(writer: _Writer, node: Node, window: Window, value: float) -> tu
     return writer.emit("Pad", [source, amounts, filler], padded, f"{node.name}{writer.sep}pad"), (0, 0, 0, 0)
 
 
-def _max_pool(writer: _Writer, node: Node, output: str) -> None:
+def _max_pool(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, MaxPool)
     w = node.op.window
     source, pads = _pool_input(writer, node, w, -inf)
     writer.emit("MaxPool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads, dilations=w.dilation)
 
 
-def _avg_pool(writer: _Writer, node: Node, output: str) -> None:
+def _avg_pool(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, AvgPool)
     w = node.op.window
     if w.dilation != (1, 1):
         raise UnsupportedError(f"node {node.name}: dilated average pooling does not exist in opset {onnx_file.OPSET}")
-    source, pads = _pool_input(writer, node, w, 0.0) if node.op.count_pads else (_read(writer, node.inputs[0]), w.pads)
+    source, pads = _pool_input(writer, node, w, 0.0) if node.op.count_pads else (read_value(writer, node.inputs[0]), w.pads)
     writer.emit("AveragePool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads,
                 count_include_pad=int(node.op.count_pads))
 
 
-def _global_avg_pool(writer: _Writer, node: Node, output: str) -> None:
-    writer.emit("GlobalAveragePool", [_read(writer, node.inputs[0])], output, node.name)
+def _global_avg_pool(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("GlobalAveragePool", [read_value(writer, node.inputs[0])], output, node.name)
 
 
-def _add(writer: _Writer, node: Node, output: str) -> None:
-    total = _read(writer, node.inputs[0])
+def _add(writer: Writer, node: Node, output: str) -> None:
+    total = read_value(writer, node.inputs[0])
     for i, name in enumerate(node.inputs[1:], 1):
         last = i == len(node.inputs) - 1
-        total = writer.emit("Add", [total, _read(writer, name)], output if last else f"{node.name}{writer.sep}sum_{i}",
+        total = writer.emit("Add", [total, read_value(writer, name)], output if last else f"{node.name}{writer.sep}sum_{i}",
                             node.name if last else f"{node.name}_{i}")
 
 
-def _identity(writer: _Writer, node: Node, output: str) -> None:
-    writer.emit("Identity", [_read(writer, node.inputs[0])], output, node.name)
+def _identity(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("Identity", [read_value(writer, node.inputs[0])], output, node.name)
 
 
-def _concat(writer: _Writer, node: Node, output: str) -> None:
+def _concat(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Concat)
-    writer.emit("Concat", [_read(writer, t) for t in node.inputs], output, node.name, axis=node.op.axis)
+    writer.emit("Concat", [read_value(writer, t) for t in node.inputs], output, node.name, axis=node.op.axis)
 
 
-def _reshape(writer: _Writer, node: Node, output: str) -> None:
+def _reshape(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Reshape)
     source = writer.graph.shape(node.inputs[0])
     keeps_batch = source[0] == node.op.shape[0]
     shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(node.op.shape)]
     wanted = writer.constant(f"{node.name}{writer.sep}shape", np.asarray(shape, dtype=np.int64))
-    writer.emit("Reshape", [_read(writer, node.inputs[0]), wanted], output, node.name)
+    writer.emit("Reshape", [read_value(writer, node.inputs[0]), wanted], output, node.name)
 
 
-def _select(writer: _Writer, node: Node, output: str) -> None:
+def _select(writer: Writer, node: Node, output: str) -> None:
     """A Slice where the channels follow each other, a Gather elsewhere."""
     assert isinstance(node.op, Select)
     first, last, step = node.op.indices[0], node.op.indices[-1], node.op.step
     if step is None or step < 0:
         chosen = writer.constant(f"{node.name}{writer.sep}indices", np.asarray(node.op.indices, dtype=np.int64))
-        writer.emit("Gather", [_read(writer, node.inputs[0]), chosen], output, node.name, axis=1)
+        writer.emit("Gather", [read_value(writer, node.inputs[0]), chosen], output, node.name, axis=1)
         return
     bounds = {"starts": first, "ends": last + 1, "axes": 1, "steps": step}
     inputs = [writer.constant(f"{node.name}{writer.sep}{k}", np.asarray([v], dtype=np.int64)) for k, v in bounds.items()]
-    writer.emit("Slice", [_read(writer, node.inputs[0]), *inputs], output, node.name)
+    writer.emit("Slice", [read_value(writer, node.inputs[0]), *inputs], output, node.name)
 
 
-def _transpose(writer: _Writer, node: Node, output: str) -> None:
+def _transpose(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Transpose)
-    writer.emit("Transpose", [_read(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
+    writer.emit("Transpose", [read_value(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
 
 
-def _upsample(writer: _Writer, node: Node, output: str) -> None:
+def _upsample(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Upsample)
     factors = np.asarray([1, 1, node.op.rows, node.op.columns], dtype=np.float32)
     scales = writer.constant(f"{node.name}{writer.sep}scales", factors)
-    writer.emit("Resize", [_read(writer, node.inputs[0]), "", scales], output, node.name, mode="nearest",
+    writer.emit("Resize", [read_value(writer, node.inputs[0]), "", scales], output, node.name, mode="nearest",
                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
-def _opaque(writer: _Writer, node: Node, output: str) -> None:
+def _opaque(writer: Writer, node: Node, output: str) -> None:
     assert isinstance(node.op, Opaque)
-    onnx_inline.inline(writer, node, node.op.content, {f"x{i}": _read(writer, t) for i, t in enumerate(node.inputs)},
+    onnx_inline.inline(writer, node, node.op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
                        {f"y{node.op.index}": output})
 
 
-def _function(writer: _Writer, node: Node, output: str) -> None:
+def _function(writer: Writer, node: Node, output: str) -> None:
     """The formula again; constants per channel in the shape that broadcasts."""
     assert isinstance(node.op, Function)
     along = (-1,) + (1,) * (len(writer.graph.shape(node.output)) - 2)
-    given = {"x0": _read(writer, node.inputs[0])}
+    given = {"x0": read_value(writer, node.inputs[0])}
     given |= {f"p{i}": writer.constant(p, writer.graph.constants[p].array.reshape(along)) for i, p in enumerate(node.params)}
     onnx_inline.inline(writer, node, node.op.content, given, {"y0": output})
 
 
-def _mul(writer: _Writer, node: Node, output: str) -> None:
-    writer.emit("Mul", [_read(writer, t) for t in node.inputs], output, node.name)
+def _mul(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("Mul", [read_value(writer, t) for t in node.inputs], output, node.name)
 
 
-def _stored(writer: _Writer, name: str) -> str:
+def _stored(writer: Writer, name: str) -> str:
     """The stored integers of a tensor."""
     maker = writer.graph.producer(name)
     bare = writer.boundary is Boundary.INTEGER or (
@@ -369,7 +369,7 @@ def _stored(writer: _Writer, name: str) -> str:
     return name if bare else f"{name}{writer.sep}q"
 
 
-def _looked_up(writer: _Writer, node: Node, scheme: Scheme) -> None:
+def _looked_up(writer: Writer, node: Node, scheme: Scheme) -> None:
     """Tables and thresholds need no Quantize: their entries and codes are what is stored."""
     stored = _stored(writer, node.output)
     write = onnx_inline.lookup if isinstance(node.op, Lookup) else onnx_lq.write
@@ -379,11 +379,11 @@ def _looked_up(writer: _Writer, node: Node, scheme: Scheme) -> None:
         writer.dequantize(stored, node.output if public else f"{node.output}{writer.sep}dq", node.output, scheme)
 
 
-def _coded(writer: _Writer, node: Node, output: str) -> None:
+def _coded(writer: Writer, node: Node, output: str) -> None:
     onnx_lq.write(writer, node, _stored(writer, node.inputs[0]), output)
 
 
-WRITERS: dict[type[Op], Callable[[_Writer, Node, str], None]] = {
+WRITERS: dict[type[Op], Callable[[Writer, Node, str], None]] = {
     Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
     GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
     Select: _select, Transpose: _transpose, Upsample: _upsample,
