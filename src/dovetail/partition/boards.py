@@ -12,7 +12,7 @@ for every plan, as names only make it lower.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.cuts import Network, Step
 from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
 from dovetail.partition.lifting import renamed
+from dovetail.partition.memory import Along, Emptied, Exchanged
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.renaming import Names, states_of
 
@@ -34,7 +35,8 @@ class Labels:
     """Later parts of plans from the states of one cut, sorted by state (`of`, its number among those reached).
 
     `parent` counts the labels of the cut `stop`, to which `column` leads from the state with the key `member`. `order` is how
-    boards were renamed there, and `back` how those of the later part are called now (see `Names.orders`).
+    boards were renamed there, and `back` how those of the later part are called now (see `Names.orders`). What is not `real`
+    stands for several, and costs and takes no more of anything than each of them.
     """
 
     of: Ints
@@ -47,12 +49,19 @@ class Labels:
     column: Ints
     order: Ints
     back: Ints
+    real: Flags
 
     def __len__(self) -> int:
         return len(self.cost)
 
     def take(self, chosen: Ints | Flags) -> Labels:
         return Labels(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+
+Seat = tuple[int, int]
+"""A stretch of a plan in which some board always holds a tensor, and a board's place along the ring from where that began."""
+Line = tuple[Assignment, Mapping[str, Seat]]
+"""A plan of a long ring, and where along it the boards that it names are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class Filled:
     bound: float
     complete: bool
     most: int
+    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,55 +101,70 @@ class _Moves:
         return _Moves(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A step of a plan: splits in the column's names, how labels before and behind call these, and which boards hold tensors."""
+
+    splits: Assignment
+    order: int
+    back: int
+    held: int
+    behind: int
+
+
 class Filling:
     """A search over one network with its fronts.
 
     `loads` has per table and jump what columns take of every board, of one resource after another.
     """
 
-    def __init__(self, fronts: Fronts, names: Names, loads: Sequence[Floats], many: bool) -> None:
-        """With `many`, boards that hold no tensor count as empty."""
-        self.fronts, self.names, self.many = fronts, names, many
+    def __init__(self, fronts: Fronts, names: Names, loads: Sequence[Floats], many: bool, beside: int | None = None) -> None:
+        """Of many boards, so many are remembered on each side of a window (see `memory`); None: only those that hold tensors."""
+        self.fronts, self.names = fronts, names
         self.net: Network = fronts.net
-        self.loads, self.width = loads, loads[0].shape[1]
         self.steps: dict[int, tuple[Ints, Ints, Ways, Ints, Ints, Ints]] = {}
         boards = np.array(names.boards)
         at = {int(d): i for i, d in enumerate(boards)}
         self.orders = np.array([[at[int(x)] for x in names.orders[o][boards]] for o in range(len(names.orders))])
         """For every order, whose load each board has afterwards."""
-        self.inverse = np.argsort(self.orders, axis=1)
-        number = {tuple(o): i for i, o in enumerate(self.orders.tolist())}
-        self.undone = np.array([number[tuple(o)] for o in self.inverse.tolist()])
-        """The order that undoes each."""
-        self.then = np.array([[number[tuple(a[b].tolist())] for b in self.orders] for a in self.orders])
-        """The order that two make, one after the other."""
-        resources = self.width // len(boards)
-        self.wide = np.concatenate([self.orders + len(boards) * r for r in range(resources)], axis=1)
-        """The orders, for the loads of all resources."""
+        resources = loads[0].shape[1] // len(boards)
+        self.many, self.memory = many, Exchanged(self.orders, resources)
+        if many:
+            self.memory = Emptied(self.orders, resources) if beside is None else Along(
+                self.orders, resources, names.kept[self.memory.undone], beside)
+        self.loads, self.width = [self.memory.kept(own) for own in loads], self.memory.width
+        self.holding: dict[int, Ints] = {}
 
-    def run(self, cutoff: float, most: int, deadline: float) -> Filled:
-        """All plans below the cut-off, as far as the number of labels and the time allow."""
+    def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
+        """All plans below the cut-off, as far as the number of labels and the time allow.
+
+        With `steps`, boards that are equally full in so many steps are taken for the same: that finds plans, and no bound.
+        """
         net, count = self.net, len(self.net.tables)
         none = np.zeros(1, dtype=np.int64)
         found: list[Labels | None] = [None] * (count + 1)
         found[count] = Labels(none, np.zeros(1), np.zeros(1), np.zeros((1, self.width)), np.zeros(1), none, none, none,
-                              none, none)
-        given_up, largest = np.inf, 1
+                              none, none, np.ones(1, dtype=np.bool_))
+        largest = 1
         for k in range(count - 1, -1, -1):
             room = most if time.thread_time() < deadline else min(most, HURRIED)
             parts = [p for step in net.steps(k) for p in self._parts(step, self.fronts.reached[k], found[step.stop], cutoff)]
-            labels, dropped = _best(_without_same(_joined(parts, self.width)), COMPARED * room)
-            labels, more = _best(_undominated(labels), room)
-            given_up = min(given_up, dropped, more)
-            found[k], largest = labels, max(largest, len(labels))
+            labels = _without_same(_joined(parts, self.width), steps)
+            if steps is None:
+                found[k] = labels = _fewer(_undominated(_fewer(labels, COMPARED * room)), room)
+            else:
+                found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
+            largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"
-        if not len(first):
-            return Filled(None, None, np.inf, min(cutoff, given_up), not np.isfinite(given_up), largest)
-        best = int(first.cost.argmin())
-        value = float(first.cost[best])
-        plans = [self._assignment(found, best, anew) for anew in (self.many, False)]
-        return Filled(plans[0], plans[1], value, min(value, cutoff, given_up), given_up >= value, largest)
+        bound, plans = min(cutoff, float(first.cost.min(initial=np.inf))) if steps is None else 0.0, np.flatnonzero(first.real)
+        if not len(plans):
+            return Filled(None, None, np.inf, bound, not len(first), largest)
+        best = int(plans[first.cost[plans].argmin()])
+        value, memory = float(first.cost[best]), self.memory
+        named, plan = (self._assignment(found, best, anew) for anew in (self.many, False))
+        line = self._on_a_line(memory, found, best) if isinstance(memory, Along) else None
+        return Filled(named, plan, value, bound, bound >= value, largest, line)
 
     def _parts(self, step: Step, here: Reached, ahead: Labels | None, cutoff: float) -> list[Labels]:
         """Labels that a step makes of those behind it."""
@@ -148,7 +173,7 @@ class Filling:
         allowed = cutoff + SLACK * abs(cutoff)
         moves = self._moves(step, here, ahead, allowed)
         states = len(self.fronts.reached[step.stop].keys)
-        begin = np.searchsorted(ahead.of, np.arange(states + 1))
+        begin, held = np.searchsorted(ahead.of, np.arange(states + 1)), self._holds(step.start, here)
         found: list[Labels] = []
         for number, which in spread((begin[1:] - begin[:-1])[moves.target]):
             label = begin[moves.target[number]] + which
@@ -156,12 +181,13 @@ class Filling:
             bound = cost + here.least(moves.row[number], 1 - used)
             good = np.flatnonzero(bound <= allowed)
             number, label = number[good], label[good]
-            load = np.take_along_axis(ahead.load[label], self.wide[moves.renamed[number]], axis=1) + moves.load[number]
+            load = self.memory.turned(ahead.load[label], moves.renamed[number]) + moves.load[number]
             fits = (load <= 1 + EPSILON).all(axis=1)
-            good, number, label, load = good[fits], number[fits], label[fits], load[fits]
+            good, number, label = good[fits], number[fits], label[fits]
+            load = self.memory.after(load[fits], moves.order[number], held[moves.row[number]])
             found.append(Labels(moves.row[number], cost[good], used[good], load, bound[good], label,
                                 np.full(len(good), step.stop), step.first_column + moves.column[number], moves.order[number],
-                                moves.back[number]))
+                                moves.back[number], ahead.real[label]))
         return [self._tidied(step.start, here, labels) for labels in found if len(labels)]
 
     def _moves(self, step: Step, here: Reached, ahead: Labels, allowed: float) -> _Moves:
@@ -179,9 +205,21 @@ class Filling:
         back, which = np.nonzero(called[:, end[good]] == beyond.keys[target[good]])
         way = good[which]
         column, own = every.column[way], order[every.row[way]]
-        load = np.take_along_axis(self.loads[step.index][column], self.wide[own], axis=1)
-        return _without_twins(_Moves(state[every.row[way]], target[way], column, own, back, self.then[self.undone[back], own],
-                                     load, every.cost[way], taken[column]))
+        turns = self.memory.turns(own, back, self._holds(step.stop, beyond)[target[way]])
+        load = self.memory.of_columns(self.loads[step.index][column], own)
+        return self._without_twins(_Moves(state[every.row[way]], target[way], column, own, back, turns, load, every.cost[way],
+                                          taken[column]))
+
+    def _without_twins(self, moves: _Moves) -> _Moves:
+        """Of moves that differ in cost alone, the cheapest."""
+        if not len(moves.cost):
+            return moves
+        apart = [moves.order] if self.memory.later else []
+        key = np.column_stack([moves.row, moves.target, moves.renamed, *apart, np.round(moves.used * 1e12),
+                               np.round(moves.load * 1e12)])
+        order = np.lexsort((moves.cost, *key.T[::-1]))
+        new = np.append(True, (key[order][1:] != key[order][:-1]).any(axis=1))
+        return moves.take(order[new])
 
     def _known(self, step: Step, here: Reached) -> tuple[Ints, Ints, Ways, Ints, Ints, Ints]:
         """What `_members`, `ways` and `_ends` say of a step: it is the same in every run."""
@@ -198,7 +236,7 @@ class Filling:
         state = np.broadcast_to(np.arange(len(here.states)), keys.shape)[keys >= 0]
         order = np.broadcast_to(np.arange(len(keys))[:, None], keys.shape)[keys >= 0]
         members, first = np.unique(keys[keys >= 0], return_index=True)
-        return state[first], self.undone[order[first]], states_of(members, sizes)
+        return state[first], self.memory.undone[order[first]], states_of(members, sizes)
 
     def _ends(self, step: Step, keys: Ints) -> tuple[Ints, Ints, Ints]:
         """What orders make of the states a step leads to, which of those reached each is (-1: none), and which end each is."""
@@ -211,9 +249,8 @@ class Filling:
         return called, at[end], end
 
     def _tidied(self, cut: int, here: Reached, labels: Labels) -> Labels:
-        """Labels with boards that are alike in their state in order of load; those that hold nothing are empty where many."""
-        if self.many:
-            labels = self._emptied(cut, here, labels)
+        """Labels with boards that are alike in their state in order of load."""
+        holds, memory = self._holds(cut, here), self.memory
         live, sizes = self.net.stages[cut].live, self.fronts.sizes[cut]
         stays = (self.names.keys(live, here.states, sizes) == here.keys).T
         kinds, kind = np.unique(stays, axis=0, return_inverse=True)
@@ -222,88 +259,123 @@ class Filling:
             orders = np.flatnonzero(allowed)
             rows = np.flatnonzero(kind.ravel()[labels.of] == i) if len(orders) > 1 else np.zeros(0, dtype=np.int64)
             if len(rows):
-                arranged = load[rows][:, self.wide[orders]]
+                own, held = load[rows], holds[labels.of[rows]]
+                arranged = np.stack([memory.arranged(own, np.full(len(rows), o), held) for o in orders], axis=1)
                 best = (arranged @ weights).argmax(axis=1)
                 load[rows] = arranged[np.arange(len(rows)), best]
-                order[rows] = self.then[order[rows], orders[best]]
+                order[rows] = memory.then[order[rows], orders[best]]
         return replace(labels, load=load, order=order)
 
-    def _emptied(self, cut: int, here: Reached, labels: Labels) -> Labels:
-        holds = self._holds(cut, here)
-        return replace(labels, load=labels.load * np.tile(holds, self.width // holds.shape[1])[labels.of])
-
-    def _holds(self, cut: int, here: Reached) -> Flags:
-        """Which boards hold a tensor in every state of a cut."""
-        holds = np.zeros((len(here.states), len(self.names.boards)), dtype=np.bool_)
-        for i, t in enumerate(self.net.stages[cut].live):
-            holds |= self.names.holding(t)[here.states[:, i]]
-        return holds
+    def _holds(self, cut: int, here: Reached) -> Ints:
+        """Which boards hold a tensor in every state of a cut, as a sum of powers of two."""
+        if cut not in self.holding:
+            holds = np.zeros((len(here.states), len(self.names.boards)), dtype=np.bool_)
+            for i, t in enumerate(self.net.stages[cut].live if cut < len(self.net.stages) else ()):
+                holds |= self.names.holding(t)[here.states[:, i]]
+            self.holding[cut] = holds @ (1 << np.arange(holds.shape[1]))
+        return self.holding[cut]
 
     def _assignment(self, found: Sequence[Labels | None], at: int, anew: bool) -> Assignment:
         """The plan of a label of the first cut, in names of the pool's boards.
 
         With `anew`, a board that held nothing is another one when it is next used: its name then has a number behind it.
         """
-        net, k, boards, devices = self.net, 0, self.names.boards, self.net.problem.devices
+        boards, devices = self.names.boards, self.net.problem.devices
         called, count = [devices[b] for b in boards], len(boards)
         plan: dict[str, Split] = {}
-        while k < len(net.tables):
-            labels, here = found[k], self.fronts.reached[k]
-            assert labels is not None, "the label's own cut has labels"
+        for taken in self._followed(found, at):
             if anew:
-                kept = self._holds(k, here)[labels.of[at]]
-                called = [name if held else f"{devices[boards[b]]}:{count + b}" for b, (name, held) in
-                          enumerate(zip(called, kept, strict=True))]
+                called = [name if taken.held >> b & 1 else f"{devices[boards[b]]}:{count + b}" for b, name in enumerate(called)]
                 count += len(boards)
-            order, back, column = self.orders[labels.order[at]], self.orders[labels.back[at]], int(labels.column[at])
             # Board b of the label was board order[b] in the names of its column.
-            names = {devices[boards[int(order[b])]]: called[b] for b in range(len(boards))}
-            step = next(s for s in reversed(net.steps(k)) if s.first_column <= column)
-            for name, split in step.own.assignment(net.problem, column - step.first_column).items():
-                plan[name] = renamed(split, names)
-            called = [names[devices[boards[int(b)]]] for b in back]
-            k, at = int(labels.stop[at]), int(labels.parent[at])
+            names = {devices[boards[int(x)]]: called[b] for b, x in enumerate(self.orders[taken.order])}
+            plan |= {node: renamed(split, names) for node, split in taken.splits.items()}
+            called = [names[devices[boards[int(b)]]] for b in self.orders[taken.back]]
         return plan
+
+    def _on_a_line(self, memory: Along, found: Sequence[Labels | None], at: int) -> Line:
+        """The plan with a name for every board of a long ring, and where on it each is; one forgotten has another name later."""
+        boards, devices = self.names.boards, self.net.problem.devices
+        plan, seats, known, stretch, view = dict[str, Split](), dict[str, Seat](), dict[int, str](), 0, (0, 0)
+        for taken in self._followed(found, at):
+            if not taken.held:  # from here on, boards may be anywhere
+                stretch, view, known = stretch + 1, (0, 0), {}
+            view = memory.from_column(taken.order, taken.held, view)
+            known = memory.still(known, view)
+            own = {devices[b]: view[1] - x if view[0] else view[1] + x for x, b in enumerate(boards)}
+            for coordinate in own.values():
+                if coordinate not in known:
+                    known[coordinate] = f"{devices[boards[0]]}:{len(seats)}"
+                    seats[known[coordinate]] = (stretch, coordinate)
+            plan |= {n: renamed(split, {d: known[c] for d, c in own.items()}) for n, split in taken.splits.items()}
+            view = memory.to_label(taken.back, taken.behind, view)
+            known = memory.still(known, view)
+        return plan, seats
+
+    def _followed(self, found: Sequence[Labels | None], at: int) -> Iterator[_Taken]:
+        """The steps of the plan that a label of the first cut stands for."""
+        net, k = self.net, 0
+        while k < len(net.tables):
+            labels = found[k]
+            assert labels is not None, "the label's own cut has labels"
+            column, stop, parent = int(labels.column[at]), int(labels.stop[at]), int(labels.parent[at])
+            step = next(s for s in reversed(net.steps(k)) if s.first_column <= column)
+            ahead = found[stop]
+            assert ahead is not None, "labels lead to labels"
+            held, behind = (self._holds(cut, self.fronts.reached[cut])[own.of[i]] for cut, own, i in (
+                (k, labels, at), (stop, ahead, parent)))
+            yield _Taken(step.own.assignment(net.problem, column - step.first_column), int(labels.order[at]),
+                         int(labels.back[at]), int(held), int(behind))
+            k, at = stop, parent
 
 
 COMPARED = 8
 """Times as many labels as are kept that are compared with each other."""
+GRAINS = (16.0, 4.0, 1.0, 0.0)
+"""Steps in which loads are told apart where labels are too many; none at last."""
+HASH = 0x9E3779B1
 HURRIED = 64
 """Labels kept per cut once time is up."""
-
-
-def _without_twins(moves: _Moves) -> _Moves:
-    """Of moves that differ in cost alone, the cheapest."""
-    if not len(moves.cost):
-        return moves
-    key = np.column_stack([moves.row, moves.target, moves.renamed, np.round(moves.used * 1e12), np.round(moves.load * 1e12)])
-    order = np.lexsort((moves.cost, *key.T[::-1]))
-    new = np.append(True, (key[order][1:] != key[order][:-1]).any(axis=1))
-    return moves.take(order[new])
 
 
 def _joined(parts: Sequence[Labels], width: int) -> Labels:
     if not parts:
         none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return Labels(none, empty, empty, np.zeros((0, width)), empty, none, none, none, none, none)
+        return Labels(none, empty, empty, np.zeros((0, width)), empty, none, none, none, none, none, np.zeros(0, dtype=np.bool_))
     return parts[0] if len(parts) == 1 else Labels(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Labels)))
 
 
-def _best(labels: Labels, most: int) -> tuple[Labels, float]:
-    """So many labels of the lowest bounds, and the least bound of the others."""
+def _fewer(labels: Labels, most: int) -> Labels:
+    """So many real labels of the lowest bounds; the others are seen as no more than that, where they are alike as one."""
     if len(labels) <= most:
-        return labels, np.inf
-    order = np.argsort(labels.bound, kind="stable")
-    return labels.take(np.sort(order[:most])), float(labels.bound[order[most]])
+        return labels
+    order = np.lexsort((labels.bound, ~labels.real))
+    kept = min(most, int(labels.real.sum()))
+    near, rest = labels.take(np.sort(order[:kept])), labels.take(np.sort(order[kept:]))
+    for grain in GRAINS:
+        size = np.floor(rest.load * grain + EPSILON).astype(np.int64)
+        # States and loads in steps make one number; where two make the same, they are only seen as one once more.
+        key = rest.of * HASH + size @ (HASH ** np.arange(1, 1 + size.shape[1], dtype=np.int64) | 1)
+        order = np.lexsort((rest.cost, key, rest.of))
+        begins = (key[order][1:] != key[order][:-1]) | (rest.of[order][1:] != rest.of[order][:-1])
+        if begins.sum() < most:
+            break
+    rest, first = rest.take(order), np.flatnonzero(np.append(True, begins))
+    alike = replace(rest.take(first), cost=np.minimum.reduceat(rest.cost, first), used=np.minimum.reduceat(rest.used, first),
+                    bound=np.minimum.reduceat(rest.bound, first), load=np.minimum.reduceat(rest.load, first, axis=0),
+                    real=np.zeros(len(first), dtype=np.bool_))
+    both = _joined([near, alike], labels.load.shape[1])
+    return both.take(np.argsort(both.of, kind="stable"))
 
 
-def _without_same(labels: Labels) -> Labels:
-    """Of labels that take the same of every board, the cheapest."""
+def _without_same(labels: Labels, steps: float | None) -> Labels:
+    """Of labels that take the same of every board, or the same in steps, the cheapest."""
     if not len(labels):
         return labels
-    size = np.round(labels.load * 1e9).astype(np.int64)
-    order = np.lexsort((labels.cost, *size.T, labels.of))
+    size = (np.round(labels.load * 1e9) if steps is None else np.ceil(labels.load * steps - EPSILON)).astype(np.int64)
+    order = np.lexsort((labels.cost, *size.T, labels.real, labels.of))
     same = (size[order][1:] == size[order][:-1]).all(axis=1) & (labels.of[order][1:] == labels.of[order][:-1])
+    same &= labels.real[order][1:] == labels.real[order][:-1]
     return labels.take(order[np.append(True, ~same)])
 
 
@@ -319,7 +391,8 @@ def _undominated(labels: Labels) -> Labels:
             asked = asked[first[asked] + pivot < asked]
             if not len(asked):
                 break
-            beaten = (labels.load[asked] >= labels.load[first[asked] + pivot] - SLACK).all(axis=1)
+            other = first[asked] + pivot
+            beaten = (labels.load[asked] >= labels.load[other] - SLACK).all(axis=1) & (labels.real[other] | ~labels.real[asked])
             alive[asked[beaten]] = False
             asked = asked[~beaten]
         if alive.all():

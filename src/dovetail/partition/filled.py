@@ -9,16 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.estimate import Floats
-from dovetail.partition.boards import Filling
+from dovetail.partition.boards import Filling, Line
 from dovetail.partition.cuts import Network, Priced, price_limits
 from dovetail.partition.exact import mixture_of
 from dovetail.partition.fronts import SLACK, Fronts, fronts_of
 from dovetail.partition.plan import Assignment
-from dovetail.partition.pool import Pool, Share
+from dovetail.partition.pool import ROW, Pool, Share
 from dovetail.partition.renaming import Names
 
 REACHED = 120_000
 """Labels of one cut beyond which fronts are given up."""
+REMEMBERED = (None, 0)
+"""Boards beside a window of a long ring that are remembered, in one search after another (see `boards.Filling`)."""
 KEPT = ((3e-3, 300), (1.5e-2, 300), (np.inf, 300), (np.inf, 1_500), (np.inf, 6_000))
 """How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another."""
 
@@ -31,6 +33,7 @@ class Told:
     pooled: Assignment | None
     bound: float
     names: Names
+    line: Line | None = None
 
 
 def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
@@ -47,7 +50,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     near &= goal <= priced.bound * (1 + NEAR)
-    spent, wanted = 0.0, tell(Told(None, None, priced.bound, names)) > -np.inf
+    spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
     for part in _cutoffs(priced.bound, goal, near) if wanted else ():
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
@@ -58,17 +61,24 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         spent = time.thread_time() - now
         path = fronts.path() if many else None
         goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names))
-        goal, met = _searched(Filling(fronts, names, loads, many), names, cutoff, goal, deadline, tell)
+        least = fronts.best
+        for beside in REMEMBERED if len(pool.boards) >= ROW else (None,):
+            filling = Filling(fronts, names, loads, many, beside)
+            goal, found, least = _searched(filling, names, least, cutoff, goal, deadline, tell)
+            met |= found
         now = time.thread_time()
         if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
             break
     return True
 
 
-def _searched(filling: Filling, names: Names, cutoff: float, goal: float, deadline: float,
-              tell: Callable[[Told], float]) -> tuple[float, bool]:
-    """Look for plans below a cut-off with more and more labels; the goal then, and whether there was any plan."""
-    best, value, spent, before, growth = filling.fronts.best, np.inf, 0.0, 0, GROWTH
+def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal: float, deadline: float,
+              tell: Callable[[Told], float]) -> tuple[float, bool, float]:
+    """Look for plans below a cut-off with more and more labels; the goal then, whether there was any plan, and a bound on all.
+
+    No plan is below `least`.
+    """
+    best, value, spent, before, growth = least, np.inf, 0.0, 0, GROWTH
     for nearer, most in KEPT:
         now, at = time.thread_time(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
         if value < np.inf and most <= before:
@@ -79,10 +89,11 @@ def _searched(filling: Filling, names: Names, cutoff: float, goal: float, deadli
         found = filling.run(at, most, deadline)
         growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
         spent, before = time.thread_time() - now, most
-        goal, value = tell(Told(found.assignment, found.pooled, found.bound, names)), min(value, found.value)
+        goal, value = tell(Told(found.assignment, found.pooled, found.bound, names, found.line)), min(value, found.value)
+        least = max(least, found.bound)
         if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
             break
-    return goal, value < np.inf
+    return goal, value < np.inf, least
 
 
 def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:

@@ -63,7 +63,7 @@ BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
 """Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
 POURED = 0.15
 """Part of the time that a plan of the pool, and pouring it over the boards, may take besides."""
-FAR = 1e-2
+FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
@@ -188,7 +188,7 @@ class _Hunt:
         if told.assignment is None or told.assignment in self.seated:
             return
         self.seated.append(told.assignment)
-        seated = seat(self.problem, self.pool, told.assignment, told.names)
+        seated = seat(self.problem, self.pool, told.assignment, told.names, told.line)
         if seated is not None:
             self.keep(*seated)
         else:

@@ -43,7 +43,7 @@ class Names:
             names = np.arange(count)
             names[list(boards)] = [boards[i] for i in order]
             self.orders.append(names)
-        self._kept = np.array([self._keeps(order) for order in self.orders])
+        self.kept = np.array([self._keeps(order) for order in self.orders])
         """For every order and set of boards, as a sum of powers of two, whether these stay as far from each other."""
         known: dict[int, Ints] = {}
         self.renamed: dict[str, Ints] = {t.node.output: self._places(t.options.held, known) for t in net.tables}
@@ -102,7 +102,7 @@ class Names:
         holds = np.zeros((len(states), width), dtype=np.bool_)
         for i, t in enumerate(live):
             holds |= self.holding(t)[states[:, i]]
-        found: Flags = self._kept[:, holds @ (1 << np.arange(width))]
+        found: Flags = self.kept[:, holds @ (1 << np.arange(width))]
         return found
 
     def all_alike(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.boards import Line, Seat
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.packing import FULL, as_sizes, pack
@@ -21,14 +22,19 @@ from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.renaming import Names
 
 
-def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names) -> tuple[Assignment, Evaluation] | None:
-    """The plan on the platform's boards, as good as was found; None where they are too few or too small for it."""
+def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names,
+         line: Line | None) -> tuple[Assignment, Evaluation] | None:
+    """The plan on the platform's boards, as good as was found; None where they are too few or too small for it.
+
+    On a long ring, `line` is the same plan and says where along it boards would be.
+    """
     if len(pool.boards) == len(pool.stand_ins):
         plans = [_renamed(assignment, dict(zip(problem.devices, (problem.devices[i] for i in order.tolist()), strict=True)))
                  for order in names.orders]
     else:
-        near = _side_by_side(problem, pool, assignment)
-        plans = [_renamed(assignment, near)] if near is not None else []
+        every = [(assignment, _side_by_side(problem, pool, assignment))]
+        every += [(line[0], in_line(problem, pool, *line))] if line is not None else []
+        plans = [_renamed(named, near) for named, near in every if near is not None]
     judged = [(evaluate(problem, a), a) for a in plans]
     best = min((pair for pair in judged if pair[0].feasible), key=lambda pair: pair[0].objective, default=None)
     if best is None:
@@ -37,6 +43,31 @@ def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names) -> 
     if len(pool.boards) > len(pool.stand_ins):
         chosen, found = _gathered(problem, pool, chosen, found)
     return reseated(problem, pool, *settle(problem, pool, chosen, found))
+
+
+def in_line(problem: Problem, pool: Pool, assignment: Assignment, along: Mapping[str, Seat]) -> dict[str, str] | None:
+    """A board for every name, as far from each other as along a ring: from whichever board on, and whichever way, is best.
+
+    Where others are there already, the nearest board with room is taken; None where there is none.
+    """
+    sizes, exchanged, count = _loads(problem, pool, assignment), _exchanged(problem, assignment), len(pool.boards)
+    hops = np.array([[len(problem.platform.route(a, b)) for b in (*pool.boards, problem.platform.host)] for a in pool.boards])
+    left, found = np.ones((count, len(next(iter(sizes.values()), np.zeros(1))))), dict[str, int]()
+    apart = _apart(problem.platform.host, assignment)
+    for stretch in sorted({along[name][0] for name in sizes}):
+        own = {name: along[name][1] for name in sizes if along[name][0] == stretch}
+        ends = [(own[a], found.get(b, count), bytes_) for (a, b), bytes_ in exchanged.items() if a in own and b not in own]
+        best = min(((start, way) for start in range(count) for way in (1, -1)), key=lambda at: (
+            sum(bytes_ * hops[(at[0] + at[1] * place) % count, to] for place, to, bytes_ in ends), at))
+        for name, place in own.items():
+            wanted = (best[0] + best[1] * place) % count
+            others = {found[n] for pair in apart if name in pair for n in pair if n in found}
+            free = [b for b in range(count) if b not in others and (left[b] - sizes[name] >= 1 - FULL).all()]
+            if not free:
+                return None
+            found[name] = min(free, key=lambda b: (hops[b, wanted], b))
+            left[found[name]] -= sizes[name]
+    return {name: pool.boards[b] for name, b in found.items()}
 
 
 TRIALS = 80
