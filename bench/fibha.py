@@ -51,8 +51,9 @@ from firb import blocks_of
 
 FIRB_PACE, FIRB_BLOCKS = 150_000, ("features.3.depthwise.conv", "features.12.depthwise.conv")
 """An early and a late inverted residual, by their depthwise layers; `bench/firb.py` has all of them."""
-FRAMES = 6
-"""Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle."""
+FRAMES, SMALL_FRAMES = 6, 12
+"""Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle: after
+three frames at 224 x 224, after seven at 96 x 96 (`--quick`)."""
 
 
 UNIT_BYTES = 2000
@@ -60,9 +61,9 @@ UNIT_BYTES = 2000
 COUNTED = ("dsp", "lut", "bram36", "register")
 
 
-def simulated(graph: Graph, design: Design, entry: Mapping[str, Any]) -> dict[str, Any]:
+def simulated(graph: Graph, design: Design, entry: Mapping[str, Any], frames: int) -> dict[str, Any]:
     """What Verilator says of the generated accelerator."""
-    inputs, start = frames_of(graph), _children_cpu_s()
+    inputs, start = frames_of(graph, frames), _children_cpu_s()
     result = simulate(design, {p.tensor: as_pixels(p, inputs[p.tensor]) for p in design.inputs})
     expected = run_integer(graph, inputs)
     cycles = int(np.diff(result.frame_cycles)[-1])
@@ -95,13 +96,13 @@ def synthesized(design: Design, device: Device, entry: Mapping[str, Any]) -> dic
                             "parts": [{"module": p.module, "instances": p.instances, **p.resources} for p in found.parts]}}
 
 
-def frames_of(graph: Graph) -> dict[str, Any]:
+def frames_of(graph: Graph, frames: int) -> dict[str, Any]:
     """Random integers over the range of every input."""
     rng, found = np.random.default_rng(0), {}
     for name in graph.inputs:
         scheme = graph.tensors[name].scheme
         assert scheme is not None
-        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (FRAMES, *graph.shape(name)[1:])).astype(scheme.dtype)
+        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (frames, *graph.shape(name)[1:])).astype(scheme.dtype)
     return found
 
 
@@ -155,7 +156,7 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
         design = build_accelerator(graph, "accelerator", from_entries(entry["accelerator"], str(options.json)))
         entry |= {"generate_cpu_s": time.process_time() - start, "closed_form_cycles": design.interval_cycles}
         if options.simulate and "bit_exact" not in entry:
-            entry |= simulated(graph, design, entry)
+            entry |= simulated(graph, design, entry, SMALL_FRAMES if options.quick else FRAMES)
         if options.synthesize and "synthesized" not in entry:
             entry |= synthesized(design, device, entry)
         yield kind.value, entry

@@ -5,18 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dovetail.cost.folds import Fold
 from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.network import make_network
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate_many
-from dovetail.ir import Graph
+from dovetail.ir import Conv, Graph, Window
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.hybrid.architecture import accelerator_of, judge
 from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.search import Search
+from dovetail.partition.hybrid.dedicated import Engines
+from dovetail.partition.hybrid.search import NoBlocks, Search
+from dovetail.partition.hybrid.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Accelerator, Architecture
 from tests.fpga.random_graphs import random_inputs
 from tests.partition.test_hybrid import bottlenecks, fpga
+from tests.strategies import Net, quantized
 
 
 def accelerators(graph: Graph) -> list[Accelerator]:
@@ -53,3 +58,28 @@ def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})])
     steady = np.diff(result.frame_cycles)[-2:]
     assert abs(steady.mean() - design.interval_cycles) <= max(4, 0.03 * design.interval_cycles)
+
+
+@pytest.mark.parametrize("scale", [0.04, 0.05, 0.08, 0.2])
+def test_the_search_knows_how_fast_its_engines_and_the_words_between_them_are(graph: Graph, scale: float) -> None:
+    device = fpga(scale)
+    found = Search(graph, device, (len(graph.nodes),), NoBlocks()).fastest()
+    made = accelerator_of(graph, found, Architecture.SESL)
+    folds = {name: Fold(*sizes) for name, sizes in made.dedicated.items() if sizes is not None}
+    network = make_network(graph, "paced", folds=folds, fused=made.fused)
+    assert found.interval == max(engine.steps for station in network.stations for engine in station.engines)
+
+
+def test_slow_words_are_avoided_by_another_fold_where_there_is_room() -> None:
+    net = Net(4)
+    x = net.add(Conv(144, Window((1, 1))), net.input((1, 24, 8, 8)), name="expand")
+    graph = quantized(net.graph(net.add(Conv(144, Window((3, 3), pads=(1, 1, 1, 1)), groups=144), x, name="depthwise")))
+    words, pace = Words(graph), 64 * 24
+    narrow = Engines((Fold(1, 24, 6),), (1536,), np.zeros((1, 1)))
+    wide = Engines((Fold(7, 1, 1), Fold(8, 1, 1)), (1500, 1300), np.array([[63.0], [72.0]]))
+    slow = Row((Fold(1, 24, 6), Fold(7, 1, 1)), (), None)
+    assert max(words.clocks(slow).values()) == 64 * 25
+    mended = words.mended(slow, pace, [0, 0], lambda i: wide if i else narrow, np.array([9.0]))
+    assert mended.folds[1] == Fold(8, 1, 1)
+    assert max(words.clocks(mended).values()) <= pace
+    assert words.mended(slow, pace, [0, 0], lambda i: wide if i else narrow, np.array([8.0])) == slow

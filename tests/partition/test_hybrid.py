@@ -192,6 +192,14 @@ def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> N
         assert whole.bound <= alone.latency
 
 
+def test_arrays_alone_take_no_longer_than_their_block(graph: Graph) -> None:
+    device = fpga(0.3)
+    found = Search(graph, device, (0,), Blocks(graph, device)).quickest()
+    assert found.block is not None
+    assert (found.latency, found.folds) == (found.block.latency, {})
+    assert found.interval == found.block.interval
+
+
 def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(graph: Graph) -> None:
     device = fpga(0.2)
     search = Search(graph, device, cut_points(graph), Blocks(graph, device))
@@ -237,7 +245,7 @@ def test_auto_is_as_good_as_the_best_of_all(graph: Graph) -> None:
 
 
 def test_direct_mapping_alone_is_refused_where_it_does_not_fit(graph: Graph) -> None:
-    with pytest.raises(InfeasibleError, match=r"the emptiest takes [\d.]+ times"):
+    with pytest.raises(InfeasibleError, match=r"the emptiest takes [\d.]+ times what the device has of lut"):
         judge(graph, fpga(0.01), Architecture.DHM, Goal.THROUGHPUT)
     direct = judge(graph, fpga(), Architecture.DHM, Goal.THROUGHPUT).accelerator
     assert set(direct.dedicated.values()) == {None}

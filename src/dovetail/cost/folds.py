@@ -154,6 +154,17 @@ class Loops:
         return group * self.channels.outputs + channel if inside else None
 
 
+def regrouped_clocks(channels: int, taken: int, left: int) -> int:
+    """Clocks in which a pixel that comes in beats of `taken` channels is cut into words of `left` (fpga/engines/regroup.py).
+
+    Every clock looks at one beat and one word ends at the most. Only the last beat may end two words that are longer than beats.
+    """
+    beats, words = -(-channels // taken), -(-channels // left)
+    if left < taken:
+        return words
+    return beats + (taken != left and words > 1 and (words - 1) * left > (beats - 1) * taken)
+
+
 def channels_of(op: Conv | Gemm, input_channels: int, filters: int) -> Channels:
     """The channels of a layer that reads `input_channels` of a stream; a fully connected layer is one group."""
     groups = op.groups if isinstance(op, Conv) else 1

@@ -7,6 +7,7 @@ synthesized with Yosys 0.70 (MobileNetV2 from 14x14 on).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
@@ -22,7 +23,7 @@ from dovetail.cost.reusable_jobs import (
     Program,
     fifo_depth,
 )
-from dovetail.cost.reusable_layers import Config
+from dovetail.cost.reusable_layers import Config, Layer
 from dovetail.cost.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
 
@@ -67,44 +68,71 @@ class Content:
     """Copies, words and width of every memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the area of a block depends on: its arrays, words of weights of either, bits of their sums, what else it does."""
+
+    config: Config
+    weight_depth: int
+    """Words of weights of the longest filter block; 0 without an array for convolutions."""
+    phases: int
+    """Words of weights of the longest depthwise job; 0 without any."""
+    sums: tuple[int, int]
+    adds: bool
+    drops: bool
+    """Whether it averages over a count that is no power of two."""
+    memories: tuple[tuple[int, int, int], ...]
+    """Copies, words and width of every memory."""
+
+
+def outline_of(program: Program) -> Outline:
+    """The outline of a layer program."""
+    return Outline(program.config, program.weight_depth, program.phases, sum_bits(program),
+                   any(x.add is not None for x in program.layers.layers), any(_averages(program)), tuple(memories_of(program)))
+
+
 def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float], ...]:
     """Resources of a layer program by the names boards use."""
-    model, content = dhm_model(model_name), content_of(program)
-    cost = model.coefficients
-    blocks, small, kept = _memories(content, model)
-    logic = content.adders + content.finishing + cost["logic_per_choice_bit"] * content.choices + small + CONTROL_LOGIC
-    registers = content.registers + kept + CONTROL_REGISTERS
+    logic, registers = CONTROL_LOGIC, CONTROL_REGISTERS
     if program.transfers:
         logic, registers = logic + OUTSIDE_LOGIC, registers + OUTSIDE_REGISTERS
-    return ((model.logic, logic), ("register", registers), (model.block, blocks),
+    return outline_resources(outline_of(program), model_name, logic, registers)
+
+
+def outline_resources(outline: Outline, model_name: str, control_logic: float = 0.0,
+                      control_registers: float = 0.0) -> tuple[tuple[str, float], ...]:
+    """Resources of an outline by the names boards use, with so much for control."""
+    model, content = dhm_model(model_name), content_of(outline)
+    cost = model.coefficients
+    blocks, small, kept = _memories(content, model)
+    logic = content.adders + content.finishing + cost["logic_per_choice_bit"] * content.choices + small + control_logic
+    return ((model.logic, logic), ("register", content.registers + kept + control_registers), (model.block, blocks),
             ("dsp", cost["dsp_per_product"] * (content.products + content.finishers)))
 
 
-def content_of(program: Program) -> Content:
+def content_of(outline: Outline) -> Content:
     """Bits of a block, part by part as it is built."""
-    config, both = program.config, bool(program.phases) and program.weight_depth > 0
+    config, both = outline.config, bool(outline.phases) and outline.weight_depth > 0
     channels, filters, shared = config.inputs, config.outputs, config.monolithic and both
-    sums = sum_bits(program)
+    sums, adds, drops = outline.sums, outline.adds, outline.drops
     word, beat = channels * 8, config.port_bytes * 8
-    lanes = [(filters, channels, sums[ARRAY])] if program.weight_depth else []
-    if program.phases and not shared:
+    lanes = [(filters, channels, sums[ARRAY])] if outline.weight_depth else []
+    if outline.phases and not shared:
         lanes.append((channels, config.taps, sums[DEPTHWISE]))
     trees = [tree_bits(products, PRODUCT_BITS, 1) for _, products, _ in lanes]
-    if config.packed and program.weight_depth:
+    if config.packed and outline.weight_depth:
         trees[0] = _packed_tree(config)
     adders = sum(lane[0] * (tree[0] + lane[2]) for lane, tree in zip(lanes, trees, strict=True))
     restarts = RESTART_LOGIC * sum(count * width for count, _, width in lanes)
     waiting = sum(lane[0] * tree[1] for lane, tree in zip(lanes, trees, strict=True))
-    widths = [width for engine, width in enumerate(sums) if (program.weight_depth, program.phases)[engine]]
-    adds = any(x.add is not None for x in program.layers.layers)
-    drops = any(_averages(program))
+    widths = [width for engine, width in enumerate(sums) if (outline.weight_depth, outline.phases)[engine]]
     finishing = channels * (sum(FINISH_LOGIC + w for w in widths) + ADD_LOGIC * adds + DROP_LOGIC * drops)
-    held = filters * sums[ARRAY] if program.weight_depth else 0
-    taps = channels * config.taps * 9 if program.phases else 0
-    window = config.kernel ** 2 * word if program.phases else 0
+    held = filters * sums[ARRAY] if outline.weight_depth else 0
+    taps = channels * config.taps * 9 if outline.phases else 0
+    window = config.kernel ** 2 * word if outline.phases else 0
     operands = sum(-(-count * products * 8 // beat) * beat for count, products, _ in lanes)
     mixed = channels * channels * 17 + filters * channels * 8 if shared else 0
-    options = max(0, program.phases - 1) * taps
+    options = max(0, outline.phases - 1) * taps
     registers = (adders + waiting + held + operands + taps + window + mixed
                  + channels * sum(2 * w + FINISH_REGISTERS for w in widths) + channels * ADD_REGISTERS * adds
                  + len(widths) * (channels * CONSTANT_BITS + LAYER_BITS) + 12 * word + 2 * beat
@@ -112,9 +140,9 @@ def content_of(program: Program) -> Content:
     handed_on = held * (1 - 1 / config.block_words)
     choices = 6 * word + options + (channels * channels * 17 if shared else 0)
     multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
-    soft = config.soft * channels if program.weight_depth else 0
+    soft = config.soft * channels if outline.weight_depth else 0
     return Content(multipliers - soft, channels * len(widths), adders + restarts + handed_on + SOFT_LOGIC * soft,
-                   choices, finishing, registers, tuple(memories_of(program)))
+                   choices, finishing, registers, outline.memories)
 
 
 def _packed_tree(config: Config) -> tuple[int, int]:
@@ -127,13 +155,16 @@ def _packed_tree(config: Config) -> tuple[int, int]:
 
 def sum_bits(program: Program) -> tuple[int, int]:
     """Bits of the widest sum of either engine."""
+    return widest_sums(program.config, {(program.layers.layers[job.layer], job.engine) for job in program.jobs})
+
+
+def widest_sums(config: Config, layers: Iterable[tuple[Layer, int]]) -> tuple[int, int]:
+    """Bits of the widest sum of either engine, for layers with the engine of each."""
     widest = [0, 0]
-    for job in program.jobs:
-        layer = program.layers.layers[job.layer]
+    for layer, engine in layers:
         terms = prod(layer.window.kernel) * (layer.reads.channels // layer.groups)
-        bits = (MEAN_BITS if layer.plain else TERM_BITS) + ceil(log2(terms))
-        widest[job.engine] = max(widest[job.engine], bits)
-    if program.config.monolithic:
+        widest[engine] = max(widest[engine], (MEAN_BITS if layer.plain else TERM_BITS) + ceil(log2(terms)))
+    if config.monolithic:
         widest = [max(widest)] * 2
     return widest[0], widest[1]
 

@@ -153,10 +153,8 @@ class Program:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
-        word = self.config.inputs * 8
-        entry = self.layers.maps[self.layers.entry].channels * 8
-        return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
+        """Bits of a word of every bank."""
+        return bank_widths(self.layers, self.config)
 
     @property
     def weight_depth(self) -> int:
@@ -190,6 +188,12 @@ class Program:
         if kind is Kind.WEIGHTS:
             return sum(job.beats for job in self.jobs) * self.config.port_bytes
         return sum(t.beats for t in self.transfers if t.kind is kind) * self.config.port_bytes
+
+
+def bank_widths(layers: Layers, config: Config) -> tuple[int, ...]:
+    """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
+    word, entry = config.inputs * 8, layers.maps[layers.entry].channels * 8
+    return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
 
 
 def depthwise_lag(layer: Layer) -> int:

@@ -21,6 +21,7 @@ from dovetail.cost.reusable_jobs import (
     Kind,
     Outside,
     Program,
+    bank_widths,
 )
 from dovetail.cost.reusable_layers import Config, Layers
 from dovetail.cost.reusable_order import in_order
@@ -34,7 +35,7 @@ def program_of(layers: Layers, config: Config) -> Program:
         if layer.largest and not layer.filtered(config):
             raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
                                    f"most {config.kernel} rows and columns, enlarge them or leave the node out of the block")
-    groups = _rounds(layers, config)
+    groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups, 0)
     rounds = [stripes_of(layers, config, group, outside) for group in groups]
     stored, depths = _allocate(layers, config, groups, rounds, outside)
@@ -55,9 +56,20 @@ def program_of(layers: Layers, config: Config) -> Program:
     return replace(program, transfers=in_order(program, made), outside=found)
 
 
+def bank_sizes(layers: Layers, config: Config) -> list[tuple[int, int]]:
+    """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
+    groups = rounds_of(layers, config)
+    outside = outside_maps(layers, config, groups, 0)
+    rounds = [stripes_of(layers, config, group, outside) for group in groups]
+    _, depths = _allocate(layers, config, groups, rounds, outside)
+    for bank, size in _slots(layers, config, rounds, outside).items():
+        depths[bank] = SLOTS * size
+    return list(zip(depths, bank_widths(layers, config), strict=True))
+
+
 def divides(layers: Layers, config: Config) -> bool:
     """Whether `Config.map_bytes` makes any layer work on stripes; else it changes nothing."""
-    groups = _rounds(layers, config)
+    groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups, 0)
     return any(len(stripes_of(layers, config, group, outside)) > 1 for group in groups)
 
@@ -75,7 +87,7 @@ def _slots(layers: Layers, config: Config, rounds: Sequence[Sequence[Stripe]], o
     return found
 
 
-def _rounds(layers: Layers, config: Config) -> list[tuple[int, ...]]:
+def rounds_of(layers: Layers, config: Config) -> list[tuple[int, ...]]:
     """Layers by number, those that overlap together."""
     found: list[tuple[int, ...]] = []
     number, every = 0, layers.layers

@@ -120,6 +120,12 @@ def _reach(layer: Layer, rows: int) -> int:
     return min(layer.reads.height, (rows - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] + 1)
 
 
+def rows_read(layer: Layer) -> int:
+    """Input rows of all output rows."""
+    _, first, last = _rows(layer, 0, layer.writes.height)
+    return last - first
+
+
 def _stripe(parts: Sequence[Layer], start: int, stop: int) -> Stripe:
     made: list[Layer] = []
     written: list[int] = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -64,11 +65,17 @@ Progress = Callable[[str, int, int], None]
 
 def region(network: str, size: int | None, device: Device) -> Graph:
     """The part of a zoo network that the FPGA takes over."""
+    graph = _integers(network, size)
+    return cut_out(graph, pinned(graph, region_of(graph, device), device.name), "cpu", device.name)
+
+
+@lru_cache(maxsize=len(NETWORKS))
+def _integers(network: str, size: int | None) -> Graph:
+    """A zoo network in integers, the same for all boards."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(build(network, size=size))
-        graph = decide_numbers(path, equalise=Equalise.OFF).graph
-    return cut_out(graph, pinned(graph, region_of(graph, device), device.name), "cpu", device.name)
+        return decide_numbers(path, equalise=Equalise.OFF).graph
 
 
 def board_of(name: str) -> Platform:

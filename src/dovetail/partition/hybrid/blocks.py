@@ -14,9 +14,13 @@ from dovetail.cost import Floats
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
+from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
+from dovetail.cost.reusable_layers import Layers, layers_of
+from dovetail.cost.reusable_program import bank_sizes
 from dovetail.errors import UnsupportedError
-from dovetail.ir import AvgPool, Conv, Gemm, Graph, MaxPool, Node
-from dovetail.partition.hybrid.choice import undominated
+from dovetail.ir import AvgPool, Conv, Graph, MaxPool, Node
+from dovetail.partition.hybrid.choice import Room, undominated
+from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.search import BlockOption
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
@@ -72,36 +76,85 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
 
 
 class Blocks:
-    """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast enough."""
+    """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast and small enough."""
 
     def __init__(self, graph: Graph, device: Device, monolithic: bool = False) -> None:
         self.graph, self.device = graph, device
         self.names = tuple(sorted(device.resources))
         self.configs = configurations(graph, device, monolithic)
-        refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
-        self.first = refused[-1] + 1 if refused else 0
-        """The first node such that it and all behind it can run on arrays."""
-        plain = [replace(c, map_bytes=0, soft=0, input_buffers=2) for c in self.configs]
-        floors = {c: _floors(graph, self.first, c) for c in set(plain)}
-        self.floors = [floors[c] for c in plain]
-        self.products = [c.inputs * (c.outputs - c.soft) // (2 if c.packed else 1) for c in self.configs]
+        self.first, self.layers = _reusable(graph)
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
+        self.floors = self._floors()
+        self.least: dict[int, tuple[Floats, list[int]]] = {}
+        self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
+        self.behind: dict[int, Layers] = {}
 
-    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
-        """Configurations of at most so many multipliers, those first that may be fastest: clocks at the least, and the price."""
-        if cut < self.first:
+    def _floors(self) -> list[list[float]]:
+        """For every configuration, clocks of the block that begins with each layer, at the least."""
+        if self.layers is None:
+            return []
+        between, known = barriers(self.layers), dict[Config, list[float]]()
+        for config in self.configs:
+            plain = replace(config, soft=0, input_buffers=2)
+            if plain not in known:
+                known[plain] = least_clocks(self.layers, plain, between)
+        return [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+
+    def _behind(self, cut: int) -> int:
+        """The number of the first layer behind a cut."""
+        assert self.layers is not None
+        later = {node.name for node in self.graph.nodes[cut:]}
+        return next(i for i, layer in enumerate(self.layers.layers) if layer.node in later)
+
+    def _least(self, cut: int) -> tuple[Floats, list[int]]:
+        """Behind a cut: resources of every configuration at the least, row by row, and configurations by clocks."""
+        if cut not in self.least:
+            assert self.layers is not None
+            at, known = self._behind(cut), dict[Config, dict[str, float]]()
+            rows = []
+            for config in self.configs:
+                plain = replace(config, soft=0, map_bytes=0)
+                if plain not in known:
+                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
+                rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
+            clocks = [floor[at] for floor in self.floors]
+            self.least[cut] = np.array(rows).reshape(-1, len(self.names)), sorted(range(len(rows)), key=lambda c: clocks[c])
+        return self.least[cut]
+
+    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
+        if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
             return
-        for c in sorted(range(len(self.configs)), key=lambda c: self.floors[c][cut]):
-            if self.products[c] <= multipliers:
-                yield float(self.floors[c][cut]), partial(self._priced, cut, self.configs[c])
+        needs, order = self._least(cut)
+        at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
+        for c in order:
+            if able[c] and (room is None or room.holds(self._sketched(cut, self.configs[c]))[0]):
+                yield self.floors[c][at], partial(self._priced, cut, self.configs[c])
 
-    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+    def _sketched(self, cut: int, config: Config) -> Floats:
+        """A row of resources of a configuration behind a cut, at the least, with its memories of maps."""
+        plain = replace(config, soft=0)
+        if (cut, plain) not in self.sketches:
+            try:
+                if cut not in self.behind:
+                    self.behind[cut] = layers_of(self.graph, [n.name for n in self.graph.nodes[cut:]])
+                layers = self.behind[cut]
+                needs = least_resources(layers.layers, plain, self.device.model, bank_sizes(layers, plain))
+            except UnsupportedError:
+                needs = dict.fromkeys(self.names, inf)
+            self.sketches[cut, plain] = tuple(needs.get(r, 0.0) for r in self.names)
+        return np.array([self._moved(self.sketches[cut, plain], config)])
+
+    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
         """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
-        near = takewhile(lambda found: found[0] <= most_clocks, self.promising(cut))
-        found = [option for _, price in near if (option := price()) is not None]
+        near = takewhile(lambda found: found[0] <= most_clocks, self.promising(cut, room))
+        found = [option for _, price in near if (option := price()) is not None and option.interval <= most_clocks]
         if not found:
             return ()
-        table = np.array([[o.interval, o.latency, *o.needs] for o in found])
+        needs = np.array([o.needs for o in found])
+        able = np.ones(len(found), dtype=np.bool_) if room is None else room.holds(needs)
+        table = np.column_stack([[o.interval for o in found], [o.latency for o in found], needs])[able]
+        found = [o for o, fits in zip(found, able, strict=True) if fits]
         return [found[k] for k in undominated(table)]
 
     def _priced(self, cut: int, config: Config) -> BlockOption | None:
@@ -109,22 +162,21 @@ class Blocks:
             self.priced[cut, config] = self._soft(cut, config) if config.soft else self._option(cut, config)
         return self.priced[cut, config]
 
+    def _moved(self, needs: tuple[float, ...], config: Config) -> tuple[float, ...]:
+        """What arrays need once some of their products are made in logic."""
+        moved, logic = config.soft * config.inputs, dhm_model(self.device.model).logic
+        less = {"dsp": -float(moved), logic: SOFT_LOGIC * moved}
+        return tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, needs, strict=True))
+
     def _soft(self, cut: int, config: Config) -> BlockOption | None:
         """The same arrays with some products in logic, which changes no clock."""
         hard = self._priced(cut, replace(config, soft=0))
-        if hard is None:
-            return None
-        moved, logic = config.soft * config.inputs, dhm_model(self.device.model).logic
-        less = {"dsp": -float(moved), logic: SOFT_LOGIC * moved}
-        needs = tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, hard.needs, strict=True))
-        return replace(hard, configuration=config, needs=needs)
+        return None if hard is None else replace(hard, configuration=config, needs=self._moved(hard.needs, config))
 
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         nodes = [n.name for n in self.graph.nodes[cut:]]
         try:
-            if config.map_bytes and not self._short(cut, config):
-                return None
-            if not needs_limit(self.graph, nodes, config):
+            if config.map_bytes and not (needs_limit(self.graph, nodes, config) and self._short(cut, config)):
                 return None
             cost = block_cost(self.graph, nodes, config, self.device)
         except UnsupportedError:
@@ -133,37 +185,27 @@ class Blocks:
         return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
                            tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))
 
-
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        whole = self._priced(cut, replace(config, map_bytes=0, input_buffers=2))
+        plain = replace(config, map_bytes=0, input_buffers=2)
+        whole = self._priced(cut, plain)
         if whole is None:
             return True
         block = dhm_model(self.device.model).block
         return dict(zip(self.names, whole.needs, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0)
 
 
-def _floors(graph: Graph, first: int, config: Config) -> Floats:
-    """Clocks that the nodes behind every cut take at least: those in which the busiest array or the memory port is at work."""
-    work = np.zeros((3, len(graph.nodes) + 1))
-    for index, node in enumerate(graph.nodes[first:], first):
-        if not isinstance(node.op, Conv | Gemm):
-            continue
-        weights = graph.constants[node.params[0]].array
-        outputs = prod(graph.shape(node.output)[2:])
-        channels = weights.shape[1]
-        groups = node.op.groups if isinstance(node.op, Conv) else 1
-        depthwise = channels == 1 and groups > 1
-        if depthwise:
-            work[1, index] = config.words(weights.shape[0]) * outputs
-        else:
-            filters = -(-weights.shape[0] // config.outputs) if groups == 1 else weights.shape[0] / config.outputs
-            words = config.words(channels) if groups == 1 else channels / config.inputs
-            work[0, index] = filters * outputs * prod(weights.shape[2:]) * words
-        work[2, index] = weights.size / config.bandwidth_bytes
-    behind = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
-    engines = behind[0] + behind[1] if config.monolithic else np.maximum(behind[0], behind[1])
-    return np.asarray(np.maximum(engines, behind[2]), dtype=np.float64)
+def _reusable(graph: Graph) -> tuple[int, Layers | None]:
+    """The first cut such that all nodes behind it can run on arrays, with their layers; None where there is none."""
+    refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
+    first = refused[-1] + 1 if refused else 0
+    for cut in cut_points(graph):
+        if first <= cut < len(graph.nodes):
+            try:
+                return cut, layers_of(graph, [n.name for n in graph.nodes[cut:]])
+            except UnsupportedError:
+                continue
+    return len(graph.nodes), None
 
 
 def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:

@@ -2,17 +2,20 @@
 
 The linear programme min t, sum of resources <= t * budget, one unit of options per item, has a basic solution in which at most
 as many items are divided as there are resources; only those are decided again, by trying all their options.
+
+Its dual solution weighs the resources: with weights that add up to one, the weighted shares of the cheapest option of every item
+add up to no more than t. Weights found for one choice bound others at once (`Room`), so few linear programmes are solved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import inf, prod
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
@@ -20,6 +23,9 @@ from dovetail.cost import Floats
 TRIED = 4096
 """Combinations of divided items that are tried at most; beyond that, item after item."""
 WHOLE = 1 - 1e-6
+SLACK = 1e-9
+NEVER = 1e9
+"""The share of a resource that there is nothing of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Chosen:
     places: tuple[int, ...] = ()
     together: tuple[int | None, ...] = ()
     """For every `Joint` its option, whose members' places then say nothing; None where they are chosen one by one."""
+    weights: tuple[float, ...] = ()
+    """Of the resources, adding up to one: those that prove the bound. Empty where no linear programme was needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +50,31 @@ class Joint:
     """At least one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left of a budget beside the cheapest options of all other items, for several weightings of its resources."""
+
+    budget: Floats
+    weights: Floats
+    """Row by row; those of a row add up to one."""
+    left: Floats
+
+    def holds(self, needs: Floats) -> NDArray[np.bool_]:
+        """Of every row of resources, whether the linear programme could still have a solution with it."""
+        used = shares_of(needs, self.budget) @ self.weights.T
+        return np.asarray(np.all(used <= self.left + SLACK, axis=1), dtype=np.bool_)
+
+
 def undominated(options: Floats) -> list[int]:
     """Rows that no other row undercuts in every column; of equal rows the first."""
     order = np.lexsort((np.arange(len(options)), options.sum(axis=1)))
-    kept: list[int] = []
+    kept = np.zeros_like(options)
+    found: list[int] = []
     for row in order:
-        if not any(bool(np.all(options[k] <= options[row])) for k in kept):
-            kept.append(int(row))
-    return sorted(kept)
+        if not np.any(np.all(kept[:len(found)] <= options[row], axis=1)):
+            kept[len(found)] = options[row]
+            found.append(int(row))
+    return sorted(found)
 
 
 def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] = ()) -> Chosen:
@@ -59,8 +84,8 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
         return Chosen(inf, inf)
     if not items:
         return Chosen(0.0, 0.0)
-    shares = [_shares(options, budget) for options in items]
-    wide = [Joint(j.members, _shares(j.options, budget)) for j in joints]
+    shares = [shares_of(options, budget) for options in items]
+    wide = [Joint(j.members, shares_of(j.options, budget)) for j in joints]
     least = np.array([s.min(axis=0, initial=inf) for s in shares])
     for j in wide:
         members = list(j.members)
@@ -69,29 +94,28 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
     quick = float(least.sum(axis=0).max())
     if quick > 1:
         return Chosen(quick, inf)
-    bound, weights, together = _relaxed(shares, wide)
+    bound, weights, together, prices = _relaxed(shares, wide)
     taken = tuple(int(w.argmax()) if w.sum() > 1 / 2 else None for w in together)
     rows = [None if k is None else j.options[k] for j, k in zip(wide, taken, strict=True)]
     places, fill = _rounded(shares, weights, rows, wide)
     if any(k is not None for k in taken) and all(len(s) for s in shares):
         apart, alone = _rounded(shares, weights, [None] * len(wide), wide)
         if alone < fill:
-            return Chosen(min(bound, alone), alone, apart, (None,) * len(wide))
-    return Chosen(min(bound, fill), fill, places, taken)
+            return Chosen(min(bound, alone), alone, apart, (None,) * len(wide), prices)
+    return Chosen(min(bound, fill), fill, places, taken, prices)
 
 
-def _shares(options: Floats, budget: Floats) -> Floats:
-    """Parts of the budget; what is needed where there is nothing fills it infinitely often."""
-    return np.divide(options, budget, out=np.where(options > 0, np.inf, 0.0), where=budget > 0)
+def shares_of(options: Floats, budget: Floats) -> Floats:
+    """Parts of the budget; what is needed where there is nothing fills it far too often."""
+    return np.divide(options, budget, out=np.where(options > 0, NEVER, 0.0), where=budget > 0)
 
 
-def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> tuple[float, list[Floats], list[Floats]]:
-    """The linear programme's value and how much of every option it takes, of items and of joints."""
+def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> tuple[float, list[Floats], list[Floats], tuple[float, ...]]:
+    """The linear programme's value, how much of every option it takes, of items and of joints, and weights of the resources."""
     counts = [len(s) for s in shares]
     own, sizes = sum(counts), [len(j.options) for j in joints]
     table = np.concatenate([*shares, *(j.options for j in joints)])
     total, resources = table.shape
-    finite = np.all(np.isfinite(table), axis=1, keepdims=True)
     rows, columns = [np.repeat(np.arange(len(counts)), counts)], [np.arange(own)]
     at = own
     for joint, size in zip(joints, sizes, strict=True):
@@ -101,15 +125,15 @@ def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> tuple[float, 
         at += size
     row, column = np.concatenate(rows), np.concatenate(columns)
     one_each = csr_array((np.ones(len(row)), (row, column)), shape=(len(counts), total + 1))
-    limits = np.hstack([np.where(finite, table, 0.0).T, -np.ones((resources, 1))])
-    upper = np.append(np.where(finite[:, 0], 1.0, 0.0), np.inf)
-    answer = milp(np.append(np.zeros(total), 1.0), bounds=Bounds(np.zeros(total + 1), upper), constraints=[
-        LinearConstraint(one_each, np.ones(len(counts)), np.ones(len(counts))),
-        LinearConstraint(limits, -np.inf, np.zeros(resources))])
+    limits = np.hstack([table.T, -np.ones((resources, 1))])
+    answer = linprog(np.append(np.zeros(total), 1.0), limits, np.zeros(resources),
+                     one_each, np.ones(len(counts)), (0, None))  # type: ignore[call-overload]  # its stubs know no sparse matrix
     if answer.x is None:
-        return inf, [np.eye(max(1, len(s)))[0][:len(s)] for s in shares], [np.zeros(n) for n in sizes]
+        return inf, [np.eye(max(1, len(s)))[0][:len(s)] for s in shares], [np.zeros(n) for n in sizes], ()
     parts = np.split(np.asarray(answer.x[:-1], dtype=np.float64), np.cumsum([*counts, *sizes])[:-1])
-    return float(answer.fun), parts[:len(counts)], parts[len(counts):]
+    prices = np.maximum(0.0, -np.asarray(answer.ineqlin.marginals, dtype=np.float64))
+    return (float(answer.fun), parts[:len(counts)], parts[len(counts):],
+            tuple((prices / prices.sum()).tolist()) if prices.sum() > 0 else ())
 
 
 def _rounded(shares: Sequence[Floats], weights: Sequence[Floats], taken: Sequence[Floats | None],
@@ -130,10 +154,13 @@ def _rounded(shares: Sequence[Floats], weights: Sequence[Floats], taken: Sequenc
         if i not in divided and i not in covered:
             settled += shares[i][place]
 
-    def fill(tried: Sequence[int]) -> float:
-        return float((settled + np.sum([shares[i][p] for i, p in zip(divided, tried, strict=True)], axis=0)).max())
-
-    best = min(product(*candidates), key=fill)
-    for i, place in zip(divided, best, strict=True):
-        places[i] = place
-    return tuple(places), fill(best)
+    if not divided:
+        return tuple(places), float(settled.max())
+    sums = settled[None, :]
+    for i, options in zip(divided, candidates, strict=True):
+        sums = (sums[:, None, :] + shares[i][options][None, :, :]).reshape(-1, len(settled))
+    fills = sums.max(axis=1)
+    best = np.unravel_index(int(fills.argmin()), [len(options) for options in candidates])
+    for i, able, chosen in zip(divided, candidates, best, strict=True):
+        places[i] = able[int(chosen)]
+    return tuple(places), float(fills.min())

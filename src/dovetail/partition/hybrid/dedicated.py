@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.cost import Floats, costs_of
-from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.dhm import dhm_answers
 from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_options
 from dovetail.cost.folded import Shape, folded_cost, folds_offered, shape_of, twins_allowed
 from dovetail.cost.folds import Fold
@@ -32,11 +32,19 @@ class Engines:
     needs: Floats
 
 
+def direct_needs(graph: Graph, node: Node, device: Device, names: tuple[str, ...]) -> Floats:
+    """Resources of a layer that is mapped directly; of one beyond the device an estimate that is beyond it too."""
+    if not isinstance(node.op, Conv | Gemm):
+        return np.zeros(len(names))
+    ((costs,),) = dhm_answers(graph, [(node, ((None, *ONE),))], [device])
+    return np.array(_row(costs.resources, names))
+
+
 def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, ...], clocks: int,
-                   folds: bool = True) -> Engines:
+                   folds: bool = True, direct: Floats | None = None) -> Engines:
     """All engines of a layer that take at most `clocks` clocks per frame and that no other undercuts in every resource.
 
-    Without `folds` a layer is mapped directly or not at all.
+    Without `folds` a layer is mapped directly or not at all; `direct` is what that needs, where it is known.
     """
     none = Engines((), (), np.zeros((0, len(names))))
     if not isinstance(node.op, Conv | Gemm):
@@ -46,10 +54,9 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
     folded = _folded(shape_of(graph, node), (device.model, twins_allowed(device)), names, clocks) if folds else none
     beats = beats_of(graph, node)
-    direct = dhm_costs(graph, node, None, *ONE, device).resources if beats <= clocks else None
-    if direct is None:
+    if beats > clocks:
         return folded
-    needs = np.vstack([folded.needs, [_row(direct, names)]])
+    needs = np.vstack([folded.needs, direct_needs(graph, node, device, names) if direct is None else direct])
     kept = undominated(needs)
     made, steps = (*folded.folds, None), (*folded.steps, beats)
     return Engines(tuple(made[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])

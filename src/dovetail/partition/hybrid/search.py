@@ -21,10 +21,12 @@ import numpy as np
 
 from dovetail.cost import Floats
 from dovetail.cost.folds import Fold
+from dovetail.cost.reusable import Config
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.choice import Chosen, Joint, least_fill
-from dovetail.partition.hybrid.dedicated import Engines, Fused, beats_of, engines_within, fills, fused_within
+from dovetail.partition.hybrid.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of
+from dovetail.partition.hybrid.dedicated import Engines, Fused, beats_of, direct_needs, engines_within, fills, fused_within
+from dovetail.partition.hybrid.words import Row, Words
 from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
@@ -32,6 +34,10 @@ CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
 FIRST_PACE, FASTER = 1 << 14, 4
 """The interval that is tried first, and how much longer the next one is until one is reached: long ones have most choices."""
+MOST_WEIGHTS, ALIKE = 64, 0.02
+"""Weights of resources that are kept, and how far apart they are."""
+SHORT_OF = 0.05
+"""The weight from which a resource is named as one that is short."""
 NEAR = 1.005
 """Ratio of a latency to its bound at which the search ends."""
 
@@ -50,20 +56,20 @@ class BlockOption:
 class Offers(Protocol):
     """Configurations for the nodes behind a cut."""
 
-    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
-        """Clocks at the least, rising, and what gives the whole price; only those of so many multipliers."""
+    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        """Clocks at the least, rising, and what gives the whole price; those without room may be left out."""
 
-    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
-        """Those that may take at most so many clocks; slower ones may be left out."""
+    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
+        """Those that take at most so many clocks between frames; those without room may be left out."""
 
 
 class NoBlocks:
     """For accelerators of dedicated engines alone."""
 
-    def promising(self, cut: int, multipliers: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         return iter(())
 
-    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
         return ()
 
 
@@ -94,15 +100,25 @@ class Search:
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([device.resources[r] for r in self.names])
-        self.fills = fills(graph)
+        self.fills, self.words = fills(graph), Words(graph)
         self.engines: dict[tuple[int, int], Engines] = {}
         self.fused: dict[int, tuple[Fused, ...]] = {}
+        self.direct: dict[int, Floats] = {}
+        self.weights = np.eye(len(self.names))
+        """Of resources, row by row, as linear programmes found them; the first ones look at one resource alone."""
+        self.lows: dict[tuple[int, int], Floats] = {}
+        self.full: dict[int, int] = {}
+        """By cut, the longest interval found at which not even fractions of engines fit."""
         self._fastest: Found | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
+        """Engines of a node at a pace."""
         if (index, pace) not in self.engines:
             node = self.graph.nodes[index]
-            self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, pace, self.folds)
+            if index not in self.direct:
+                self.direct[index] = direct_needs(self.graph, node, self.device, self.names)
+            self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, pace, self.folds,
+                                                       self.direct[index])
         return self.engines[index, pace]
 
     def together(self, cut: int, pace: int) -> list[Fused]:
@@ -116,41 +132,64 @@ class Search:
         items = [self.engine(i, pace).needs for i in range(cut)]
         if cut < len(self.graph.nodes):
             items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
-        return least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
+        chosen = least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
+        self._learn(chosen.weights)
+        return chosen
 
-    def _smallest(self, cut: int, pace: int) -> Floats:
-        """Of every resource what the engines before a cut need at the least, each by itself."""
-        least = np.array([self.engine(i, pace).needs.min(axis=0, initial=inf) for i in range(cut)]).reshape(cut, len(self.names))
+    def _learn(self, weights: tuple[float, ...]) -> None:
+        if weights and len(self.weights) < MOST_WEIGHTS and np.abs(self.weights - np.array(weights)).max(axis=1).min() > ALIKE:
+            self.weights = np.vstack([self.weights, weights])
+
+    def _low(self, index: int, pace: int) -> Floats:
+        """The weighted share of a node's cheapest engine, for all weights known."""
+        known = self.lows.get((index, pace), np.zeros(0))
+        if len(known) < len(self.weights):
+            shares = shares_of(self.engine(index, pace).needs, self.budget) @ self.weights[len(known):].T
+            known = self.lows[index, pace] = np.concatenate([known, shares.min(axis=0, initial=inf)])
+        return known
+
+    def room(self, cut: int, pace: int) -> Room:
+        """What the engines before a cut leave at the most."""
+        lows = np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
         for fused in self.together(cut, pace):
             members = list(fused.members)
-            least[members[0]] = np.minimum(least[members].sum(axis=0), fused.needs.min(axis=0))
-            least[members[1:]] = 0.0
-        return np.asarray(least.sum(axis=0), dtype=np.float64)
+            joint = (shares_of(fused.needs, self.budget) @ self.weights.T).min(axis=0)
+            lows[members[0]] = np.minimum(lows[members].sum(axis=0), joint)
+            lows[members[1:]] = 0.0
+        return Room(self.budget, self.weights, 1.0 - lows.sum(axis=0))
 
-    def within(self, cut: int, pace: float) -> list[BlockOption]:
-        """Configurations behind a cut that keep an interval."""
-        return [o for o in self.blocks(cut, pace) if o.interval <= pace] if cut < len(self.graph.nodes) else []
+    def within(self, cut: int, pace: int) -> tuple[Chosen, Sequence[BlockOption]]:
+        """What is chosen at a cut for an interval, and the configurations that it was chosen from."""
+        nothing: tuple[Chosen, Sequence[BlockOption]] = Chosen(inf, inf), ()
+        if pace <= self.full.get(cut, 0):
+            return nothing
+        room, options = self.room(cut, pace), list[BlockOption]()
+        found = nothing
+        if np.all(room.left >= -SLACK):
+            options = list(self.blocks(cut, pace, room)) if cut < len(self.graph.nodes) else []
+            found = self.choose(cut, pace, options), options
+        if found[0].bound > 1:
+            self.full[cut] = pace
+        return found
 
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> Found:
-        """An accelerator as it was chosen; nothing is known yet of what others of its kind reach."""
-        folds, used, slowest = dict[str, Fold](), np.zeros(len(self.names)), 0
-        fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
-        for f, k in fused:
-            folds |= {node.name: fold for node, fold in zip(f.block.layers, f.costs[k].folds, strict=True)}
-            used, slowest = used + f.needs[k], max(slowest, f.costs[k].steps)
-        covered = {i for f, _ in fused for i in f.members}
-        for i in (i for i in range(cut) if i not in covered):
-            engines, place = self.engine(i, pace), chosen.places[i]
-            fold = engines.folds[place]
-            if fold is not None:
-                folds[self.graph.nodes[i].name] = fold
-            used, slowest = used + engines.needs[place], max(slowest, engines.steps[place])
+        """An accelerator as it was chosen, but for engines between which words are slow; nothing is known yet of others."""
         block = options[chosen.places[cut]] if options else None
-        if block is not None:
-            used = used + np.array(block.needs)
+        fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
+        inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.costs[k].folds, None), strict=False)}
+        places, alone = list(chosen.places), [i for i in range(cut) if i not in inside]
+        used = sum((f.needs[k] for f, k in fused), np.zeros(len(self.names)) if block is None else np.array(block.needs))
+        used = used + sum((self.engine(i, pace).needs[places[i]] for i in alone), np.zeros(len(self.names)))
+        row = Row(tuple(inside[i] if i in inside else self.engine(i, pace).folds[places[i]] for i in range(cut)),
+                  tuple(f.members for f, _ in fused), _width(block))
+        spare = self.budget - used
+        row = self.words.mended(row, pace, places, lambda i: self.engine(i, pace), spare)
+        slowest = max([0, *self.words.clocks(row).values(), *(f.costs[k].steps for f, k in fused),
+                       *(self.engine(i, pace).steps[places[i]] for i in alone)])
         interval = max(float(slowest), block.interval if block else 0.0)
         latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
-        needs = dict(zip(self.names, map(float, used), strict=True))
+        folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
+        needs = dict(zip(self.names, map(float, self.budget - spare), strict=True))
         return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
 
@@ -169,8 +208,8 @@ class Search:
         if found is None:
             raise InfeasibleError(self._reason(high))
         while (middle := between(low, found.interval)) is not None:
-            better = self._fitting(middle)
-            if better is None:
+            better = self._fitting(middle, found.cut)
+            if better is None or better.interval >= found.interval:
                 low = middle
             else:
                 found = better
@@ -190,29 +229,39 @@ class Search:
             most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
         return 0, int(most) * len(self.graph.nodes)
 
-    def _fitting(self, pace: int) -> Found | None:
-        for cut in self.cuts:
-            options = self.within(cut, pace)
-            chosen = self.choose(cut, pace, options)
+    def _fitting(self, pace: int, first: int | None = None) -> Found | None:
+        """An accelerator of at most so many clocks between frames; cut `first` is looked at before all others."""
+        for cut in sorted(self.cuts, key=lambda c: c != first):
+            chosen, options = self.within(cut, pace)
             if chosen.fill <= 1:
                 return self.made(cut, pace, chosen, options)
         return None
 
     def _interval_bound(self, reached: float) -> float:
         """The largest interval found at which no cut has room, not even for fractions of engines."""
-        low, high = 0, reached
+        low, high, open_cut = 0, reached, self.cuts[0]
         while (pace := between(low, high)) is not None:
-            if any(self.choose(cut, pace, self.within(cut, pace)).bound <= 1 for cut in self.cuts):
-                high = pace
+            fits = next((c for c in sorted(self.cuts, key=lambda c: c != open_cut) if self.within(c, pace)[0].bound <= 1), None)
+            if fits is not None:
+                high, open_cut = pace, fits
             else:
                 low = pace
         return min(low + 1.0, reached)
 
     def _reason(self, pace: int) -> str:
-        full = {cut: self.choose(cut, pace, self.within(cut, inf)) for cut in self.cuts}
+        """Why nothing fits, of the cut that comes closest: how full it gets at the least, and of what."""
+        full = {cut: self.choose(cut, pace, self.blocks(cut, inf) if cut < len(self.graph.nodes) else ()) for cut in self.cuts}
         cut = min(full, key=lambda c: full[c].bound)
-        return (f"{self.device.name}: no accelerator of this kind fits; the emptiest takes {full[cut].bound:.2f} times what the "
-                "device has of some resource; take a larger board or an architecture with reusable engines")
+        bound, weights = full[cut].bound, np.array(full[cut].weights)
+        if bound == inf:
+            return (f"{self.device.name}: no accelerator of this kind fits; at no cut every layer has an engine; "
+                    "take an architecture with other engines")
+        if not len(weights):  # one resource alone decides
+            weights = (self.room(cut, pace).left[:len(self.names)] <= 1 - bound + SLACK).astype(np.float64)
+        short = " and ".join(name for name, weight in zip(self.names, weights, strict=True) if weight > SHORT_OF) or "a resource"
+        takes = f"takes {bound:.2f} times" + ("" if bound > 1 else " in fractions of engines, and in whole ones more than once,")
+        return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what the device has of {short}; "
+                "take a larger board or an architecture with reusable engines")
 
     def quickest(self) -> Found:
         """The accelerator with the shortest latency of a single frame, with a bound on every other.
@@ -233,7 +282,8 @@ class Search:
             if middle is None:
                 settled = min(settled, bound)
                 continue
-            best, within = self._tried(cut, middle, best)
+            found, within = self._with_least_block(cut, middle, best.latency - self._passing(cut, low if cut else 0))
+            best = found if found is not None and found.latency < best.latency else best
             if not cut:
                 settled = min(settled, within)
             else:
@@ -245,31 +295,33 @@ class Search:
         """Clocks of a frame through dedicated engines of a pace."""
         return pace * (1 + float(self.fills[:cut].sum())) if cut else 0.0
 
-    def _tried(self, cut: int, pace: int, best: Found) -> tuple[Found, float]:
-        """The better of what is known and the fastest single frame at a cut and a pace; the block's clocks at the least."""
-        found, least = self._with_least_block(cut, pace, best.latency)
-        return (found if found is not None and found.latency < best.latency else best), least
-
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
+        room, best, least = self.room(cut, pace), None, most
+        if np.any(room.left < -SLACK):
+            return None, inf
         if cut == len(self.graph.nodes):
             chosen = self.choose(cut, pace, ())
             return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
-        least, smallest, best = most, self._smallest(cut, pace), None
-        left = float((self.budget - smallest)[self.names.index(MULTIPLIER)]) if MULTIPLIER in self.names else inf
-        for floor, price in self.blocks.promising(cut, left):
+        for floor, price in self.blocks.promising(cut, room):
             if floor >= least:
                 break
             option = price()
-            if option is None or option.latency >= least or np.any(smallest + np.array(option.needs) > self.budget):
+            if option is None or option.latency >= least or not room.holds(np.array([option.needs]))[0]:
                 continue
             chosen = self.choose(cut, pace, (option,))
             if chosen.bound <= 1:
                 least = option.latency
+            elif len(self.weights) > len(room.weights):
+                room = self.room(cut, pace)
             if chosen.fill <= 1:
                 best = self.made(cut, pace, chosen, (option,))
         return best, least
 
+
+def _width(block: BlockOption | None) -> int | None:
+    """Channels of a beat that arrays take."""
+    return block.configuration.inputs if block is not None and isinstance(block.configuration, Config) else None
 
 
 def between(low: int, high: float) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.errors import InfeasibleError
 from dovetail.partition.hybrid.blocks import multiplications_of
-from dovetail.partition.hybrid.choice import Chosen
+from dovetail.partition.hybrid.choice import Chosen, Room
 from dovetail.partition.hybrid.search import MULTIPLIER, BlockOption, Found, Search, between
 
 
@@ -73,7 +73,8 @@ def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None
     """The arrays of at most so many multipliers that finish a frame first, of those that fit the device by themselves."""
     best: BlockOption | None = None
     place = search.names.index(MULTIPLIER)
-    for floor, price in search.blocks.promising(cut, multipliers) if cut < len(search.graph.nodes) else ():
+    few = Room(search.budget, np.eye(len(search.names))[[place]], np.array([multipliers / search.budget[place]]))
+    for floor, price in search.blocks.promising(cut, few) if cut < len(search.graph.nodes) else ():
         if best is not None and floor >= best.latency:
             break
         option = price()

@@ -1,0 +1,65 @@
+"""Floors of reusable engines: never above what the layer program says of the same block."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.cost.reusable import Config, block_cost
+from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
+from dovetail.cost.reusable_layers import layers_of
+from dovetail.cost.reusable_program import bank_sizes
+from dovetail.errors import UnsupportedError
+from dovetail.ir import Graph
+from dovetail.partition.hybrid.cuts import cut_points
+from dovetail.platform.device import Device, Kind
+from dovetail.platform.load import load_platform
+from tests.partition.test_hybrid import bottlenecks
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[int, Graph]:
+    return {size: bottlenecks(size) for size in (12, 40)}
+
+
+def fpga(board: str) -> Device:
+    (found,) = load_platform(board).of_kind(Kind.FPGA)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([12, 40]), st.sampled_from([4, 8, 12]), st.integers(1, 3), st.sampled_from([3, 5, 9]),
+       st.sampled_from(["plain", "monolithic", "packed", "stripes"]), st.sampled_from([2, 5, 16]), st.integers(1, 2))
+def test_floors_are_below_the_price_at_every_cut(graphs: dict[int, Graph], size: int, inputs: int, words: int, taps: int,
+                                                 kind: str, rate: int, buffers: int) -> None:
+    graph, device = graphs[size], fpga("zcu102")
+    config = Config(inputs, inputs * words * 2, min(taps, inputs) if kind == "monolithic" else taps,
+                    monolithic=kind == "monolithic", packed=kind == "packed", bandwidth_bytes=rate, input_buffers=buffers,
+                    map_bytes=1500 if kind == "stripes" else 0)
+    whole = layers_of(graph, [n.name for n in graph.nodes])
+    floors = least_clocks(whole, config, barriers(whole))
+    priced = 0
+    for cut in cut_points(graph)[:-1]:
+        names = [n.name for n in graph.nodes[cut:]]
+        try:
+            cost = block_cost(graph, names, config, device)
+        except UnsupportedError:
+            continue
+        layers = layers_of(graph, names)
+        first = next(i for i, layer in enumerate(whole.layers) if layer.node in names)
+        assert floors[first] <= min(cost.interval_clocks, cost.latency_clocks)
+        exact = dict(cost.resources)
+        for banks in (None, bank_sizes(layers, config)):
+            least = least_resources(layers.layers, config, device.model, banks)
+            assert all(least[name] <= exact[name] + 1e-9 for name in exact)
+        priced += 1
+    assert priced
+
+
+def test_floors_of_a_chain_come_close_to_its_price(graphs: dict[int, Graph]) -> None:
+    graph, config = graphs[40], Config(8, 8, 9)
+    layers = layers_of(graph, [n.name for n in graph.nodes])
+    floor = least_clocks(layers, config, barriers(layers))[0]
+    cost = block_cost(graph, [n.name for n in graph.nodes], config, fpga("zcu102"))
+    assert floor >= 0.8 * cost.interval_clocks
