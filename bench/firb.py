@@ -1,11 +1,12 @@
-"""Inverted residual blocks four ways: as one engine (FIRB), as three with the same folds, folded by themselves, rows between.
+"""Inverted residual blocks five ways: one engine (FIRB), that with its projection in passes, three engines, by themselves, rows.
 
 `python bench/firb.py --json FILE [--network mobilenet-v2] [--board zcu102] [--pace 150000] [--simulate] [--synthesize BLOCK]`:
 for every block of the network alone, bits of all buffers of the generated design (line, window and word memories, FIFOs, held
-words), latency, interval and estimated area: `engine` is FIRB as one engine (`fpga/engines/firb.py`), `firb` its folds in three
-engines, `plain` the folds each layer would get by itself. The last way is counted, not built: between two layers lie the rows
-the next one reads and one that is being written (or two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the
-designs of every block in Verilator against the reference, `--synthesize` counts those of one block with Yosys.
+words), latency, interval and estimated area: `engine` is FIRB as one engine (`fpga/engines/firb.py`), `folded` the cheapest one
+whose projection shares multipliers, `firb` the folds of `engine` in three engines, `plain` the folds each layer would get by
+itself. The last way is counted, not built: between two layers lie the rows the next one reads and one that is being written (or
+two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the designs of every block in Verilator against the
+reference, `--synthesize` counts those of one block with Yosys.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds
-from dovetail.cost.folded import folded_cost, folds_of, shape_of
+from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds, firb_options
+from dovetail.cost.folded import folded_cost, folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.packing import as_pixels
@@ -105,14 +106,31 @@ def compared(part: Graph, folds: Mapping[str, Fold], device: Device, simulated: 
              name: str) -> dict[str, Any]:
     """All four ways of one block."""
     return {"engine": figures(part, folds, device, simulated, family, (name,)),
+            **_folded(part, device, simulated, family, name),
             "firb": figures(part, folds, device, simulated, family),
             "plain": figures(part, folds_of(part, device), device, simulated, family),
             "row_buffer_bits": row_buffer_bits(part, False), "frame_buffer_bits": row_buffer_bits(part, True)}
 
 
+def _folded(part: Graph, device: Device, simulated: bool, family: str | None, name: str) -> dict[str, Any]:
+    """The engine of the smallest parts of the device among those whose projection shares multipliers; nothing without one."""
+    (block,) = bottlenecks(part)
+    pace = pace_of(device)
+    assert pace is not None
+    filters = part.shape(block.project.output)[1]
+    every = firb_options(part, block, device.model, twins_allowed(device), pace)
+    options = [o for o in every if o.folds[2].outputs < filters]
+    if not options:
+        return {}
+    best = min(options, key=lambda o: sum_of_parts(dict(o.resources), device.resources))
+    folds = {node.name: fold for node, fold in zip(block.layers, best.folds, strict=True)}
+    return {"folded": figures(part, folds, device, simulated, family, (name,))}
+
+
 def tell(name: str, found: Mapping[str, Any]) -> None:
+    kinds = [way for way in ("engine", "folded", "firb", "plain") if way in found]
     ways = "; ".join(f"{way} {found[way]['buffer_bits']:,} bits, {found[way]['latency_cycles']:,} clocks, "
-                     f"{found[way].get('counted', found[way]['estimated'])}" for way in ("engine", "firb", "plain"))
+                     f"{found[way].get('counted', found[way]['estimated'])}" for way in kinds)
     print(f"{name}: {ways}; rows {found['row_buffer_bits']:,} frames {found['frame_buffer_bits']:,} bits", flush=True)
 
 

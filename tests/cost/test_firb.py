@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.cost.firb import bottlenecks, firb_costs, firb_folds
+from dovetail.cost.firb import bottlenecks, firb_costs, firb_folds, firb_options
 from dovetail.cost.folds import Loops, channels_of
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.ir import RELU, Add, Conv, Graph, Window
@@ -54,6 +54,22 @@ def test_folds_of_a_block_share_their_words_and_keep_the_pace(expanded: int, str
     names = {f"words_{node.output}" for node in found.layers[:2]}
     assert not [m.name for m in design_modules(graph, "block", folds) if any(name in m.name for name in names)]
     assert build_design(graph, "block", folds=folds).interval_cycles <= max(clocks, 9 * 8)
+
+
+def test_projections_in_passes_save_multipliers_and_keep_up_with_the_expander() -> None:
+    graph = block(24, 1, True)
+    (found,) = bottlenecks(graph)
+    options = firb_options(graph, found, DEVICE.model, False, 3_000)
+    assert all(option.steps <= 3_000 for option in options)
+    pairs = {}
+    for option in options:
+        first, _, last = (Loops(channels_of(node.op, graph.shape(node.inputs[0])[1], graph.shape(node.output)[1]), fold)
+                          for node, fold in zip(found.layers, option.folds, strict=True) if isinstance(node.op, Conv))
+        assert last.passes in (1, min(first.slices, 6))
+        pairs.setdefault(option.folds[0], {})[last.passes > 1] = dict(option.resources)
+    several = [p for p in pairs.values() if len(p) == 2]
+    assert several
+    assert all(p[True]["dsp"] < p[False]["dsp"] and p[True]["lut"] < p[False]["lut"] for p in several)
 
 
 def test_a_pace_that_no_block_keeps_has_no_folds() -> None:

@@ -23,6 +23,12 @@ SIZES = (
     (4, 24, 4, 5, 1, (6, 9), 1, 6, 1),
     (8, 16, 8, 3, 1, (8, 8), 8, 16, 2),
     (3, 18, 10, 5, 2, (8, 7), 2, 3, 1),
+    # and filters at once
+    (6, 20, 6, 3, 1, (7, 6), 2, 4, 1, 2),
+    (7, 13, 9, 3, 2, (9, 8), 2, 5, 1, 3),
+    (8, 16, 8, 3, 1, (8, 8), 1, 8, 2, 3),
+    (6, 9, 6, 5, 1, (6, 9), 3, 9, 1, 4),
+    (5, 12, 5, 3, 1, (5, 6), 1, 4, 0, 1),
 )
 
 
@@ -38,17 +44,16 @@ def block(seed: int, channels: int, expanded: int, filters: int, kernel: int, st
     return s.graph((y,))
 
 
-def folds_for(graph: Graph, inputs: int, words: int, products: int) -> dict[str, Fold]:
+def folds_for(graph: Graph, inputs: int, words: int, products: int, filters: int = 0) -> dict[str, Fold]:
     (found,) = bottlenecks(graph)
-    filters = graph.shape(found.project.output)[1]
+    filters = filters or graph.shape(found.project.output)[1]
     return {found.expand.name: Fold(1, inputs, words, products), found.depthwise.name: Fold(words, 1, 1),
             found.project.name: Fold(1, words, filters, products)}
 
 
 def made(number: int, fused: bool) -> tuple[Graph, Design]:
-    *shape, inputs, words, products = SIZES[number]
-    graph = block(number, *shape, swapped=number == 3)  # type: ignore[arg-type]
-    folds = folds_for(graph, inputs, words, products)
+    graph = block(number, *SIZES[number][:6], swapped=number in (3, 7))  # type: ignore[arg-type]
+    folds = folds_for(graph, *SIZES[number][6:])  # type: ignore[arg-type]
     names = [b.depthwise.name for b in bottlenecks(graph)] if fused else []
     return graph, build_design(graph, f"block_{number}{'_fused' * fused}", folds=folds, fused=names)
 
@@ -68,10 +73,9 @@ def test_inverted_residuals_as_one_engine_compute_the_reference(seed: int | None
 
 
 def bits_of(number: int, fused: bool) -> int:
-    *shape, inputs, words, products = SIZES[number]
-    graph = block(number, *shape)  # type: ignore[arg-type]
+    graph = block(number, *SIZES[number][:6])  # type: ignore[arg-type]
     names = [b.depthwise.name for b in bottlenecks(graph)] if fused else []
-    return sum(m.width * m.depth for module in design_modules(graph, "top", folds_for(graph, inputs, words, products), names)
+    return sum(m.width * m.depth for module in design_modules(graph, "top", folds_for(graph, *SIZES[number][6:]), names)  # type: ignore[arg-type]
                for m in module.memories)
 
 
@@ -89,3 +93,12 @@ def test_folds_that_share_no_words_are_refused() -> None:
         build_design(graph, "top", folds=wrong, fused=[found.depthwise.name])
     assert str(caught.value) == (f"{found.depthwise.name}: folds 1x3x4, 5x1x1 and 1x4x6 do not share words of 4 channels; "
                                  "take those of `firb_folds`")
+
+
+def test_a_projection_that_takes_longer_than_a_word_is_refused() -> None:
+    graph = block(0, 6, 20, 6, 3, 1, (7, 6))
+    (found,) = bottlenecks(graph)
+    with pytest.raises(UnsupportedError) as caught:
+        build_design(graph, "top", folds=folds_for(graph, 3, 4, 1, 2), fused=[found.depthwise.name])
+    assert str(caught.value) == (f"{found.depthwise.name}: 3 passes over a word of fold 1x4x2; the fold 1x3x4 has a word ready "
+                                 "every 2 clocks, so take no more")

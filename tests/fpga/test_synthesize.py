@@ -194,3 +194,10 @@ def test_ultrascale_and_ultrascale_plus_count_alike_so_they_share_coefficients()
     cells = [{k: v for k, v in dhm_model(name).coefficients.items() if not k.startswith("power_")}
              for name in ("dhm-xcu", "dhm-xcup")]
     assert cells[0] == cells[1]
+
+
+def test_words_in_strings_name_no_module() -> None:
+    inner = 'module inner (input wire clk);\n(* ram_style = "block" *) reg [7:0] m [0:3];\n' + "// filler\n" * 40 + "endmodule\n"
+    top = "module block (input wire clk);\ninner i (.clk(clk));\nendmodule\n"
+    units = divide(Design("block", {"block.v": top, "inner.v": inner}, (), ()), 100)
+    assert [(u.top, re.findall(r"\bmodule (\w+)", u.text)) for u in units] == [("block", ["block", "inner"]), ("inner", ["inner"])]

@@ -1,8 +1,9 @@
 """Inverted residual bottlenecks as one fine-grained pipeline (FIRB of *Compact DNNs 2024*): expand, depthwise, project, add.
 
 All three layers work on the same slice of the expanded channels, one after the other: a word the expander finishes is a word of
-the depthwise window, a word of that is a word the projection adds to all its sums. Nothing is cut anew between them, no expanded
-pixel is ever whole, and only the depthwise layer's rows (and the block's input, where it is added) are kept.
+the depthwise window, a word of that is a word the projection adds to all its sums, at once or in as many passes as the expander
+takes clocks. Nothing is cut anew between them, no expanded pixel is ever whole, and only the depthwise layer's rows (and the
+block's input, where it is added) are kept.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold]
     loops = [Loops(s.channels, f) for s, f in zip(shapes, folds, strict=True)]
     for place, (shape, loop) in enumerate(zip(shapes, loops, strict=True)):
         folded = FoldedRaster(shape.raster, loop)
-        content = content_of(shape, loop, folded).without(place < 2, place > 0, loop.input_width * shape.input_bits)
+        turned = place == 2 and loop.passes > 1
+        content = content_of(shape, loop, folded, turned).without(place < 2, place > 0, loop.input_width * shape.input_bits)
         if place == 2 and joined:
             clocks = loops[0].clocks
             waits, pixel = shapes[1].raster.first + STAGES // clocks + 3, shape.channels.outputs * 8
@@ -126,7 +128,8 @@ def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold]
 
 
 def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> list[FirbCost]:
-    """Engines of a block of at most `clocks` clocks per frame, one for every number of words in which it is expanded."""
+    """Engines of a block of at most `clocks` clocks per frame: for every number of words in which it is expanded one whose
+    projection takes a clock for a word, and one in which it takes as long as the expander."""
     first, middle, last = (shape_of(graph, node) for node in block.layers)
     if not Raster(middle.window, middle.height, middle.width).masks_suffice:
         return []
@@ -137,9 +140,12 @@ def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, 
         if -(-first.channels.outputs // at_once) != words:
             continue
         inputs = -(-first.channels.inputs // min(first.channels.inputs, clocks // (steps * words)))
+        filters, slices = last.channels.outputs, -(-first.channels.inputs // inputs)
         for products in (1, 2) if twins and at_once > 1 else (1,):
-            folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1), Fold(1, at_once, last.channels.outputs, products))
-            found.append(firb_cost((first, middle, last), folds, block.join is not None, model_name))
+            for leaving in dict.fromkeys((filters, -(-filters // slices))):
+                folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
+                         Fold(1, at_once, leaving, products if leaving > 1 else 1))
+                found.append(firb_cost((first, middle, last), folds, block.join is not None, model_name))
     return found
 
 

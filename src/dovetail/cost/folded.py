@@ -154,21 +154,22 @@ class Content:
                        registers=int(self.registers - 2.5 * less))
 
 
-def content_of(shape: Shape, loops: Loops, folded: FoldedRaster) -> Content:
-    """Bits of a folded engine, part by part as it is built."""
+def content_of(shape: Shape, loops: Loops, folded: FoldedRaster, turned: bool = False) -> Content:
+    """Bits of a folded engine, part by part as it is built; with `turned` all passes go over a word as it comes."""
     fold, window, windowed, lanes = loops.fold, shape.window, not folded.raster.pointwise, loops.lanes
     word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
     products = fold.inputs * taps
     adders, in_lanes, sum_bits = _lane_bits(shape, loops, products)
     width = shape.weight_bits * lanes if not loops.twins else (2 * shape.weight_bits + 1) * loops.twins
     weights, lines = products * width, (window.reach[0] - 1) * word if windowed else 0
-    again = loops.passes > 1 and loops.slices > 1
+    again = loops.passes > 1 and loops.slices > 1 and not turned
     kept = window.kernel[0] * (window.reach[1] - (not again)) * word if windowed and loops.words > 1 else 0
     kept += word if again and not windowed and loops.reads_words else 0
     masked, constants = taps * word if folded.raster.masked else 0, lanes * (BIAS_BITS + 2)
     in_window = (window.kernel[0] * window.reach[1] * word if windowed else 0) + lines + masked + kept
     pixel, beat = loops.channels.groups * loops.channels.inputs * 8, loops.channels.groups * loops.channels.outputs
-    whole = (0 if loops.reads_words else pixel) + (0 if loops.writes_words else beat * shape.output_bits)
+    whole = (0 if loops.reads_words else pixel) + (0 if loops.writes_words and not turned else beat * shape.output_bits)
+    whole += (loops.passes - 1) * lanes * sum_bits if turned and loops.slices > 1 else 0
     shallow = 0.5 * (_distinct(loops.clocks, weights) * (loops.clocks <= SKIP_BLOCK_DEPTH) + constants)
     left = loops.output_width * shape.output_bits
     regrouped = loops.input_width * shape.input_bits  # in front of an engine pixels are mostly cut anew

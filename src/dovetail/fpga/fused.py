@@ -21,8 +21,7 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
     """The engine of a bottleneck whose folds share their words (`cost.firb.firb_folds`)."""
     fold = [folds[node.name] for node in block.layers]
     shared, last = fold[0].outputs, block.join or block.project
-    if (fold[1].sizes[:3] != (shared, 1, 1) or fold[2].inputs != shared or fold[0].groups != 1
-            or fold[2].outputs != graph.shape(block.project.output)[1]):
+    if fold[1].sizes[:3] != (shared, 1, 1) or fold[2].inputs != shared or fold[0].groups != 1:
         raise UnsupportedError(f"{block.depthwise.name}: folds {fold[0]}, {fold[1]} and {fold[2]} do not share words of "
                                f"{shared} channels; take those of `firb_folds`")
     assert isinstance(block.depthwise.op, Conv)
@@ -35,6 +34,9 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
     expand = _part(graph, block.expand, fold[0], f"{module}_expand", taken, middle)
     depthwise = _part(graph, block.depthwise, fold[1], f"{module}_depthwise", middle, filtered)
     project = _part(graph, block.project, fold[2], f"{module}_project", filtered, whole)
+    if project.loops.passes > expand.loops.slices:
+        raise UnsupportedError(f"{block.depthwise.name}: {project.loops.passes} passes over a word of fold {fold[2]}; the fold "
+                               f"{fold[0]} has a word ready every {expand.loops.slices} clocks, so take no more")
     join, own_first = None, True
     if block.join is not None:
         matrix, bias, rescale = joined(graph, block.join, (whole, whole))

@@ -76,7 +76,8 @@ def divide(design: Design, unit_bytes: int | None) -> tuple[Unit, ...]:
 
 
 def _children(name: str, text: str, known: Mapping[str, str]) -> set[str]:
-    return {word for word in set(WORD.findall(text)) if word in known and word != name}
+    """Modules that a module's text names; in strings, such as a memory's style, and comments words mean something else."""
+    return {word for word in set(WORD.findall(without_comments(text, keep_strings=False))) if word in known and word != name}
 
 
 def _black_box(text: str) -> str:

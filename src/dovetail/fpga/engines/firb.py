@@ -2,7 +2,9 @@
 
 The expander issues; what it finishes runs on through depthwise window and projection like through one pipeline, word by word of
 the expanded channels. Only the depthwise rows are kept, and the block's input where it is added. Behind the last input pixel
-the expander goes on without one until the window is empty, so the parts behind it need no control of their own.
+the expander goes on without one until the window is empty, so the parts behind it need no control of their own. Where the
+expander takes several clocks for a word, the projection may take as many: it then has fewer multipliers and goes over the word in
+passes, with a running sum for every filter as before.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import numpy as np
 
 from dovetail.cost.folds import Loops
 from dovetail.cost.streaming import FoldedRaster, Raster, output_fifo_depth
-from dovetail.fpga.engines.folded import Filters, lane_of, lanes_of, named
+from dovetail.fpga.engines.folded import Filters, lane_of, lanes_of, named, packed
 from dovetail.fpga.engines.layers import Compute, Layer
-from dovetail.fpga.engines.sequencer import Slot, sequence
+from dovetail.fpga.engines.sequencer import Slot, sequence, turned_sequence
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Engine, Format, Pipeline, Staged, fifo_module
 from dovetail.fpga.engines.words import word_taps
 from dovetail.fpga.expressions import (
@@ -92,15 +94,22 @@ def firb_engine(layer: Layer, block: Bottleneck) -> Engine:
                   2 * products, depth)
 
 
-def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: Signal) -> tuple[list[Staged], Modules, int]:
-    """What the lanes of a part leave, one value per channel of its words, with the lane's modules and the stage."""
+def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: Signal,
+              turned: bool = False) -> tuple[list[Staged], Modules, int]:
+    """What the lanes of a part leave, one value per channel of its words, with the lane's modules and the stage.
+
+    With `turned` all passes go over a word as it comes, and their results are gathered.
+    """
     form, loops = part.layer.inputs[0], part.loops
     folded = FoldedRaster(raster, loops)
-    taps = word_taps(pipeline, folded, loops, form, slot, data, part.fill)
+    taps = word_taps(pipeline, folded, loops, form, slot, data, part.fill, turned)
     x = (min(form.lo, part.fill, 0), max(form.hi, part.fill, 0))
-    lane = lane_of(part.layer, part.filters, loops, x)
-    results = lanes_of(pipeline, loops, slot, taps, x, lane, part.filters)
+    lane = lane_of(part.layer, part.filters, loops, x, turned)
+    results = lanes_of(pipeline, loops, slot, taps, x, lane, part.filters, turned)
     end = folded.stages + lane.stages
+    if turned:
+        gathered = packed(pipeline, part.layer, loops, slot, results, lane.result.value, end)
+        return gathered, (lane.module, *lane.parts), end + 1
     return named(pipeline, part.layer, results, lane.result.value, end), (lane.module, *lane.parts), end
 
 
@@ -175,8 +184,10 @@ def _last(layer: Layer, block: Bottleneck, before: int, pace: tuple[np.ndarray, 
     pipeline = Pipeline(m)
     valid, data = m.input("in_valid"), m.input("in_data", form.data_bits)
     rows, columns = raster.output_size
-    slot = sequence(m, Raster(ONE_PIXEL, rows, columns), part.loops, valid, ONE)
-    values, lane, end = _computed(pipeline, part, Raster(ONE_PIXEL, rows, columns), slot, data)
+    pixels, turned = Raster(ONE_PIXEL, rows, columns), part.loops.passes > 1
+    slot = turned_sequence(m, part.loops, valid) if turned else sequence(m, pixels, part.loops, valid, ONE)
+    values, lane, end = _computed(pipeline, part, pixels, slot, data, turned)
+    before += part.loops.passes - 1  # the last pass over the last word ends a pixel
     if block.join is not None:
         waits = raster.first + (before + end) // block.expand.loops.clocks + 3
         other = _skipped(m, pipeline, slot, end, waits, layer.inputs[0])
@@ -187,12 +198,12 @@ def _last(layer: Layer, block: Bottleneck, before: int, pace: tuple[np.ndarray, 
     depth = reach + output_fifo_depth(output_steps, steps, stage + CREDIT_CLOCKS)
     free, ready = signal("free", 0, depth), m.input("out_ready")
     arrived, left_data = m.net("fifo_valid"), m.net("fifo_data", layer.output.data_bits)
-    m.drive(free, subtract(add(free, all_of(arrived, ready)), slot.ends), reset=depth)
+    m.drive(free, subtract(add(free, all_of(arrived, ready)), slot.emit), reset=depth)
     m.output("may_step", m.register("may_issue", compare(">", free, const(reach)), reset=1))
     beat = m.wire("beat", pack([(pipeline.at(v, stage), layer.output.bits) for v in values]))
     fifo = fifo_module(f"{layer.module}_fifo", beat.width, depth, reserved=True)
     m.instances.append(Instance(fifo.name, "fifo", (
-        ("in_valid", _later(m, "beat_ends", slot.ends, stage)), ("in_data", beat),
+        ("in_valid", _later(m, "beat_ends", slot.emit, stage)), ("in_data", beat),
         ("out_valid", arrived), ("out_ready", ready), ("out_data", left_data))))
     m.output("out_valid", arrived)
     m.output("out_data", left_data)
@@ -203,7 +214,7 @@ def _skipped(m: Module, pipeline: Pipeline, slot: Slot, end: int, waits: int, fo
     """The block's input at the pixel of the projection that leaves the lanes at stage `end`."""
     whole = replace(form, at_once=None)
     push, data = m.input("skip_valid"), m.input("skip_data", whole.data_bits if form.words == 1 else form.words * form.data_bits)
-    pop = _later(m, "skip_pops", slot.ends, end - 2)
+    pop = _later(m, "skip_pops", slot.emit, end - 2)
     read = signal("skip_read", 0, (1 << data.width) - 1)
     m.memories.append(Memory("skip", data.width, waits, push, m.counter("skip_write_at", waits, push), data,
                              m.counter("skip_read_at", waits, pop), read,

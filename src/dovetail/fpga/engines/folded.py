@@ -96,14 +96,15 @@ def _weight_range(weights: IntMatrix) -> Range:
     return min(0, int(weights.min())), max(0, int(weights.max()))
 
 
-def lane_of(layer: Layer, filters: Filters, loops: Loops, x: Range) -> Lane:
+def lane_of(layer: Layer, filters: Filters, loops: Loops, x: Range, turned: bool = False) -> Lane:
+    """The lane of an engine; with `turned` it has a sum for every pass, since all of them go over a word as it comes."""
     weights, width = filters.weights, loops.fold.inputs
     slices = [weights[:, at:at + width].reshape(len(weights), -1) for at in range(0, weights.shape[1], width)]
     taps = width * weights.shape[2] * weights.shape[3]
     constants = constants_of(filters.bias, filters.rescale)
     made = twin_module if loops.twins else soft_lane_module if loops.soft else lane_module
-    return made(f"{layer.module}_lane", taps, x, _weight_range(weights), ranges_of(slices, x), loops.slices > 1, constants,
-                filters.rescale)
+    sums = 0 if loops.slices == 1 else loops.passes if turned else 1
+    return made(f"{layer.module}_lane", taps, x, _weight_range(weights), ranges_of(slices, x), sums, constants, filters.rescale)
 
 
 def weight_words(loops: Loops, weights: IntMatrix) -> list[int]:
@@ -149,14 +150,17 @@ def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at
     return pipeline.module.register(f"{name}_word", read)
 
 
-def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane,
-             filters: Filters) -> list[Signal]:
+def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane, filters: Filters,
+             turned: bool = False) -> list[Signal]:
     """Instances of the lane, group after group; what each filter leaves at the lane's last stage."""
     module, every = pipeline.module, places(loops)
     stage = max(tap.stage for tap in taps.values())
     field, own = lane.module.inputs[1].width, 2 if loops.twins else 1
     count = len(every) // own
-    words = read_rom(pipeline, "weights", weight_words(loops, filters.weights), field * count, slot.weight, stage)
+    stored = weight_words(loops, filters.weights)
+    if turned:  # passes after each other over one slice, not slices of one pass
+        stored = [stored[turn * loops.slices + part] for part in range(loops.slices) for turn in range(loops.passes)]
+    words = read_rom(pipeline, "weights", stored, field * count, slot.weight, stage)
     fields = constants_of(filters.bias, filters.rescale).fields()
     tables = filter_tables(pipeline, loops, fields, slot, stage + lane.constant_stage)
     shared: list[tuple[str, Signal]] = []

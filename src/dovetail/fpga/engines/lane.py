@@ -95,17 +95,17 @@ class Lane:
     """What it instantiates."""
 
 
-def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
+def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
                      rescale: Rescale) -> Lane:
     """`lane_module` with its products in logic, as narrow as its weights are."""
-    return lane_module(name, taps, x, w, ranges, accumulates, constants, rescale, soft_multiplier(f"{name}_product", x, w))
+    return lane_module(name, taps, x, w, ranges, sums, constants, rescale, soft_multiplier(f"{name}_product", x, w))
 
 
-def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
+def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
                 rescale: Rescale, soft: Module | None = None) -> Lane:
     """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`.
 
-    Products are instances of `soft` where there is one.
+    `sums` over slices are worked on in turn, none where there is one slice. Products are instances of `soft` where there is one.
     """
     m = Module(name, (f"A lane of {taps} products.",), shared=True)
     pipeline = Pipeline(m)
@@ -115,18 +115,23 @@ def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
              for i, (a, b) in pairs]
     total = tree(pipeline, level, ranges.part)
     sum_stage = total.stage
-    if accumulates:
-        total = accumulated(m, total, ranges, m.input("starts"), m.input("works"))
+    if sums:
+        total = accumulated(m, total, ranges, m.input("starts"), m.input("works"), sums=sums)
     entering = total.stage
     result = finished(pipeline, total, given_fields(m, constants, entering), ranges, constants, rescale)
     m.output("y", result.value)
     return Lane(m, sum_stage, entering, max(result.stage, entering), result, () if soft is None else (soft,))
 
 
-def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works: Signal, prefix: str = "") -> Staged:
-    """The sum over slices."""
-    running = signal(f"{prefix}running", min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1]))
-    m.drive(running, select(starts, total.value, add(running, total.value)), works)
+def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works: Signal, prefix: str = "",
+                sums: int = 1) -> Staged:
+    """The sum over slices; of several `sums` that are worked on in turn, the one whose turn it is."""
+    bounds = min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1])
+    running = signal(f"{prefix}running", *bounds)
+    oldest = running
+    for place in range(1, sums):
+        oldest = m.register(f"{prefix}running_{place}", oldest, works, bounds=bounds)
+    m.drive(running, select(starts, total.value, add(oldest, total.value)), works)
     return Staged(running, total.stage + 1)
 
 

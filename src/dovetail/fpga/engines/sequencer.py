@@ -86,6 +86,27 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
                 _word(module, loops, slice_at, last_slice, last_pass, slot, has_output), weight, result, place)
 
 
+def turned_sequence(module: Module, loops: Loops, word_comes: Signal) -> Slot:
+    """Counters of an engine that does all passes over a word as soon as it comes, and keeps as many sums.
+
+    Words come at least `loops.passes` clocks apart, so none has to wait; slots of one pass are that far apart in turn.
+    """
+    assert loops.passes > 1
+    assert loops.blocks == 1
+    assert loops.reads_words
+    turning = signal("turning")
+    slot = module.wire("slot", any_of(word_comes, turning))
+    _, last_pass = module.rounds("pass", loops.passes, slot)
+    module.drive(turning, all_of(slot, negate(last_pass)), reset=0)
+    slice_at, last_slice = counted(module, "slice", loops.slices, all_of(slot, last_pass))
+    ends = module.wire("ends", all_of(slot, last_slice))
+    emit = module.wire("emit", all_of(ends, last_pass))
+    weight, _ = counted(module, "weight_at", loops.clocks, slot)
+    result, _ = counted(module, "result_at", loops.results, ends)
+    return Slot(word_comes, ONE, ONE, word_comes, slot, _is_zero(slice_at), ends, emit, slice_at, slice_at, weight, result,
+                Place())
+
+
 def _is_zero(value: Signal | None) -> Expr:
     return ONE if value is None else compare("==", value, ZERO)
 

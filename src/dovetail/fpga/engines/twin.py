@@ -28,7 +28,7 @@ def twin_weights(upper: IntMatrix, lower: IntMatrix) -> tuple[IntMatrix, IntMatr
     return upper - (lower < 0), lower
 
 
-def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumulates: bool, constants: Constants,
+def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
                 rescale: Rescale) -> Lane:
     """A lane of two filters: `w` holds (lower, upper) fields tap by tap, every other port the lower filter's value first."""
     m = Module(name, (f"Two lanes of {taps} products each, two products in a multiplier.",), shared=True)
@@ -42,12 +42,12 @@ def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, accumu
         lower = Bits(*w, weights, i * (narrow + wide), narrow)
         upper = Bits(w[0] - 1, w[1], weights, i * (narrow + wide) + narrow, wide)
         products.append(pipeline.register(f"product_{i}", multiply(pair_of(m, f"w_{i}", lower, upper, w), column), 0))
-    sums = taken_apart(pipeline, products, twin_sums(x, w), x, w)
-    totals = [tree(pipeline, side, ranges.part, f"{label}_") for label, side in zip(SIDES, sums, strict=True)]
+    apart = taken_apart(pipeline, products, twin_sums(x, w), x, w)
+    totals = [tree(pipeline, side, ranges.part, f"{label}_") for label, side in zip(SIDES, apart, strict=True)]
     sum_stage = totals[0].stage
-    if accumulates:
+    if sums:
         starts, works = m.input("starts"), m.input("works")
-        totals = [accumulated(m, t, ranges, starts, works, f"{label}_") for label, t in zip(SIDES, totals, strict=True)]
+        totals = [accumulated(m, t, ranges, starts, works, f"{label}_", sums) for label, t in zip(SIDES, totals, strict=True)]
     entering = totals[0].stage
     results = []
     for label, total in zip(SIDES, totals, strict=True):

@@ -15,10 +15,13 @@ WordTaps = dict[tuple[int, int, int, int], Staged]
 
 
 def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Format, slot: Slot, data: Signal,
-              fill: int) -> WordTaps:
-    """The taps of the channels each slot works on, at stage `folded.stages`; those in the padding read `fill`."""
+              fill: int, turned: bool = False) -> WordTaps:
+    """The taps of the channels each slot works on, at stage `folded.stages`; those in the padding read `fill`.
+
+    With `turned` all passes go over a word before the next one comes.
+    """
     module, raster = pipeline.module, folded.raster
-    word = pixel_word(pipeline, loops, form, slot, data, not raster.pointwise)
+    word = pixel_word(pipeline, loops, form, slot, data, turned or not raster.pointwise)
     rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
     seen = folded.stages - (1 if raster.masked else 0)
     masks, width = tap_masks(pipeline, raster, slot.place, seen), bit_width(form.lo, form.hi)
@@ -36,17 +39,17 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
     return taps
 
 
-def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal, windowed: bool) -> Signal:
+def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal, stays: bool) -> Signal:
     """The word that a slot works on, at stage 2: only as many bits per channel as its values need.
 
-    It comes with the stream in the first pass; later ones find it in the window's memory, or, without a window, in one of
-    its own.
+    It comes with the stream in the first pass; later ones find it where it `stays`, in the window's memory or because no other
+    word came since, or in a memory of its own.
     """
     if not loops.reads_words:
         return chosen_word(pipeline, loops, form, slot, data)
     module, width = pipeline.module, bit_width(form.lo, form.hi)
     pixel = module.register("pixel", pack([(form.channel(data, place), width) for place in range(form.fields)]), slot.takes)
-    if windowed or loops.passes == 1 or loops.slices == 1:
+    if stays or loops.passes == 1 or loops.slices == 1:
         return module.register("pixel_word", pixel)
     assert slot.slice is not None
     again = signal("word_read", 0, (1 << pixel.width) - 1)
