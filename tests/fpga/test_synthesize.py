@@ -200,4 +200,5 @@ def test_words_in_strings_name_no_module() -> None:
     inner = 'module inner (input wire clk);\n(* ram_style = "block" *) reg [7:0] m [0:3];\n' + "// filler\n" * 40 + "endmodule\n"
     top = "module block (input wire clk);\ninner i (.clk(clk));\nendmodule\n"
     units = divide(Design("block", {"block.v": top, "inner.v": inner}, (), ()), 100)
-    assert [(u.top, re.findall(r"\bmodule (\w+)", u.text)) for u in units] == [("block", ["block", "inner"]), ("inner", ["inner"])]
+    found = [(u.top, re.findall(r"\bmodule (\w+)", u.text)) for u in units]
+    assert found == [("block", ["block", "inner"]), ("inner", ["inner"])]
