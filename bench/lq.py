@@ -13,6 +13,8 @@ multipliers of floats are synthesized once and counted as often as they are used
 
 `loaded`: the same engine with memories that a stream fills in place of ROM, synthesized, beside the engine with ROM.
 
+`links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
+
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
@@ -52,6 +54,7 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
+from lq_parts import link_ends, roms
 
 SAME = (2, 2, 2, 2)
 LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
@@ -62,15 +65,18 @@ WITH_FLOATS = ("5x5, 8 to 4",)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
 """Text from which a module is a part of its own in float engines: their adders and multipliers are."""
+FOUR_INPUTS = ("ecp5",)
+"""Families whose look-up tables have four inputs: their popcounts are made of full adders."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
+FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
 BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "loaded", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -122,22 +128,25 @@ def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) ->
     return {**row, "adders": float(design.adders)}
 
 
-def measure(layers: list[str], families: list[str]) -> dict[str, Any]:
+def measure(layers: list[str], families: list[str], wanted: list[str]) -> dict[str, Any]:
     datapaths: dict[str, Any] = {}
     for name in layers:
         codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-        forms = [*((str(d), codes, d) for d in INTEGERS), ("int8", whole, Datapath.POPCOUNT)]
+        forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
         if name in WITH_FLOATS:
             forms += [(str(d), codes, d) for d in FLOATS]
-        for form, graph, datapath in forms:
+        for form, graph, datapath in (f for f in forms if f[0] in wanted):
             for family in families:
-                row = counted(graph, family, datapath)
+                counts = Datapath.FULL_ADDERS if family in FOUR_INPUTS and form == Datapath.POPCOUNT else datapath
+                row = counted(graph, family, counts)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
                 print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
                       f"{row['adders']:6.0f} adders", flush=True)
     ratios: dict[str, Any] = {}
     for key, target in TARGETS.items():
         peer = key.removeprefix("popcount_vs_")
+        if not {"popcount", peer} <= set(wanted):
+            continue
         by = {name: {f: datapaths[f"{name}: popcount"][f]["lut"] / datapaths[f"{name}: {peer}"][f]["lut"] for f in families}
               for name in layers}
         largest = max(r for row in by.values() for r in row.values())
@@ -263,6 +272,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
+    parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
     families = options.family or ["xcup"]
@@ -271,13 +281,17 @@ def main() -> int:
             raise UsageError(f"--family {family}: unknown; {', '.join(FAMILIES)} exist")
     parts, found = options.part or PARTS, dict[str, Any]()
     if "datapaths" in parts:
-        found |= measure(options.layer or list(LAYERS), families)
+        found |= measure(options.layer or list(LAYERS), families, options.form or list(FORMS))
     if "faults" in parts:
         found |= faulty_links(options.frames)
     if "conv2" in parts:
         found |= alexnet_conv2()
     if "loaded" in parts:
         found |= loaded_conv2()
+    if "links" in parts:
+        found |= link_ends()
+    if "rom" in parts:
+        found |= roms()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")
