@@ -127,8 +127,8 @@ class Platform:
             taken = self.link_logic(device.name) if device.kind is Kind.FPGA else {}
             left = {r: max(0.0, limit - taken.get(r, 0.0)) for r, limit in device.resources.items()}
             devices.append(replace(device, resources=left) if taken else device)
-        links = [replace(x, logic={}, sources={k: v for k, v in x.sources.items() if not k.startswith("logic.")}) if x.logic else x
-                 for x in self.links]
+        links = [x if not x.logic else replace(x, logic={}, sources={
+            k: v for k, v in x.sources.items() if not k.startswith("logic.")}) for x in self.links]
         return replace(self, devices=tuple(devices), links=tuple(links))
 
     def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
