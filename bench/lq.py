@@ -6,12 +6,12 @@
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
 over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. The first layer exists also in the paper's
 baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line
-memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders and
-multipliers of floats are synthesized once and counted as often as they are used.
+memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of
+floats are synthesized once and counted as often as they are used, multipliers each with its own constant weight.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
-`loaded`: the same engine with memories that a stream fills in place of ROM, synthesized, beside the engine with ROM.
+`loaded`: folded engines with memories that a stream fills in place of ROM, synthesized, beside engines with ROM.
 
 `links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
 
@@ -64,7 +64,7 @@ LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
 WITH_FLOATS = ("5x5, 8 to 4",)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
-"""Text from which a module is a part of its own in float engines: their adders and multipliers are."""
+"""Text from which a module is a part of its own in float engines: their adders are."""
 FOUR_INPUTS = ("ecp5",)
 """Families whose look-up tables have four inputs: their popcounts are made of full adders."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
@@ -83,6 +83,9 @@ CUT_PACE = 12_000
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
+LOADED = {"5x5, 8 to 4": (*LAYERS["5x5, 8 to 4"], Fold(1, 4, 2)),
+          "conv2": (Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27), CONV2_FOLD)}
+"""Layers whose weights are also loaded, and their folds."""
 
 
 def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
@@ -221,16 +224,18 @@ def alexnet_conv2() -> dict[str, Any]:
                                      **row, "area_xcku095": area, "parts_of_xcku095": parts}}
 
 
-def loaded_conv2() -> dict[str, Any]:
-    """AlexNet's second layer with weights that are loaded: area on an XCKU095, and beats of a set."""
-    graph = coded_graph(Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27))
-    folds, found = {"conv": CONV2_FOLD}, dict[str, Any]()
-    for name, loaded in (("rom", ()), ("loaded", ("conv",))):
-        found[name] = counted_design(build_design(graph, f"conv2_{name}", folds=folds, loaded=loaded), "xcu")
-        print(f"conv2 with {name}: {found[name]}", flush=True)
-    (beats,) = weight_sets(graph, folds, ("conv",)).values()
-    found["beats_of_a_set"], found["bytes_of_a_beat"] = beats.shape[3], beats.shape[1]
-    return {"loaded_conv2": found}
+def loaded_layers(names: list[str]) -> dict[str, Any]:
+    """Folded layers with ROM and with weights that are loaded: area on an XCKU095, and beats of a set."""
+    found: dict[str, Any] = {}
+    for name in names:
+        op, shape, fold = LOADED[name]
+        graph, row = coded_graph(op, shape), dict[str, Any]()
+        for form, loaded in (("rom", ()), ("loaded", ("conv",))):
+            row[form] = counted_design(build_design(graph, f"with_{form}", folds={"conv": fold}, loaded=loaded), "xcu")
+            print(f"{name}, fold {fold}, {form}: {row[form]}", flush=True)
+        (beats,) = weight_sets(graph, {"conv": fold}, ("conv",)).values()
+        found[name] = {**row, "fold": str(fold), "beats_of_a_set": beats.shape[3], "bytes_of_a_beat": beats.shape[1]}
+    return {"loaded_weights": found}
 
 
 def boards_of_fic(counts: list[int]) -> dict[str, Any]:
@@ -272,6 +277,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
+    parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
     parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
@@ -287,7 +293,7 @@ def main() -> int:
     if "conv2" in parts:
         found |= alexnet_conv2()
     if "loaded" in parts:
-        found |= loaded_conv2()
+        found |= loaded_layers(options.loaded or list(LOADED))
     if "links" in parts:
         found |= link_ends()
     if "rom" in parts:

@@ -178,14 +178,14 @@ def text(document: Mapping[str, Any]) -> str:
                          f"{row['dsp_max']:.0%}", ", ".join(row["divided"])))
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
-    paths = [(name, family, *(f"{row[key]:,.0f}" for key in ("lut", "ff", "bram")))
+    paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
              for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items()]
     return "\n".join([
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
-        "Its three datapaths and int8, whole engines with constant weights, by Yosys:",
-        table(("layer and datapath", "family", "LUT", "registers", "BRAM36"), paths), "",
+        "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
+        table(("layer and datapath", "family", "LUT", "registers", "BRAM36", "DSP"), paths), "",
         "Layer 2 by folds, by the model:",
         table(("fold", "products", "cycles", "paper / ours", "LUT", "BRAM36"), folds), "",
         f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them:",
