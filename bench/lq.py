@@ -6,12 +6,14 @@
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
 over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. The first layer exists also in the paper's
 baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line
-memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders and
-multipliers of floats are synthesized once and counted as often as they are used.
+memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of
+floats are synthesized once and counted as often as they are used, multipliers each with its own constant weight.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
-`loaded`: the same engine with memories that a stream fills in place of ROM, synthesized, beside the engine with ROM.
+`loaded`: folded engines with memories that a stream fills in place of ROM, synthesized, beside engines with ROM.
+
+`links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
 
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
@@ -52,6 +54,7 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
+from lq_parts import link_ends, roms
 
 SAME = (2, 2, 2, 2)
 LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
@@ -61,22 +64,28 @@ LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
 WITH_FLOATS = ("5x5, 8 to 4",)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
-"""Text from which a module is a part of its own in float engines: their adders and multipliers are."""
+"""Text from which a module is a part of its own in float engines: their adders are."""
+FOUR_INPUTS = ("ecp5",)
+"""Families whose look-up tables have four inputs: their popcounts are made of full adders."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
+FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
 BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "loaded", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
+LOADED = {"5x5, 8 to 4": (*LAYERS["5x5, 8 to 4"], Fold(1, 4, 2)),
+          "conv2": (Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27), CONV2_FOLD)}
+"""Layers whose weights are also loaded, and their folds."""
 
 
 def drawn(op: Conv, shape: tuple[int, int, int]) -> tuple[Real, Real, Real]:
@@ -122,22 +131,25 @@ def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) ->
     return {**row, "adders": float(design.adders)}
 
 
-def measure(layers: list[str], families: list[str]) -> dict[str, Any]:
+def measure(layers: list[str], families: list[str], wanted: list[str]) -> dict[str, Any]:
     datapaths: dict[str, Any] = {}
     for name in layers:
         codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-        forms = [*((str(d), codes, d) for d in INTEGERS), ("int8", whole, Datapath.POPCOUNT)]
+        forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
         if name in WITH_FLOATS:
             forms += [(str(d), codes, d) for d in FLOATS]
-        for form, graph, datapath in forms:
+        for form, graph, datapath in (f for f in forms if f[0] in wanted):
             for family in families:
-                row = counted(graph, family, datapath)
+                counts = Datapath.FULL_ADDERS if family in FOUR_INPUTS and form == Datapath.POPCOUNT else datapath
+                row = counted(graph, family, counts)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
                 print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
                       f"{row['adders']:6.0f} adders", flush=True)
     ratios: dict[str, Any] = {}
     for key, target in TARGETS.items():
         peer = key.removeprefix("popcount_vs_")
+        if not {"popcount", peer} <= set(wanted):
+            continue
         by = {name: {f: datapaths[f"{name}: popcount"][f]["lut"] / datapaths[f"{name}: {peer}"][f]["lut"] for f in families}
               for name in layers}
         largest = max(r for row in by.values() for r in row.values())
@@ -212,16 +224,18 @@ def alexnet_conv2() -> dict[str, Any]:
                                      **row, "area_xcku095": area, "parts_of_xcku095": parts}}
 
 
-def loaded_conv2() -> dict[str, Any]:
-    """AlexNet's second layer with weights that are loaded: area on an XCKU095, and beats of a set."""
-    graph = coded_graph(Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27))
-    folds, found = {"conv": CONV2_FOLD}, dict[str, Any]()
-    for name, loaded in (("rom", ()), ("loaded", ("conv",))):
-        found[name] = counted_design(build_design(graph, f"conv2_{name}", folds=folds, loaded=loaded), "xcu")
-        print(f"conv2 with {name}: {found[name]}", flush=True)
-    (beats,) = weight_sets(graph, folds, ("conv",)).values()
-    found["beats_of_a_set"], found["bytes_of_a_beat"] = beats.shape[3], beats.shape[1]
-    return {"loaded_conv2": found}
+def loaded_layers(names: list[str]) -> dict[str, Any]:
+    """Folded layers with ROM and with weights that are loaded: area on an XCKU095, and beats of a set."""
+    found: dict[str, Any] = {}
+    for name in names:
+        op, shape, fold = LOADED[name]
+        graph, row = coded_graph(op, shape), dict[str, Any]()
+        for form, loaded in (("rom", ()), ("loaded", ("conv",))):
+            row[form] = counted_design(build_design(graph, f"with_{form}", folds={"conv": fold}, loaded=loaded), "xcu")
+            print(f"{name}, fold {fold}, {form}: {row[form]}", flush=True)
+        (beats,) = weight_sets(graph, {"conv": fold}, ("conv",)).values()
+        found[name] = {**row, "fold": str(fold), "beats_of_a_set": beats.shape[3], "bytes_of_a_beat": beats.shape[1]}
+    return {"loaded_weights": found}
 
 
 def boards_of_fic(counts: list[int]) -> dict[str, Any]:
@@ -263,6 +277,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
+    parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
+    parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     options = parser.parse_args()
     families = options.family or ["xcup"]
@@ -271,13 +287,17 @@ def main() -> int:
             raise UsageError(f"--family {family}: unknown; {', '.join(FAMILIES)} exist")
     parts, found = options.part or PARTS, dict[str, Any]()
     if "datapaths" in parts:
-        found |= measure(options.layer or list(LAYERS), families)
+        found |= measure(options.layer or list(LAYERS), families, options.form or list(FORMS))
     if "faults" in parts:
         found |= faulty_links(options.frames)
     if "conv2" in parts:
         found |= alexnet_conv2()
     if "loaded" in parts:
-        found |= loaded_conv2()
+        found |= loaded_layers(options.loaded or list(LOADED))
+    if "links" in parts:
+        found |= link_ends()
+    if "rom" in parts:
+        found |= roms()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")

@@ -58,13 +58,21 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
               assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
     """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
 
-    `assignment` pins nodes to splits of your own; the rest is decided around them.
+    `assignment` pins nodes to splits of your own; the rest is decided around them. Layers get what the links of an FPGA leave.
     """
+    linked, platform = links_taken(platform), platform.with_link_logic()
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
-    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced)), timeline
+    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked)), timeline
+
+
+def links_taken(platform: Platform) -> tuple[str, ...]:
+    """Notes on what the ends of links take of FPGAs."""
+    found = {d.name: platform.link_logic(d.name) for d in platform.of_kind(Kind.FPGA)}
+    return tuple(f"{name}: the ends of its links take {', '.join(f'{v:,.0f} {r}' for r, v in taken.items())}, which no layer has"
+                 for name, taken in found.items() if taken)
 
 
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
@@ -78,12 +86,13 @@ def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assi
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
     """What the board's FPGAs become as `options` ask for it, then the plan; the platform returned knows what they became."""
+    linked, platform = links_taken(platform), platform.with_link_logic()
     board, pins, notes = with_architecture(graph, platform, options, assignment, progress)
     board = with_folds(graph, board, options, pins, progress)
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, board, options, pins)
     progress("plan", 1, 1)
-    return replace(plan, notes=(*plan.notes, *notes)), timeline, board
+    return replace(plan, notes=(*plan.notes, *notes, *linked)), timeline, board
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,

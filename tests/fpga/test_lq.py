@@ -55,7 +55,7 @@ SHAPE = (1, 3, 6, 5)
 def test_every_datapath_computes_the_reference() -> None:
     every = ((2, 2, 2), (3, 3, 1), (1, 1, 0))
     forms = [(d, bits) for d in INTEGERS for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
-    check([layer(k, conv_of((3, 2, 3, 3)), (3, 2, 3, 3), (1, 2, 6, 5), bits, datapath, f"{datapath}_{k}")
+    check([layer(k, conv_of((3, 2, 3, 3)), (3, 2, 3, 3), (1, 2, 6, 5), bits, datapath, f"{datapath.name.lower()}_{k}")
            for k, (datapath, bits) in enumerate(forms)])
 
 

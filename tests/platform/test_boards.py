@@ -157,7 +157,7 @@ EDITS = [
      "{file}, link serial: key ends is ['fpga', 'cpu']; a link that repeats joins 'fpga' to itself: [\"fpga\", \"fpga\"]"),
     ("value = 100e6", "value = 100",
      "{file}, device fpga0, clock_hz: key value is 100; allowed is 10000 to 1e+11 Hz"),
-    ("bram36 = ", "bram18 = ",
+    ("bram36 = { value = 1680", "bram18 = { value = 1680",
      "{file}, device fpga0, resources: unknown key bram18 (did you mean bram36?); allowed are lut, register, bram36, dsp"),
 ]
 

@@ -163,7 +163,8 @@ def test_every_number_of_a_shipped_board_has_a_source(board: Platform) -> None:
         assert sorted(device.sources) == sorted(keys)
         assert all(device.sources.values())
     for link in board.links:
-        assert sorted(link.sources) == ["bandwidth_bytes_per_s", "energy_j_per_byte", "latency_s"]
+        assert sorted(link.sources) == ["bandwidth_bytes_per_s", "energy_j_per_byte", "latency_s",
+                                        *sorted(f"logic.{k}" for k in link.logic)]
 
 
 def test_a_board_survives_json(board: Platform) -> None:

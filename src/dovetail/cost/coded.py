@@ -38,10 +38,9 @@ def coded_parts(graph: Graph, node: Node, engine: Parts) -> Parts:
     assert isinstance(node.op, Coded)
     codes, products = graph.params(node)[:2]
     reach = input_bits(graph, node)
-    counted, digits, width, taps = _sizes(Once(codes), Once(products), node.op, reach)
+    counted, digits, width, taps, shared = _sizes(Once(codes), Once(products), node.op, reach)
     whole = node.op.filters
-    shared = taps * node.op.input_planes * COUNTER_BITS if node.op.weight_bits and node.op.input_bits else 0.0
-    sums = outputs / whole * (counted * COUNTER_BITS + digits * width * DIGIT_BITS) + shared
+    sums = outputs / whole * (counted * COUNTER_BITS + digits * width * DIGIT_BITS) + shared * COUNTER_BITS
     levels = ceil(log(max(2.0, taps), COUNT_STAGES_BASE)) + ceil(np.log2(max(2.0, digits / whole)))
     parts = {"adder_bits": sums, "sum_bits": sums, "adders": outputs / whole * digits, "stages": engine["stages"] + levels}
     if node.op.output_bits:
@@ -51,19 +50,22 @@ def coded_parts(graph: Graph, node: Node, engine: Parts) -> Parts:
 
 
 @lru_cache(maxsize=1024)
-def _sizes(codes: Once[Constant], products: Once[Constant], op: Coded, reach: int) -> tuple[float, float, float, float]:
-    """Bits counted for single filters, digits added, both over all filters; the widest sum; values one filter sees."""
+def _sizes(codes: Once[Constant], products: Once[Constant], op: Coded, reach: int) -> tuple[float, float, float, float, float]:
+    """Bits counted for single filters, and digits added, over all of them; the widest sum; values seen; bits counted for all."""
     weights, factors = codes.value.array, products.value.array.astype(np.int64)
     flat = weights.reshape(len(weights), -1)
-    taps = flat.shape[1]
+    taps, groups = flat.shape[1], op.body.groups if isinstance(op.body, Conv) else 1
     width = float(max(1, op.bound(weights, factors, (1 << reach) - 1)).bit_length() + 1)
     if not (op.weight_bits and op.input_bits):
         planes = [op.weights(flat, factors, j).astype(np.int64) for j in range(op.input_planes)]
-        return 0.0, float(sum(int(digit_counts(np.abs(p)).sum()) for p in planes)), width, float(taps)
+        return 0.0, float(sum(int(digit_counts(np.abs(p)).sum()) for p in planes)), width, float(taps), 0.0
     present = np.stack([(flat == code).sum(axis=1) for code in range(1 << op.weight_bits)], axis=1)
-    counted = float((taps - present.max(axis=1)).sum()) * op.input_bits
+    added = op.weight_bits * ((1 << op.weight_bits - 1) - 1) * taps.bit_length()  # counts of codes, summed per weight bit
+    counted = float((taps - present.max(axis=1) + added).sum()) * op.input_bits
+    joined = (np.count_nonzero(present[0]) - 1) * taps.bit_length()
+    shared = min(float(taps), float(present[0].max() + joined)) * groups * op.input_bits
     signs = np.stack([op.signs(np.arange(1 << op.weight_bits), i) for i in range(op.weight_bits)], axis=1)
     values = np.einsum("ci,fij->fjc", signs, factors)
     left_out = np.take_along_axis(values, present.argmax(axis=1)[:, None, None], axis=2)
-    digits = digit_counts(np.abs(values - left_out)).sum() + digit_counts(np.abs(left_out)).sum()
-    return counted, float(digits), width, float(taps * (op.body.groups if isinstance(op.body, Conv) else 1))
+    digits = digit_counts(np.abs(factors)).sum() + digit_counts(np.abs(left_out)).sum()
+    return counted, float(digits), width, float(taps * groups), shared

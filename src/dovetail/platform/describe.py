@@ -77,6 +77,8 @@ def _device_rows(device: Device) -> Iterator[Row]:
 def _link_rows(link: Link) -> Iterator[Row]:
     for key in ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte"):
         yield _row(key, getattr(link, key), link.sources[key])
+    for key, value in link.logic.items():
+        yield _row(key, value, link.sources[f"logic.{key}"])
 
 
 def _row(key: str, value: float, source: str) -> Row:

@@ -78,6 +78,8 @@ class Link:
     shared_memory: bool = False
     full_duplex: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
+    logic: Mapping[str, float] = field(default_factory=dict)
+    """What each end takes of an FPGA's resources where it joins two of them: cells, checksums, credits, buffers."""
 
     def transfer_s(self, size_bytes: float) -> float:
         """Time to move `size_bytes`, nothing for nothing."""
@@ -108,6 +110,26 @@ class Platform:
     def with_pace(self, clocks: int) -> Platform:
         """The same board whose FPGAs may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
         return replace(self, devices=tuple(d.at_pace(clocks) if d.kind is Kind.FPGA else d for d in self.devices))
+
+    def link_logic(self, device: str) -> dict[str, float]:
+        """What the ends of an FPGA's links to other FPGAs take of its resources."""
+        boards = {d.name for d in self.of_kind(Kind.FPGA)}
+        found: dict[str, float] = {}
+        for link in self.links:
+            for name, amount in link.logic.items() if device in link.ends and boards.issuperset(link.ends) else ():
+                found[name] = found.get(name, 0.0) + amount
+        return found
+
+    def with_link_logic(self) -> Platform:
+        """The same board whose FPGAs have for layers what the ends of their links leave; nothing is taken a second time."""
+        devices = []
+        for device in self.devices:
+            taken = self.link_logic(device.name) if device.kind is Kind.FPGA else {}
+            left = {r: max(0.0, limit - taken.get(r, 0.0)) for r, limit in device.resources.items()}
+            devices.append(replace(device, resources=left) if taken else device)
+        links = [x if not x.logic else replace(x, logic={}, sources={
+            k: v for k, v in x.sources.items() if not k.startswith("logic.")}) for x in self.links]
+        return replace(self, devices=tuple(devices), links=tuple(links))
 
     def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
         """The same board with one FPGA that is to become an accelerator for a whole network."""

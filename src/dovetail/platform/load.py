@@ -215,7 +215,7 @@ def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str]
 
 
 def _link(table: Table, devices: list[str]) -> Link:
-    table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex"))
+    table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex", "logic"))
     ends = table.values["ends"]
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) for e in ends) or ends[0] == ends[1]:
         table.fail(f"key ends is {ends!r}; two different device names are needed, from {', '.join(devices)}")
@@ -226,8 +226,10 @@ def _link(table: Table, devices: list[str]) -> Link:
     numbers: dict[str, float] = {}
     for key, limits in LINK_LIMITS.items():
         numbers[key], sources[key] = table.number(key, limits)
+    logic = table.table("logic")
+    taken = _numbers(logic, dict.fromkeys(logic.values, RESOURCE_LIMITS), sources, "logic")
     return Link(_name(table), (ends[0], ends[1]), shared_memory=table.flag("shared_memory", False),
-                full_duplex=table.flag("full_duplex", True), sources=sources, **numbers)
+                full_duplex=table.flag("full_duplex", True), sources=sources, logic=taken, **numbers)
 
 
 def _sourced(value: float, source: str) -> dict[str, Any]:
@@ -256,4 +258,5 @@ def _device_entries(device: Device) -> dict[str, Any]:
 
 def _link_entries(link: Link) -> dict[str, Any]:
     return {"name": link.name, "ends": list(link.ends), "shared_memory": link.shared_memory, "full_duplex": link.full_duplex,
-            **{key: _sourced(getattr(link, key), link.sources[key]) for key in LINK_LIMITS}}
+            **{key: _sourced(getattr(link, key), link.sources[key]) for key in LINK_LIMITS},
+            **({"logic": {k: _sourced(v, link.sources[f"logic.{k}"]) for k, v in link.logic.items()}} if link.logic else {})}

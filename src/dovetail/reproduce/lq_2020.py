@@ -104,17 +104,18 @@ def least_boards(graph: Graph, device: Device) -> int:
 
 
 def row_of(graph: Graph, pace: int, plan: Plan, platform: Platform) -> dict[str, Any]:
-    """Frames per second and the fullest board of a plan, links counted in cells; what the real host allows stands beside it."""
+    """Frames per second and the fullest board of a plan, ends of links included; what the real host allows stands beside it."""
     program = lower(graph, plan.assignment)
     loads = [n for s in systems_of(program, platform).values() for n in cells_over_links(s, program, platform).values()]
     device = platform.of_kind(Kind.FPGA)[0]
     assert device.clock_hz is not None
     used = {d: r for d, r in plan.resources.items() if "bram36" in r}
+    linked = {d: platform.link_logic(d) for d in used}
     gpio = min(x.bandwidth_bytes_per_s for x in platform.links if platform.host in x.ends)
     fps = min([1 / plan.interval_s, *(device.clock_hz / load for load in loads)])
     return {"pace_clocks": pace, "fps": fps, "cells_of_busiest_link": max(loads, default=0),
             "fps_through_gpio": min(fps, gpio / (3 * 227 * 227)),
-            **{f"{name}_max": max(r[key][0] / device.resources[key] for r in used.values())
+            **{f"{name}_max": max((r[key][0] + linked[d].get(key, 0.0)) / device.resources[key] for d, r in used.items())
                for name, key in (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))},
             "boards_used": sum(any(amount for amount, _ in r.values()) for r in used.values()),
             "divided": sorted(n for n, s in plan.assignment.items() if s.axis is not None)}
@@ -177,14 +178,14 @@ def text(document: Mapping[str, Any]) -> str:
                          f"{row['dsp_max']:.0%}", ", ".join(row["divided"])))
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
-    paths = [(name, family, *(f"{row[key]:,.0f}" for key in ("lut", "ff", "bram")))
+    paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
              for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items()]
     return "\n".join([
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
-        "Its three datapaths and int8, whole engines with constant weights, by Yosys:",
-        table(("layer and datapath", "family", "LUT", "registers", "BRAM36"), paths), "",
+        "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
+        table(("layer and datapath", "family", "LUT", "registers", "BRAM36", "DSP"), paths), "",
         "Layer 2 by folds, by the model:",
         table(("fold", "products", "cycles", "paper / ours", "LUT", "BRAM36"), folds), "",
         f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them:",

@@ -27,6 +27,8 @@ class Datapath(StrEnum):
     """How products of codes are summed."""
 
     POPCOUNT = "popcount"
+    FULL_ADDERS = "popcount by full adders"
+    """For look-up tables of four inputs, which make dear counters of six."""
     TABLE = "table"
     MUX = "mux"
     FLOAT_TABLE = "float table"
@@ -55,16 +57,17 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
         codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
         weights, reads = spread(op, codes, len(taps))
-        planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
+        size = FULL_ADDER if datapath is Datapath.FULL_ADDERS else LUT_INPUTS
+        planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)], size)
         if op.weight_bits and op.input_bits:
-            sums = {Datapath.POPCOUNT: _popcounts, Datapath.TABLE: _tables, Datapath.MUX: _muxes}[datapath]
+            sums = {Datapath.TABLE: _tables, Datapath.MUX: _muxes}.get(datapath, _popcounts)
             columns, matrix = sums(planes, weights, reads, products)
         else:
             columns, matrix = _weighted_planes(planes, weights, reads, products)
         stage = max(c.stage for c in columns)
         level = [Staged(pipeline.at(c, stage), stage) for c in columns]
         # products that are looked up or selected belong to one filter each: there is nothing to share among them
-        shares = datapath is Datapath.POPCOUNT or not (op.weight_bits and op.input_bits)
+        shares = datapath in (Datapath.POPCOUNT, Datapath.FULL_ADDERS) or not (op.weight_bits and op.input_bits)
         graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
         nodes = print_graph(pipeline, graph, level, layer.label)
         return _finished(pipeline, layer.label, graph, nodes, steps, rescale), graph.count + planes.counters
@@ -134,6 +137,8 @@ class Planes:
     label: str
     op: Coded
     taps: list[Staged]
+    size: int = LUT_INPUTS
+    """Bits that a counter takes where there are as many."""
     counters: int = 0
     known: dict[tuple[int, int], Staged | None] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
@@ -171,7 +176,7 @@ class Planes:
         """The number, at most `most`, whose binary digits stand in columns by their weight, several in each."""
         number = 0
         while any(len(column) > 2 for column in columns.values()):
-            size = LUT_INPUTS if any(len(c) >= LUT_INPUTS for c in columns.values()) else FULL_ADDER
+            size = self.size if any(len(c) >= self.size for c in columns.values()) else FULL_ADDER
             following: dict[int, list[Staged]] = {}
             for weight, column in sorted(columns.items()):
                 stage = max(b.stage for b in column)
@@ -225,42 +230,59 @@ def _level_weights(op: Coded, products: IntMatrix, f: int, j: int) -> IntMatrix:
 
 
 def _popcounts(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
-    """Per plane and filter the set bits of every weight code but its most frequent one, and those of all taps together.
+    """Per plane of the input and filter, for every plane of the weights, the set bits of taps whose weight bit is not as usual.
 
-    The codes divide the taps, so that every bit is counted once; the code left out is what all others leave of the whole.
-    For ±1 planes this is 2·popcount(w ∧ a) - popcount(a) with the constants multiplied out.
+    The codes divide the taps, so that every bit is counted once; the most frequent code is what all others leave of the whole,
+    which all filters share. A code that differs from it in bit i adds twice the product of plane i, so counts of codes are first
+    added per bit: as many multiples as bits, not as codes. For ±1 planes this is 2·popcount(w ∧ a) - popcount(a).
     """
-    op, columns, rows = planes.op, list[Staged](), list[dict[int, int]]()
-    rows = [{} for _ in weights]
+    op, columns = planes.op, list[Staged]()
+    rows: list[dict[int, int]] = [{} for _ in weights]
     totals: dict[tuple[int, bytes], int] = {}
 
-    def counted(name: str, taps: Array, j: int) -> int | None:
+    def counted(name: str, taps: Array, j: int) -> Staged | None:
         chosen = [b for t in taps if (b := planes.bit(int(t), j)) is not None]
-        if not chosen:
-            return None
-        columns.append(planes.count(name, chosen))
-        return len(columns) - 1
+        return planes.count(name, chosen) if chosen else None
 
     for j in range(op.input_bits):
         for f, row in enumerate(weights):
-            key = (j, reads[f].tobytes())
+            key, values = (j, reads[f].tobytes()), _level_weights(op, products, f, j)
+            present = np.bincount(row[reads[f]], minlength=len(values))
+            usual, taps = int(present.argmax()), np.flatnonzero(reads[f])
+            # The first filter's counts make the whole, where adding them takes less than counting all bits again.
+            adds = key not in totals and (np.count_nonzero(present) - 1) * len(taps).bit_length() < len(taps) - present[usual]
+            found = {code: count for code in map(int, np.flatnonzero(present)) if (adds or code != usual) and (count := counted(
+                f"{planes.label}_ones_{f}_{j}_{code}", np.flatnonzero(reads[f] & (row == code)), j)) is not None}
             if key not in totals:
-                whole = counted(f"{planes.label}_all_{j}_{len(totals)}", np.flatnonzero(reads[f]), j)
+                name = f"{planes.label}_all_{j}_{len(totals)}"
+                whole = _summed(planes, name, list(found.values())) if adds and found else counted(name, taps, j)
                 if whole is None:
                     continue
-                totals[key] = whole
-            values = _level_weights(op, products, f, j)
-            present = np.bincount(row[reads[f]], minlength=len(values))
-            left_out = int(present.argmax())
-            rows[f][totals[key]] = rows[f].get(totals[key], 0) + int(values[left_out])
-            for code in np.flatnonzero(present):
-                difference = int(values[code] - values[left_out])
-                if not difference:
-                    continue
-                place = counted(f"{planes.label}_ones_{f}_{j}_{code}", np.flatnonzero(reads[f] & (row == code)), j)
-                if place is not None:
-                    rows[f][place] = difference
+                columns.append(whole)
+                totals[key] = len(columns) - 1
+            found.pop(usual, None)
+            rows[f][totals[key]] = rows[f].get(totals[key], 0) + int(values[usual])
+            for i in range(op.weight_bits):
+                others = [count for code, count in found.items() if (code ^ usual) >> i & 1]
+                step = -2 * int(products[f, i, j]) * (1 if usual >> i & 1 else -1)
+                if others and step:
+                    columns.append(_summed(planes, f"{planes.label}_differ_{f}_{j}_{i}", others))
+                    rows[f][len(columns) - 1] = step
     return columns, _matrix(rows, len(columns))
+
+
+def _summed(planes: Planes, name: str, counts: Sequence[Staged]) -> Staged:
+    """Counts added two by two, early ones first."""
+    pipeline, level, number = planes.pipeline, sorted(counts, key=lambda c: c.stage), 0
+    while len(level) > 1:
+        merged = []
+        for a, b in zip(level[::2], level[1::2], strict=False):
+            stage = max(a.stage, b.stage)
+            merged.append(pipeline.register(f"{name}_{number}", add(pipeline.at(a, stage), pipeline.at(b, stage)), stage))
+            number += 1
+        level = sorted([*merged, *level[len(level) - len(level) % 2:]], key=lambda c: c.stage)
+    planes.counters += number
+    return level[0]
 
 
 def _matrix(rows: Sequence[dict[int, int]], columns: int) -> IntMatrix:

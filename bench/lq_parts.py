@@ -1,0 +1,94 @@
+"""Parts of networks over boards by synthesis: the ends of links, a slice of AlexNet's conv1, and a share of fc6 with its ROM.
+
+`python bench/lq.py --part links --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before place and route;
+the slice and the share stand beside what the model of plans says of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dovetail import cost
+from dovetail.cost.folded import folds_of
+from dovetail.cost.folds import Fold
+from dovetail.fpga.assemble import build_design
+from dovetail.fpga.design import Design
+from dovetail.fpga.links.cells import CellFormat
+from dovetail.fpga.links.receive import receiver_module
+from dovetail.fpga.links.transmit import Outgoing, transmitter_module
+from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.verilog import print_module
+from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
+from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.platform.load import load_platform
+
+FAMILY = "xcu"
+PAYLOAD_BITS, DEPTH = 256, 224
+"""A clock of FiC's link, and a round trip of it in words."""
+CIRCUITS = (1, 2, 4)
+PACE = 51_529
+"""Clocks per frame: one for every pixel of the image."""
+BASIS = np.asarray([0.52, 1.05])
+NAMES = {"lut": "lut", "register": "register", "bram36": "bram36", "dsp": "dsp"}
+
+
+def link_ends() -> dict[str, Any]:
+    """Both ways of a link's end by the number of its circuits each way."""
+    form, found = CellFormat(PAYLOAD_BITS), dict[str, Any]()
+    for count in CIRCUITS:
+        circuits = [Outgoing(PAYLOAD_BITS, DEPTH)] * count
+        sender = transmitter_module("sender", form, circuits, tuple(range(count)), count, 1)
+        receiver, parts = receiver_module("receiver", form, circuits, 1)
+        for name, modules in (("sends", (sender,)), ("receives", (receiver, *parts))):
+            design = Design(modules[0].name, {f"{m.name}.v": print_module(m) for m in modules}, (), ())
+            counted = synthesize(design, FAMILY).resources
+            found.setdefault(str(count), {})[name] = {k: counted.get(v, 0) for k, v in NAMES.items()}
+            print(f"link end, {count} circuits, {name}: {found[str(count)][name]}", flush=True)
+    return {"link_ends": found}
+
+
+def slice_of_conv1(filters: int = 4) -> Graph:
+    """Some filters of AlexNet's first layer: bytes, plain weights, to codes."""
+    rng, op, shape = np.random.default_rng(0), Conv(filters, Window((11, 11), (4, 4))), (1, 3, 227, 227)
+    weights = np.clip(np.rint(rng.normal(0, 32, (filters, 3, 11, 11))), -127, 127).astype(np.int8)
+    layer = Learned(op, weights, 0, np.full((filters, 1), 2.0**-6), 0, np.asarray([2.0**-8]), rng.normal(1, 0.2, filters) / 3,
+                    rng.normal(0.4, 0.3, filters))
+    return _graph(layer, shape, Scheme(8, False, (-8,)))
+
+
+def share_of_fc6(filters: int = 64) -> Graph:
+    """Some units of AlexNet's first fully connected layer, as the convolution over 6x6 that it is."""
+    rng, shape = np.random.default_rng(0), (1, 256, 6, 6)
+    codes = rng.integers(0, 4, (filters, 256, 6, 6)).astype(np.uint8)
+    basis = np.outer(rng.uniform(0.8, 1.2, filters), [0.5, 1.1])
+    layer = Learned(Conv(filters, Window((6, 6))), codes, 2, basis, 2, BASIS, rng.normal(1, 0.2, filters) / 80,
+                    rng.normal(0.4, 0.3, filters))
+    return _graph(layer, shape, Scheme(2, False, (0,)))
+
+
+def _graph(layer: Learned, shape: tuple[int, ...], scheme: Scheme) -> Graph:
+    node, constants = coded_node("layer", layer, "x", "y", boundaries_of(ranked(BASIS)[0]).tolist())
+    tensors = {"x": Tensor("x", shape, scheme), "y": Tensor("y", layer.body.infer((shape,)), Scheme(2, False, (0,)))}
+    return Graph("part", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})
+
+
+def judged(name: str, graph: Graph, pace: int | None) -> dict[str, Any]:
+    """A layer's engine by Yosys and by the model."""
+    device = load_platform("fic:1").device("fpga0")
+    device = device if pace is None else device.at_pace(pace)
+    folds: dict[str, Fold] = {} if pace is None else folds_of(graph, device)
+    counted = synthesize(build_design(graph, "part", folds=folds), FAMILY).resources
+    share = cost.costs_of(graph, graph.nodes[0], None, np.asarray([0]), np.asarray([1]), device)
+    assert share is not None
+    row = {key: {"yosys": float(counted.get(key, 0)), "model": float(share.resources[key][0])} for key in NAMES
+           if key in share.resources}
+    print(f"{name}, fold {next(iter(folds.values()), 'none')}: {row}", flush=True)
+    return {"fold": str(next(iter(folds.values()), "none")), **row}
+
+
+def roms() -> dict[str, Any]:
+    """conv1 as it is mapped, directly, and a share of fc6 in ROM."""
+    return {"parts": {"conv1, 4 of 96 filters": judged("conv1, 4 of 96 filters", slice_of_conv1(), None),
+                      "fc6, 64 of 4,096 units": judged("fc6, 64 of 4,096 units", share_of_fc6(), PACE)}}
