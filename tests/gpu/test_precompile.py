@@ -7,8 +7,12 @@ import pickle
 import sys
 
 import pytest
+import torch
 
-from dovetail.gpu.precompile import DONE, Job, Workers, serve
+from dovetail.gpu.executor import compile_graph
+from dovetail.gpu.precompile import ALIGNED, DONE, UNALIGNED, Anywhere, Job, Workers, serve
+from dovetail.kernels.place import Place
+from tests.kernels.networks import GRAPHS
 
 ANSWERS = """
 import pickle, sys
@@ -22,6 +26,16 @@ while sys.stdin.buffer.peek():
 def job(number: int) -> Job:
     """A kernel without operands, which nothing can compile."""
     return Job("add", (), {"number": number}, {"num_warps": 1}, pdl=False)
+
+
+def test_operands_that_begin_inside_a_buffer_are_compiled_as_such() -> None:
+    made = compile_graph(GRAPHS["unit"](), "float16", 1)
+    made.launcher.buffers.clear()
+    found = [(call.operands, made.launcher.described(call, config).operands) for call, config in made.calls]
+    apart = [(o.offset, kind) for operands, kinds in found for o, kind in zip(operands, kinds, strict=True) if isinstance(o, Place)]
+    assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset == 0} == {False}
+    assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset * 2 % ALIGNED} == {True}
+    assert Anywhere(torch.float16).data_ptr() % ALIGNED
 
 
 def test_every_job_is_answered_until_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import triton
 
 from dovetail.errors import UsageError
 from dovetail.gpu.memory import Memory, planned
-from dovetail.gpu.precompile import KERNELS, Job
+from dovetail.gpu.precompile import ALIGNED, KERNELS, UNALIGNED, Job
 from dovetail.gpu.remembered import for_gpu
 from dovetail.gpu.tuning import IN_PLACE_S, Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
@@ -81,7 +81,8 @@ class Launcher:
 
     def described(self, call: Call, config: Config) -> Job:
         """What compiling a launch needs to know."""
-        kinds = (o if isinstance(o, int) else str(o.dtype).removeprefix("torch.") for o in self.operands(call))
+        kinds = (o if isinstance(o, int) else str(o.dtype).removeprefix("torch.") + UNALIGNED * (o.data_ptr() % ALIGNED > 0)
+                 for o in self.operands(call))
         return Job(call.kernel, tuple(kinds), dict(call.constants), dict(config), self.pdl)
 
     def operands(self, call: Call) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import torch
 import triton
+from triton.runtime.jit import MockTensor
 
 from dovetail.gpu import kernels, kernels_bytes, kernels_depthwise, kernels_fused, kernels_held, kernels_moves
 
@@ -25,13 +26,27 @@ KERNELS: Mapping[str, Any] = {
     "banded": kernels_fused.banded, "pool": kernels_moves.pool, "mean": kernels_moves.mean, "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
     "multiplied": kernels_moves.multiplied}
+ALIGNED, UNALIGNED = 16, " unaligned"
+"""Bytes that Triton takes operands to begin at a multiple of, and what is said of those that do not."""
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
 
 
+class Anywhere(MockTensor):
+    """An operand that is not there, and begins at no round address."""
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 1
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A kernel to compile: element types (or numbers) of its operands, constants and tile."""
+    """A kernel to compile: element types (or numbers) of its operands, constants and tile.
+
+    A type that ends in UNALIGNED is that of an operand that begins anywhere, as parts of channels do: Triton compiles kernels
+    anew for such.
+    """
 
     kernel: str
     operands: tuple[str | int, ...]
@@ -41,7 +56,8 @@ class Job:
 
     def run(self) -> None:
         """Compile; what does not fit is left for the one who launches it to find out."""
-        operands = [o if isinstance(o, int) else getattr(torch, o) for o in self.operands]
+        operands = [o if isinstance(o, int) else Anywhere(getattr(torch, o.removesuffix(UNALIGNED))) if o.endswith(UNALIGNED) else
+                    getattr(torch, o) for o in self.operands]
         options = {**self.config, **({"launch_pdl": True} if self.pdl else {})}
         try:
             KERNELS[self.kernel].warmup(*operands, grid=(1, 1, 1), **self.constants, **options, PDL=self.pdl)
