@@ -8,8 +8,8 @@ import pytest
 
 from dovetail import zoo
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
-from dovetail.partition.gp_paper_plan import solve_paper
+from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, Tightening, communication_weight, step_norm, tighten
+from dovetail.partition.gp_paper_plan import gp_paper, solve_paper
 from dovetail.partition.gp_rounding import whole_units
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
@@ -109,3 +109,22 @@ def test_its_plans_are_legal(seed: int) -> None:
     _, assignment = solve_paper(problem)
     assert assignment is not None
     assert evaluate(problem, assignment).feasible
+
+
+@pytest.mark.parametrize(("failing", "said"), [(1, "geometric programs"), (10**6, "an even division, repaired")])
+def test_a_program_without_an_answer_is_asked_again_or_an_even_division_repaired(
+        monkeypatch: pytest.MonkeyPatch, failing: int, said: str) -> None:
+    asked = list[float | None]()
+
+    def unanswered(problem: PaperProblem, schedule: Schedule) -> Tightening:
+        asked.append(problem.floor)
+        return Tightening((), (False,) * len(problem.layers)) if len(asked) <= failing else tighten(problem, schedule)
+
+    monkeypatch.setattr("dovetail.partition.gp_paper_plan.tighten", unanswered)
+    problem = Problem(chain(4, 8), platform(1), Synthetic(1))
+    (assignment,), (note,) = gp_paper(problem, 0.0)
+    assert evaluate(problem, assignment).feasible
+    assert said in note
+    assert len(asked) == 2
+    assert asked[0] is not None
+    assert asked[1] == pytest.approx(asked[0] / 10)

@@ -63,6 +63,8 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names))
         least = fronts.best
         for beside in REMEMBERED if len(pool.boards) >= ROW else (None,):
+            if beside is not None and goal > least * (1 + NEAR):
+                break  # what was found has no boards yet: the time left is for them
             filling = Filling(fronts, names, loads, many, beside)
             goal, found, least = _searched(filling, names, least, cutoff, goal, deadline, tell)
             met |= found

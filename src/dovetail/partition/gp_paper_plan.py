@@ -16,6 +16,9 @@ from dovetail.partition.gp_rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 
+SMALLER = 0.1
+"""By how much smaller shares may be where the first program has no answer."""
+
 
 def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool = False,
                   kappa: int | None = KAPPA) -> PaperProblem:
@@ -58,15 +61,19 @@ def _times(terms: Terms, factor: float) -> Terms:
 
 def solve_paper(problem: Problem, schedule: Schedule = Schedule.TOGETHER, constant_power: bool = False,
                 kappa: int | None = KAPPA) -> tuple[Tightening | None, Assignment | None]:
-    """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets."""
+    """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets.
+
+    Where the solver answers none of the programs, an even division is repaired instead, so that there is a plan to judge.
+    """
     parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
     if not parts:
         return None, complete(problem, parts, {})
-    found = tighten(paper_problem(problem, parts, constant_power, kappa), schedule)
-    if not found.steps:
-        return found, None
-    splits = {p.node.name: split_of(p, dict(zip(p.fits, shares, strict=True)))
-              for p, shares in zip(parts, found.answer.shares, strict=True)}
+    asked = paper_problem(problem, parts, constant_power, kappa)
+    found = tighten(asked, schedule)
+    if not found.steps and asked.floor is not None:  # of many layers, all that the smallest shares take is hard on the solver
+        found = tighten(replace(asked, floor=asked.floor * SMALLER), schedule)
+    answer = found.answer.shares if found.steps else [(1.0,) * len(p.fits) for p in parts]
+    splits = {p.node.name: split_of(p, dict(zip(p.fits, shares, strict=True))) for p, shares in zip(parts, answer, strict=True)}
     return found, complete(problem, parts, fit_budgets(problem, parts, splits))
 
 
@@ -79,6 +86,8 @@ def gp_paper(problem: Problem, deadline: float, schedule: Schedule = Schedule.TO
     unmet = sum(not m for m in found.met)
     missed = f"; {unmet} of {len(found.met)} sums were not met" if unmet else ""
     note = f"gp-paper: {len(found.steps)} geometric programs{missed}"
+    if not found.steps:
+        note = "gp-paper: its first geometric program has no answer; this is an even division, repaired to the budgets"
     return (assignment,) if assignment is not None else (), (note,)
 
 

@@ -26,8 +26,10 @@ TRIES = 2
 """Searches for one point."""
 PROVEN = 1e-3
 """Relative gap at which a point counts as proven."""
-POINT_LIMIT_S = 2.0
+POINT_LIMIT_S = 12.0
 """Computing time one point may take."""
+QUICK_S = 2.0
+"""Computing time in which most points are proven: the others are looked at once more, with all of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +115,19 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
 
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
     """The best plan for the problem's goal and its bound."""
-    deadline = time.thread_time() + seconds
     legal = [(a, e) for a, e in known if e.feasible]
-    least = 0.0
-    for _ in range(TRIES):
-        before = _goal(problem, legal)
-        answer, _ = exact(problem, legal, deadline, CLOSE)
-        legal += [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
-        goal, least = _goal(problem, legal), max(least, answer.lower_bound)
-        # A plan found late was searched for coarsely; below it, little is left to look at.
-        if goal - least <= PROVEN * goal or goal >= before or time.thread_time() > deadline:
+    least, began = 0.0, time.thread_time()
+    for limit in (min(QUICK_S, seconds), seconds):
+        for _ in range(TRIES):
+            before = _goal(problem, legal)
+            answer, _ = exact(problem, legal, began + limit, CLOSE)
+            legal += [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+            goal, least = _goal(problem, legal), max(least, answer.lower_bound)
+            proven = goal - least <= PROVEN * goal
+            # A plan found late was searched for coarsely; below it, little is left to look at.
+            if proven or goal >= before or time.thread_time() > began + limit:
+                break
+        if proven or limit == seconds:
             break
     if not legal:
         raise InfeasibleError(f"model {problem.graph.name}: no plan within the budgets of {problem.platform.name} found; "
