@@ -71,7 +71,7 @@ def test_masks_name_exactly_the_taps_inside_the_input(raster: Raster) -> None:
 def test_steps_follow_beats_and_each_other(gaps: list[int], flush: int) -> None:
     arrivals = np.cumsum(np.array(gaps)).reshape(1, -1)
     beats = arrivals.shape[1]
-    issued = issue_times([arrivals], np.arange(beats), beats + flush)[0]
+    issued = issue_times([arrivals], [np.arange(beats)], beats + flush)[0]
     clock = -1
     for step in range(beats + flush):
         clock = max(clock + 1, int(arrivals[0, step]) if step < beats else 0)

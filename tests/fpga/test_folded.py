@@ -268,6 +268,33 @@ def words_job(seed: int) -> Job:
     return folded_job(graph, f"words{seed}", random_folds(graph, seed, 0.9), seed)
 
 
+def concat_job(seed: int) -> Job:
+    """Branches of folded layers that leave in words, joined twice, once with the input of a branch."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, 3, 7, 6), signed=False, exponent=-6), 8, same_window(3))
+    squeeze = s.conv(x, 4, same_window(1))
+    wide = s.conv(squeeze, 8, same_window(1)), s.conv(squeeze, 8, same_window(3))
+    y = s.concat(*wide, s.conv(squeeze, 6 + seed, same_window(1)))
+    y = s.concat(x, s.conv(y, 8, same_window(1)))
+    graph = s.graph((s.conv(y, 5, same_window(1)),))
+    folds = {}
+    for node in graph.nodes:
+        if node.params:
+            folds[node.name] = Fold(1, 1 + seed % 2, 1 if len(folds) % 2 else 2)
+    return folded_job(graph, f"joined{seed}", folds, seed)
+
+
+def test_concatenations_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
+    jobs = [concat_job(seed) for seed in range(4)]
+    assert [sum(name.startswith("concat") for name in design.words) for _, design, _ in jobs] == [2, 2, 2, 2]
+    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+        for fifo in design.fifos:
+            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_run(jobs, 6)
+
+
 def bottleneck_job(name: str, stride: int, residual: bool, clocks: int) -> Job:
     """An inverted residual block whose layers share their words."""
     s, device = Sketch(np.random.default_rng(stride)), load_platform("zcu102").device("fpga")

@@ -202,3 +202,6 @@ def test_words_in_strings_name_no_module() -> None:
     units = divide(Design("block", {"block.v": top, "inner.v": inner}, (), ()), 100)
     found = [(u.top, re.findall(r"\bmodule (\w+)", u.text)) for u in units]
     assert found == [("block", ["block", "inner"]), ("inner", ["inner"])]
+    whole, _ = divide(Design("block", {"block.v": top, "inner.v": inner}, (), ()), None)[0].nameless()
+    assert '(* ram_style = "block" *)' in whole.text
+    assert "module unit" in whole.text

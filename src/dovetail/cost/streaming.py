@@ -237,17 +237,19 @@ def _inside(offset: int, stride: int, size: int, count: int) -> tuple[int, int]:
     return start, max(start, min(count, -((offset - size) // stride)))
 
 
-def issue_times(arrivals: Sequence[Cycles], input_steps: Cycles, steps: int) -> Cycles:
+def issue_times(arrivals: Sequence[Cycles], input_steps: Sequence[Cycles], steps: int) -> Cycles:
     """Clock of every step of a frame sequence, from the clocks at which each input's beats can be taken.
 
-    `arrivals` have shape (frames, beats); beat n of every input is needed by step input_steps[n] of its frame; other
+    `arrivals` have shape (frames, beats); beat n of an input is needed by step n of its `input_steps` in its frame; other
     steps only follow their predecessor. Result shape (frames, steps). No stalls from behind.
     """
     frames = arrivals[0].shape[0]
     ready = np.full((frames, steps), np.iinfo(np.int64).min // 2)
-    for times in arrivals:
-        ready[:, input_steps] = np.maximum(ready[:, input_steps], times)
-        ready[:, 0] = np.maximum(ready[:, 0], times[:, 0])  # no frame starts before its first beat is there
+    first = min(int(needed[0]) for needed in input_steps)
+    for times, needed in zip(arrivals, input_steps, strict=True):
+        ready[:, needed] = np.maximum(ready[:, needed], times)
+        if needed[0] == first:  # no frame starts before its first beat is there
+            ready[:, 0] = np.maximum(ready[:, 0], times[:, 0])
     index = np.arange(frames * steps, dtype=np.int64)
     return (np.maximum.accumulate(ready.reshape(-1) - index) + index).reshape(frames, steps)
 

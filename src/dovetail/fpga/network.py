@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.fpga.concat import concat_of, concat_words
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.fused import firb_of
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
-from dovetail.ir import Coded, GlobalAvgPool, Graph, Node, Reshape
+from dovetail.ir import Coded, Concat, GlobalAvgPool, Graph, Node, Reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,18 @@ class _Builder:
         fields = word_fields(self.graph, node, whole, output, fold)
         if fields is None:
             fields = (self.any_fields(node, roots),) * 2
+        elif isinstance(node.op, Concat):
+            fields = (self.concat_fields(node, roots),) * 2
         streams = tuple(self.in_words(r, fields[0] or form.channels) for r, form in zip(roots, whole, strict=True))
         taken = tuple(form.in_words(fields[0] or form.channels) for form in whole)
         self.streams[node.output] = output.in_words(fields[1] or output.channels)
         label = self.labels[node.name]
-        made = engines(self.graph, node, taken, self.streams[node.output], f"{self.name}_{label}", label, fold, self.datapath,
-                       node.name in self.loaded)
+        module = f"{self.name}_{label}"
+        if isinstance(node.op, Concat) and fields[1]:
+            made: tuple[Engine, ...] = (concat_of(self.graph, node, taken, self.streams[node.output], module, label),)
+        else:
+            made = engines(self.graph, node, taken, self.streams[node.output], module, label, fold, self.datapath,
+                           node.name in self.loaded)
         self.stations.append(Station(node.name, label, streams, node.output, made))
 
     def fuse(self, block: Bottleneck) -> None:
@@ -115,6 +122,14 @@ class _Builder:
         self.streams[last.output] = engine.output
         stream = self.in_words(self.root(entry), engine.inputs[0].fields)
         self.stations.append(Station(last.name, label, (stream,), last.output, (engine,)))
+
+    def concat_fields(self, node: Node, roots: list[str]) -> int:
+        """Channels per beat of a concatenation, 0 for whole pixels."""
+        whole = tuple(self.pixels[t] for t in node.inputs)
+        fields = self.words.get(node.name) or concat_words(self.graph, node, whole, [self.streams[r].words for r in roots])
+        if fields:
+            self.chosen[node.name] = fields
+        return fields
 
     def any_fields(self, node: Node, roots: list[str]) -> int:
         """Channels per beat of a node that takes any number: the fewest that arrive, which keeps the pace of those."""

@@ -75,9 +75,9 @@ def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[
             arrivals[link] = ready[stream] + FIFO_LATENCY_CYCLES * (link in buffered)
         times = [arrivals[link] for link in links]
         for position, engine in enumerate(node.engines):
-            issued = issue_times(times, engine.asks, engine.steps)
+            issued = issue_times(times, [engine.asks(i) for i in range(len(times))], engine.steps)
             if not position:
-                taken |= dict.fromkeys(links, issued[:, engine.input_steps])
+                taken |= {link: issued[:, engine.takes(i)] for i, link in enumerate(links)}
             times = [_leaves(engine, issued)]
         ready[node.output] = times[0]
     return ready, arrivals, taken
@@ -95,23 +95,24 @@ def late_inputs(network: Network, ready: dict[str, Cycles], arrivals: Links,
     for node in reversed(network.stations):
         times = _late_takes(node, needed.get(node.output, ready[node.output]), arrivals)
         for index, stream in enumerate(node.inputs):
-            before = times - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
+            before = times[index] - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
             needed[stream] = np.minimum(needed.get(stream, before), before)
     return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.inputs}
 
 
-def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> Cycles:
-    """The latest clocks at which a node takes its inputs so that its output can be taken at its deadlines."""
+def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> list[Cycles]:
+    """The latest clocks at which a node takes each input so that its output can be taken at its deadlines."""
     times = [arrivals[node.name, index] for index in range(len(node.inputs))]
     issues = []
     for engine in node.engines:
-        issues.append(issue_times(times, engine.asks, engine.steps))
+        issues.append(issue_times(times, [engine.asks(i) for i in range(len(times))], engine.steps))
         times = [_leaves(engine, issues[-1])]
     for engine, issued in zip(reversed(node.engines), reversed(issues), strict=True):
         limits = np.full(issued.shape, NEVER)
         limits[:, engine.output_steps] = deadline - engine.stages - FIFO_LATENCY_CYCLES
-        deadline = _latest(limits.reshape(-1), issued)[:, engine.asks]
-    return deadline
+        latest = _latest(limits.reshape(-1), issued)
+        deadline = latest[:, engine.asks(0)]
+    return [latest[:, node.engines[0].asks(i)] for i in range(len(node.inputs))]
 
 
 def _latest(limits: Cycles, eager: Cycles) -> Cycles:

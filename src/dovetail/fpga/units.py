@@ -21,6 +21,7 @@ HEADER = re.compile(r"\bmodule\s+\w+\s*\((?:[^()]|\([^()]*\))*\)\s*;")
 MULTIPLICATION = re.compile(r"(?<![(@*])\*(?![)*])")
 DEFINED = re.compile(r"\bmodule\s+(\w+)")
 WORD = re.compile(r"[A-Za-z_][\w$]*")
+STRING_OR_WORD = re.compile(rf'"[^"\n]*"|{WORD.pattern}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Unit:
         found = {self.top: "unit"}
         for name in DEFINED.findall(self.text):
             found.setdefault(name, f"module{len(found)}")
-        text = WORD.sub(lambda word: found.get(word[0], word[0]), self.text)
+        text = STRING_OR_WORD.sub(lambda word: found.get(word[0], word[0]), self.text)
         images = {}
         for index, name in enumerate(sorted(self.images, key=self.text.index)):
             text = text.replace(f'"{name}"', f'"image{index}"')

@@ -111,11 +111,16 @@ class Engine:
     asked_steps: Cycles | None = None
     loads: Format | None = None
     """The stream `load` that brings its weights, a set a frame; None where they are constants."""
+    own_steps: tuple[Cycles, ...] | None = None
+    """Of each input, where they differ: the steps that consume its beats."""
 
-    @property
-    def asks(self) -> Cycles:
-        """The first step that needs each input beat."""
-        return self.input_steps if self.asked_steps is None else self.asked_steps
+    def asks(self, index: int) -> Cycles:
+        """The first step that needs each beat of an input."""
+        return self.takes(index) if self.asked_steps is None else self.asked_steps
+
+    def takes(self, index: int) -> Cycles:
+        """The step that consumes each beat of an input."""
+        return self.input_steps if self.own_steps is None else self.own_steps[index]
 
 
 @dataclass(frozen=True, slots=True)
