@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dovetail.cli import main
 from dovetail.reproduce import compact_2024_fibha
-from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of, ours
+from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
+from dovetail.reproduce.compact_2024_fibha_tables import ours, text
 from dovetail.zoo import names
 from tests.partition.test_hybrid import bottlenecks
 
@@ -29,7 +33,7 @@ def test_all_architectures_stand_beside_the_claims(monkeypatch: pytest.MonkeyPat
     for kind in ("sesl", "seml"):
         if kinds[kind]["fps_200mhz"] is not None:
             assert kinds["fibha"]["fps_200mhz"] >= kinds[kind]["fps_200mhz"] * 0.99
-    shown = compact_2024_fibha.text(found)
+    shown = text(found)
     assert all(claim in shown for claim in found["claims"].values())
     best = kinds["fibha"]
     idle_w = sum(d.idle_power_w for d in board_of("zc706").devices)
@@ -52,3 +56,16 @@ def test_ratios_are_taken_where_both_kinds_exist_and_say_how_much_better_the_hyb
 def test_the_papers_networks_and_boards_exist() -> None:
     assert set(NETWORKS) <= set(names())
     assert all(fpga_of(board_of(board)).clock_hz == CLOCK_HZ for board in BOARDS)
+
+
+def test_the_record_that_comes_along_is_shown_with_its_claims(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "compact-2024", "--part", "fibha"]) == 0
+    shown = capsys.readouterr().out
+    assert all(board in shown for board in BOARDS)
+    assert "ours, one frame:" in shown
+    assert "bit-exact" in shown
+
+
+def test_other_files_are_no_records(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text('{"zc706": {"a": {"fibha": {}}}}')
+    assert main(["reproduce", "compact-2024", "--part", "fibha", "--record", str(tmp_path / "r.json")]) == 2

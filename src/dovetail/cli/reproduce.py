@@ -24,9 +24,10 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("--part", choices=("fcm", "fibha"), default="fcm",
                      help="compact-2024: fcm, fused modules on a GPU (paper III, default); fibha, hybrid accelerators (I, II)")
     sub.add_argument("--network", action="append", metavar="NAME",
-                     help="compact-2024 fibha: a network of the zoo; repeatable (default: mobilenet-v2; some take minutes)")
+                     help="compact-2024 fibha: search anew for a network of the zoo, which takes minutes; repeatable "
+                          "(default: the record that comes along)")
     sub.add_argument("--record", type=Path, metavar="FILE",
-                     help="compact-2024: measurements of bench/gpu_fcm.py (default: those of an H200 that come along)")
+                     help="compact-2024: a file of bench/gpu_fcm.py, or of bench/fibha.py (default: those that come along)")
     sub.add_argument("--boards", action="append", type=int, metavar="N",
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
     sub.add_argument("-o", "--output", type=Path,
@@ -43,9 +44,10 @@ def _reproduce(options: argparse.Namespace) -> int:
             from dovetail.reproduce import lq_2020
             found, text = lq_2020.reproduce(progress, counts=options.boards or lq_2020.COUNTS), lq_2020.text
         elif options.paper == "compact-2024" and options.part == "fibha":
-            from dovetail.reproduce import compact_2024_fibha
-            found = compact_2024_fibha.reproduce(options.network or ["mobilenet-v2"], progress)
-            text = compact_2024_fibha.text
+            from dovetail.reproduce import compact_2024_fibha, compact_2024_fibha_tables
+            found = (compact_2024_fibha.reproduce(options.network, progress) if options.network
+                     else compact_2024_fibha_tables.recorded(options.record))
+            text = compact_2024_fibha_tables.text
         elif options.paper == "compact-2024":
             found, text = compact_2024_fcm.reproduce(options.record), compact_2024_fcm.text
         elif options.figure == 1:

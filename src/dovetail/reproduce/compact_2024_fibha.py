@@ -1,7 +1,8 @@
 """Compact DNNs 2024, papers I and II: hybrid accelerators on an FPGA against dedicated and reusable engines alone.
 
 Everything is by our model of engines that we build, at an assumed clock of 200 MHz; all four kinds come from one search with
-one set of engines, each with a bound on every other of its kind. `bench/fibha.py` adds simulation and synthesis.
+one set of engines, each with a bound on every other of its kind. `bench/fibha.py` adds simulation and synthesis, and its record
+of all networks and boards comes along (compact_2024_fibha_tables.py).
 
 Energies are of whole boards, as in plans: what is drawn without work, what logic and RAM blocks in use toggle away, and
 moving weights; DSP blocks have no coefficient. GPUs beside them by the models of their boards.
@@ -9,7 +10,7 @@ moving weights; DSP blocks have no coefficient. GPUs beside them by the models o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +32,7 @@ from dovetail.planning import Options, cut_out, make_plan
 from dovetail.platform.accelerator import Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
-from dovetail.terminal import table
+from dovetail.reproduce.compact_2024_fibha_tables import document
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
@@ -40,26 +41,6 @@ GPUS = ("tx2", "h200")
 KINDS = (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
 CLOCK_HZ = 200e6
 """Assumed for every board, as by MCCM, the analytic model of FiBHA's authors; no open tool routes these parts."""
-CLAIMS = {
-    "over SEML": "1.7x of SEML's throughput (thesis abstract: up to 4x)",
-    "over SESL": "4.1x of SESL's throughput (thesis abstract: up to 2.5x)",
-    "utilisation": "dynamic utilisation of multipliers up to 2x",
-    "energy": "energy efficiency up to +28 %",
-    "buffers": "buffers for maps up to 75 % smaller than SEML's or a monolithic accelerator's",
-    "FIRB": "inverted residual blocks fused: memory -54 %, energy -35 % against plain pipelining (bench/firb.py has ours)"}
-"""As the papers print them."""
-WHY = (
-    "The paper's SESL baseline buffers tiles of every layer twice and does not fit; ours buffers lines and packs two products "
-    "into a DSP48E2, so on a ZCU102 it holds all of MobileNetV2 and is itself the best accelerator. On a ZC706 it does not fit "
-    "and the hybrid is forced.",
-    "Our reusable engines run depthwise layers behind the convolutions that feed them and prefetch weights, which lifts SEML; "
-    "utilisation counts products per multiplier and clock, so packing lifts the hybrid's above one.",
-    "Buffers are compared by RAM blocks of everything: dedicated engines keep weights on the chip that reusable ones stream, so "
-    "the smaller buffers for maps hardly show. bench/firb.py counts buffers of maps alone.",
-    "Energies hold what boards draw without work, so a frame that takes less time takes less energy: the gain over SEML follows "
-    "the frame rate, and that over SESL is small or negative where everything fits.",
-)
-
 Progress = Callable[[str, int, int], None]
 
 
@@ -156,59 +137,4 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
-    return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": found,
-            "ours": ours(found), "gpus": gpus, "why": list(WHY)}
-
-
-RATIOS: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
-    "over SEML": (("frames/s", "fps_200mhz", "seml", True), ("one frame", "batch1_ms", "seml", False)),
-    "over SESL": (("frames/s", "fps_200mhz", "sesl", True), ("one frame", "batch1_ms", "sesl", False)),
-    "utilisation": (("multiplications per multiplier and clock", "utilisation", "seml", True),),
-    "energy": (("frames per joule of the board, against SEML", "frame_mj", "seml", False),
-               ("against SESL", "frame_mj", "sesl", False)),
-    "buffers": (("RAM blocks of everything, against SEML", "bram36", "seml", True),
-                ("against monolithic", "bram36", "monolithic", True))}
-"""Of every claim: what is compared, its key, with which kind, and whether ours is put over theirs."""
-
-
-def ours(boards: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """What we find beside every claim: by what is compared, hybrid against another kind, board and network by name."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for claim, ratios in RATIOS.items():
-        for what, key, kind, over in ratios:
-            for board, networks in boards.items():
-                for network, kinds in networks.items():
-                    best, other = (kinds.get(k, {}).get(key) for k in ("fibha", kind))
-                    if best and other:
-                        value = best / other if over else other / best
-                        found.setdefault(claim, {}).setdefault(what, {})[f"{board} {network}"] = value
-    return found
-
-
-def text(document: Mapping[str, Any]) -> str:
-    """Tables for a terminal."""
-    rows = []
-    for board, networks in document["boards"].items():
-        for network, kinds in networks.items():
-            best = kinds["fibha"]
-            for kind, one in kinds.items():
-                if one["batch1_ms"] is None:
-                    rows.append((board, network, kind, "-", "-", "-", "-", one["reason"].split(";")[0]))
-                    continue
-                ratio = "" if best["batch1_ms"] is None else f"{one['batch1_ms'] / best['batch1_ms']:.2f}x"
-                energy = f"{one['frame_mj']:.2f} mJ" if "frame_mj" in one else ""
-                rows.append((board, network, kind, f"{one['fps_200mhz']:,.0f}", f"{one['batch1_ms']:.2f} ms", ratio, energy,
-                             f"{one['dedicated']} layers dedicated" + (f", {one['arrays']}" if one.get("arrays") else "")))
-    for network, gpus in document["gpus"].items():
-        rows += [(gpu, network, "GPU", "", f"{one['batch1_ms']:.2f} ms", "", f"{one['batch1_mj']:.2f} mJ", one["source"])
-                 for gpu, one in gpus.items()]
-    header = ("board", "network", "architecture", "frames/s", "one frame", "fibha ahead", "a frame takes", "")
-    claims = [line for what, claim in document["claims"].items()
-              for line in (f"  {what}: {claim}", *_beside(document["ours"].get(what, {})))]
-    return "\n".join([table(header, rows), "", "The papers, and ours (hybrid against the other kind):", *claims, "",
-                      *document["why"], "", f"By the model, at {document['clock']}; bounds in the JSON."])
-
-
-def _beside(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    return [f"    ours, {what}: " + ", ".join(f"{where} {value:.2f}x" for where, value in values.items())
-            for what, values in found.items()]
+    return document(found, gpus)

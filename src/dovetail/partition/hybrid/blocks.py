@@ -31,10 +31,10 @@ FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
-MAP_BYTES = (0, 1 << 18, 1 << 17)
+MAP_BYTES = (0, 1 << 18)
 """Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory.
 
-The second one is also offered with room for one frame of the input instead of two."""
+Those are also offered with room for one frame of the input instead of two."""
 SOFT_PARTS = (0, 1, 2, 3, 4)
 """Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
 SHORT = 1 / 3
@@ -63,7 +63,7 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
     found = []
     packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
     parts = (0,) if twins_allowed(device) or monolithic else SOFT_PARTS
-    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:2])]
+    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:])]
     for inputs, words, taps, packed, part, (limit, frames) in product(WIDTHS, FILTER_WORDS, TAPS, packings, parts, memories):
         used, outputs = min(taps, inputs) if monolithic else taps, inputs * words
         soft = outputs * part // SOFT_PARTS[-1]
@@ -176,7 +176,7 @@ class Blocks:
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         nodes = [n.name for n in self.graph.nodes[cut:]]
         try:
-            if config.map_bytes and not (needs_limit(self.graph, nodes, config) and self._short(cut, config)):
+            if config.map_bytes and not (self._short(cut, config) and needs_limit(self.graph, nodes, config)):
                 return None
             cost = block_cost(self.graph, nodes, config, self.device)
         except UnsupportedError:
@@ -187,12 +187,9 @@ class Blocks:
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        plain = replace(config, map_bytes=0, input_buffers=2)
-        whole = self._priced(cut, plain)
-        if whole is None:
-            return True
+        whole = self._sketched(cut, replace(config, map_bytes=0, input_buffers=2))[0]
         block = dhm_model(self.device.model).block
-        return dict(zip(self.names, whole.needs, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0)
+        return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
 
 
 def _reusable(graph: Graph) -> tuple[int, Layers | None]:

@@ -32,7 +32,7 @@ from dovetail.platform.device import Device
 MULTIPLIER = "dsp"
 CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
-FIRST_PACE, FASTER = 1 << 14, 4
+FIRST_PACE, LONGER = 1 << 14, 1.25
 """The interval that is tried first, and how much longer the next one is until one is reached: long ones have most choices."""
 MOST_WEIGHTS, ALIKE = 64, 0.02
 """Weights of resources that are kept, and how far apart they are."""
@@ -123,6 +123,8 @@ class Search:
 
     def together(self, cut: int, pace: int) -> list[Fused]:
         """Inverted residuals before a cut that can be one engine within the pace."""
+        if not cut:
+            return []
         if pace not in self.fused:
             self.fused[pace] = fused_within(self.graph, self.device, self.names, pace) if self.folds else ()
         return [f for f in self.fused[pace] if max(f.members) < cut]
@@ -198,13 +200,30 @@ class Search:
         found = self._known_fastest()
         return replace(found, bound=self._interval_bound(found.interval))
 
+    def _fastest_block(self) -> Found | None:
+        """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
+        best = None
+        for floor, price in self.blocks.promising(0, self.room(0, 1)):
+            if best is not None and floor >= best.interval:
+                break
+            option = price()
+            if option is not None and np.all(np.array(option.needs) <= self.budget) and (
+                    best is None or option.interval < best.interval):
+                best = option
+        return None if best is None else self.made(0, 1, Chosen(0.0, 0.0, (0,)), (best,))
+
     def _fastest_fitting(self) -> Found:
         low, high = self.span()
+        if self.cuts == (0,):
+            found = self._fastest_block()
+            if found is None:
+                raise InfeasibleError(self._reason(high))
+            return found
         found, pace = None, min(FIRST_PACE, high)
         while found is None and low < high:
             found = self._fitting(pace)
             if found is None:
-                low, pace = pace, min(FASTER * pace, high)
+                low, pace = pace, min(int(LONGER * pace), high)
         if found is None:
             raise InfeasibleError(self._reason(high))
         while (middle := between(low, found.interval)) is not None:
@@ -239,6 +258,8 @@ class Search:
 
     def _interval_bound(self, reached: float) -> float:
         """The largest interval found at which no cut has room, not even for fractions of engines."""
+        if self.cuts == (0,):
+            return reached
         low, high, open_cut = 0, reached, self.cuts[0]
         while (pace := between(low, high)) is not None:
             fits = next((c for c in sorted(self.cuts, key=lambda c: c != open_cut) if self.within(c, pace)[0].bound <= 1), None)

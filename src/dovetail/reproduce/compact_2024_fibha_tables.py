@@ -1,0 +1,156 @@
+"""Hybrid accelerators of Compact DNNs 2024: the record that comes along, ours beside the papers' claims, as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import UsageError
+from dovetail.terminal import table
+
+CLAIMS = {
+    "over SEML": "1.7x of SEML's throughput (thesis abstract: up to 4x)",
+    "over SESL": "4.1x of SESL's throughput (thesis abstract: up to 2.5x)",
+    "utilisation": "dynamic utilisation of multipliers up to 2x",
+    "energy": "energy efficiency up to +28 %",
+    "buffers": "buffers for maps up to 75 % smaller than SEML's or a monolithic accelerator's",
+    "FIRB": "inverted residual blocks fused: memory -54 %, energy -35 % against plain pipelining (bench/firb.py has ours)"}
+"""As the papers print them."""
+WHY = (
+    "The paper's SESL baseline buffers tiles of every layer twice and is slow; ours buffers lines and packs two products into a "
+    "DSP48E2, so on a ZCU102 it holds all of MobileNetV2 and is as fast as the hybrid. Where a SESL does not fit at all (its "
+    "reason says of what there is too little) there is no ratio, and the hybrid is forced.",
+    "Our reusable engines run depthwise layers behind the convolutions that feed them and prefetch weights, which lifts SEML; "
+    "utilisation counts products per multiplier and clock, so packing lifts the hybrid's above one.",
+    "Buffers are compared by RAM blocks of everything: dedicated engines keep weights on the chip that reusable ones stream, so "
+    "the smaller buffers for maps hardly show. bench/firb.py counts buffers of maps alone.",
+    "Energies hold what boards draw without work, so a frame that takes less time takes less energy: the gain over SEML follows "
+    "the frame rate, and that over SESL is small or negative where everything fits.",
+)
+
+SETTINGS = ("command", "clock", "firb")
+"""Keys of a record that are no boards."""
+
+
+def recorded(record: Path | None = None) -> dict[str, Any]:
+    """The document of a record of bench/fibha.py, else of the one that comes along.
+
+    Raises:
+        UsageError: the file is none.
+    """
+    where = record or "the record that comes along"
+    try:
+        source = record or resources.files("dovetail.reproduce") / "records" / "fibha.json"
+        known = json.loads(source.read_text(encoding="utf-8"))
+        boards = {b: {n: {k: one for k, one in kinds.items() if k != "gpus"} for n, kinds in networks.items()}
+                  for b, networks in known.items() if b not in SETTINGS}
+        gpus = {n: kinds["gpus"] for b in boards for n, kinds in known[b].items() if "gpus" in kinds}
+        found = document(boards, gpus)
+        text(found)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise UsageError(f"{where}: not a record of accelerators; make one with bench/fibha.py --json FILE") from None
+    return found
+
+
+def document(boards: Mapping[str, Any], gpus: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is known of accelerators, by board, network and kind, with the papers' claims."""
+    return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": boards,
+            "ours": ours(boards), "gpus": gpus, "why": list(WHY)}
+
+
+RATIOS: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
+    "over SEML": (("frames/s", "fps_200mhz", "seml", True), ("one frame", "batch1_ms", "seml", False)),
+    "over SESL": (("frames/s", "fps_200mhz", "sesl", True), ("one frame", "batch1_ms", "sesl", False)),
+    "utilisation": (("multiplications per multiplier and clock", "utilisation", "seml", True),),
+    "energy": (("frames per joule of the board, against SEML", "frame_mj", "seml", False),
+               ("against SESL", "frame_mj", "sesl", False)),
+    "buffers": (("RAM blocks of everything, against SEML", "bram36", "seml", True),
+                ("against monolithic", "bram36", "monolithic", True))}
+"""Of every claim: what is compared, its key, with which kind, and whether ours is put over theirs."""
+
+
+def ours(boards: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """What we find beside every claim: by what is compared, hybrid against another kind, board and network by name."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for claim, ratios in RATIOS.items():
+        for what, key, kind, over in ratios:
+            for board, networks in boards.items():
+                for network, kinds in networks.items():
+                    best, other = (kinds.get(k, {}).get(key) for k in ("fibha", kind))
+                    if best and other:
+                        value = best / other if over else other / best
+                        found.setdefault(claim, {}).setdefault(what, {})[f"{board} {network}"] = value
+    return found
+
+
+HEADER = ("board", "network", "architecture", "frames/s", "bound", "one frame", "bound", "fibha ahead", "DSP", "LUT", "BRAM36",
+          "used", "off-chip", "a frame takes", "")
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Tables for a terminal."""
+    rows = []
+    for board, networks in document["boards"].items():
+        for network, kinds in networks.items():
+            for kind, one in kinds.items():
+                rows.append((board, network, kind, *_figures(one, kinds.get("fibha", {}).get("batch1_ms"))))
+    gpus = [(network, gpu, f"{one['batch1_ms']:.2f} ms", f"{one['batch1_mj']:.2f} mJ",
+             *_against(document["boards"], network, one))
+            for network, both in document["gpus"].items() for gpu, one in both.items()]
+    claims = [line for what, claim in document["claims"].items()
+              for line in (f"  {what}: {claim}", *_beside(document["ours"].get(what, {})))]
+    return "\n".join([
+        table(HEADER, rows, range(3, 14)), "",
+        "GPUs by the models of their boards, batch 1, idle power included, and how many frames of the hybrid one of theirs is:",
+        table(("network", "GPU", "one frame", "takes", *document["boards"]), gpus), "",
+        "The papers, and ours (hybrid against the other kind):", *claims, "", *document["why"], "",
+        f"By the model, at {document['clock']}, unless simulated or counted; 'used' is products per multiplier and clock."])
+
+
+def _figures(one: Mapping[str, Any], best_ms: float | None) -> tuple[str, ...]:
+    """A row of the table."""
+    if one["batch1_ms"] is None:
+        return (*("-",) * 11, one["reason"].split("; ")[1] if "; " in one["reason"] else one["reason"])
+
+    def told(key: str, form: str) -> str:
+        return form.format(one[key]) if one.get(key) is not None else ""
+
+    return (f"{one['fps_200mhz']:,.0f}", told("bound_fps", "{:,.0f}"), f"{one['batch1_ms']:.2f} ms",
+            told("batch1_bound_ms", "{:.2f}"), "" if best_ms is None else f"{one['batch1_ms'] / best_ms:.2f}x",
+            told("dsp", "{:,.0f}"), told("lut", "{:,.0f}"), told("bram36", "{:,.1f}"), told("utilisation", "{:.2f}"),
+            f"{one['offchip_bytes'] / 1e6:.2f} MB" if "offchip_bytes" in one else "", told("frame_mj", "{:.2f} mJ"), _notes(one))
+
+
+def _notes(one: Mapping[str, Any]) -> str:
+    """What is dedicated, and what was built of it."""
+    notes = [f"{one['dedicated']} of {one['nodes']} nodes dedicated" if "nodes" in one else f"{one['dedicated']} nodes dedicated"]
+    if one.get("arrays"):
+        notes.append(one["arrays"])
+    if "bit_exact" in one:
+        exact = "bit-exact" if one["bit_exact"] else "wrong"
+        notes.append(f"simulated {one['cycles_per_frame']:,} clocks, {one['simulated_fps_200mhz']:,.0f} frames/s, {exact}")
+    if "synthesized" in one:
+        found = one["synthesized"]
+        notes.append(f"counted {found['dsp']:,} DSP, {found['lut']:,} LUT, {found['bram36']:,} BRAM36")
+    if "note" in one:
+        notes.append(one["note"])
+    return ", ".join(notes)
+
+
+def _against(boards: Mapping[str, Any], network: str, gpu: Mapping[str, Any]) -> list[str]:
+    """By board, time and energy of the GPU in those of the hybrid for one frame."""
+    found = []
+    for networks in boards.values():
+        own = networks.get(network, {}).get("fibha", {})
+        known = own.get("batch1_ms") is not None
+        found.append(f"{gpu['batch1_ms'] / own['batch1_ms']:.2f}x time, {gpu['batch1_mj'] / own['batch1_mj']:.1f}x energy"
+                     if known else "")
+    return found
+
+
+def _beside(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [f"    ours, {what}: " + ", ".join(f"{where} {value:.2f}x" for where, value in values.items())
+            for what, values in found.items()]
