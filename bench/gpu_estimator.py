@@ -5,7 +5,8 @@ On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_es
 networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the
 costs that come with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's
 correlation over everything measured, and for how many layers the estimate's first choice, or the best of those that are timed
-anyway, is within 5 % of the fastest tile measured. Judge with a file that was not fitted.
+anyway, is within 5 % of the fastest tile measured. Judge with a file that was not fitted, or fit to five sixths of the shapes and
+judge with the others (`--hold-out FILE ...`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from dovetail.files import replace_text
 from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import CANDIDATES, FITTED_KIND, FITTED_ON, Config, costs, seconds, tiles_of
+from dovetail.kernels.estimator import CANDIDATES, FITTED_KIND, FITTED_ON, Config, Costs, costs, costs_from, seconds, tiles_of
 from dovetail.kernels.lower import lower
 from dovetail.kernels.ranking import work_of
 from dovetail.kernels.shapes import MovedShape
@@ -40,7 +41,8 @@ TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
 AT_ONCE = 8
 """Kernels whose tiles are compiled together: results are written after them."""
-CLOSE = 1.05
+CLOSE, LEAST_TILES, FOLDS = 1.05, 4, 6
+Timed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]]]
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
 
 
@@ -122,45 +124,57 @@ def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]
             yield call, kernel["times"]
 
 
-def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
-    """Write costs, keeping those of kernels that no file times; files of other arithmetic count for kernels the first lacks.
-
-    Costs are never negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen.
-    """
-    from scipy.optimize import nnls
-    rows: dict[str, list[tuple[dict[str, float], float, float]]] = {}
-    gpu = specification(FITTED_ON)
-    own = {call.kernel for call, _ in matched(paths[0])}
+def by_kernel(paths: Sequence[Path]) -> dict[str, list[Timed]]:
+    """Timed calls of every kernel; files of other arithmetic count for kernels the first lacks."""
+    own, found = {call.kernel for call, _ in matched(paths[0])}, dict[str, list[Timed]]()
     for call, times in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
+        found.setdefault(call.kernel, []).append((call, times))
+    return found
+
+
+def fit_kernel(kernel: str, found: Sequence[Timed]) -> dict[str, Any]:
+    """Costs of a kernel, with factors by tile sizes where there are tiles enough to fit them."""
+    from gpu_fit import TABLES, fitted, sampled
+    gpu = specification(FITTED_ON)
+    return fitted(sampled(gpu, found), kernel) if kernel in TABLES else least_squares(found)
+
+
+def least_squares(found: Sequence[Timed]) -> dict[str, Any]:
+    """Costs, none negative, by least squares of relative errors; fast tiles weigh more, since only they are chosen."""
+    from scipy.optimize import nnls
+    gpu, rows, weights, taken = specification(FITTED_ON), list[dict[str, float]](), list[float](), list[float]()
+    for call, times in found:
         best, work = min(t for t, _ in times), work_of(gpu, call.shape, tiles_of([c for _, c in times]))
-        fits = np.broadcast_to(work.fits, len(times))
         columns = {name: np.broadcast_to(amount, len(times)) for name, amount in work.amounts.items()}
-        for i in np.flatnonzero(fits).tolist():
-            taken = times[i][0]
-            rows.setdefault(call.kernel, []).append(({n: float(a[i]) for n, a in columns.items()}, taken,
-                                                     (best / taken) ** 1.5 / taken))
-    measured = json.loads(paths[0].read_text())
+        for i in np.flatnonzero(np.broadcast_to(work.fits, len(times))).tolist():
+            rows.append({n: float(a[i]) for n, a in columns.items()})
+            taken.append(times[i][0])
+            weights.append((best / taken[-1]) ** 1.5 / taken[-1])
+    names = list(rows[0])
+    matrix, weight = np.array([[row[n] for n in names] for row in rows]), np.array(weights)
+    scale = np.maximum(matrix.max(0), 1e-30)
+    each, _ = nnls(matrix / scale * weight[:, None], np.array(taken) * weight)
+    return {n: float(c) for n, c in zip(names, each / scale, strict=True) if c > 0}
+
+
+def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
+    """Write costs, keeping those of kernels that no file times."""
+    from gpu_fit import written
+    found, measured = by_kernel(paths), json.loads(paths[0].read_text())
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
-    made: dict[str, Mapping[str, float]] = {**costs()}
-    for kernel in sorted({*rows, *costs()}):
-        if kernel not in rows:
-            lines += ["", f"[{kernel}]  # not fitted", *(f"{n} = {c:.4e}" for n, c in costs()[kernel].items())]
-            continue
-        found = rows[kernel]
-        names = list(found[0][0])
-        weights = np.array([w for _, _, w in found])
-        matrix = np.array([[a[n] for n in names] for a, _, _ in found])
-        scale = np.maximum(matrix.max(0), 1e-30)
-        each, _ = nnls(matrix / scale * weights[:, None], np.array([t for _, t, _ in found]) * weights)
-        made[kernel] = {n: float(c) for n, c in zip(names, each / scale, strict=True) if c > 0}
-        lines += ["", f"[{kernel}]", *(f"{n} = {c:.4e}" for n, c in made[kernel].items())]
-        print(f"{kernel}: {len(found)} tiles")
-    lines += ["", "[judged]  # errors where costs were fitted", f"fitted = {json.dumps(sorted(rows))}",
+    made = dict(costs())
+    for kernel in sorted({*found, *made}):
+        held = fit_kernel(kernel, found[kernel]) if kernel in found else dict(made[kernel].each)
+        made[kernel] = costs_from(held)
+        own = written(kernel, held)
+        lines += own if kernel in found else [own[0], f"{own[1]}  # not fitted", *own[2:]]
+        print(f"{kernel}: {sum(len(times) for _, times in found.get(kernel, ()))} tiles", flush=True)
+    lines += ["", "[judged]  # errors where costs were fitted", f"fitted = {json.dumps(sorted(found))}",
               *(f"{n} = {v:.4g}" for n, v in errors(paths[0], made).items())]
     replace_text(target, "\n".join(lines) + "\n")
 
 
-def errors(path: Path, each: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
     """How far estimates with given costs are from measured times: of all tiles, and of the best tile of each kernel."""
     gpu, every, best = specification(FITTED_ON), list[float](), list[float]()
     for call, times in matched(path):
@@ -170,6 +184,33 @@ def errors(path: Path, each: Mapping[str, Mapping[str, float]]) -> dict[str, flo
         best.append(abs(float(found.min()) / float(taken.min()) - 1))
     return {"kernels": len(best), "tiles": len(every), "error_median": median(every), "best_error_median": median(best),
             "best_error_90": float(np.percentile(best, 90))}
+
+
+def hold_out(paths: Sequence[Path]) -> dict[str, Any]:
+    """How well costs choose tiles of kernels of shapes that took no part in fitting them: a sixth of all shapes at a time."""
+    gpu, lost = specification(FITTED_ON), dict[str, list[float]]()
+    for kernel, found in by_kernel(paths).items():
+        shapes = sorted({str(call.shape) for call, _ in found})
+        random.Random(0).shuffle(shapes)
+        for fold in range(FOLDS):
+            out = set(shapes[fold::FOLDS])
+            kept, judged = ([f for f in found if (str(f[0].shape) in out) == held] for held in (False, True))
+            if not kept or not judged:
+                continue
+            own = costs_from(fit_kernel(kernel, kept))
+            for call, times in judged:
+                if len(times) >= LEAST_TILES:
+                    work = work_of(gpu, call.shape, tiles_of([c for _, c in times]))
+                    first = int(np.argmin(seconds(gpu, kernel, FITTED_KIND, work, own)))
+                    lost.setdefault(kernel, []).append(times[first][0] / min(t for t, _ in times) - 1)
+        print(f"{kernel}: {shown(lost[kernel])}", flush=True)
+    return {"all": shown([v for own in lost.values() for v in own]), **{k: shown(v) for k, v in lost.items()}}
+
+
+def shown(lost: Sequence[float]) -> dict[str, float]:
+    """What first choices lose against the fastest tile."""
+    return {"kernels": len(lost), "first_within_5_percent": float(np.mean(np.array(lost) <= CLOSE - 1)),
+            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90))}
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -187,7 +228,7 @@ def judge(path: Path) -> dict[str, Any]:
         estimates += [e for e, _ in judged]
         taken += [t for _, t in judged]
         errors += [abs(e / t - 1) for e, t in judged]
-        if len(judged) >= 4:
+        if len(judged) >= LEAST_TILES:
             inside.append(spearman([e for e, _ in judged], [t for _, t in judged]))
             limit = CLOSE * min(t for _, t in judged)
             firsts.setdefault(call.kernel, []).append((judged[0][1] <= limit, min(t for _, t in judged[:CANDIDATES]) <= limit))
@@ -211,6 +252,7 @@ def main() -> None:
     parser.add_argument("--tiles", type=int, default=TILES, help=f"with --measure: tiles of each kernel (default: {TILES})")
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"with --measure: when to stop (default: {LIMIT_S:.0f})")
     parser.add_argument("--fit", type=Path, nargs="+", help="fit the costs to measured files, that of float16 first")
+    parser.add_argument("--hold-out", type=Path, nargs="+", help="fit to a part of these files, judge with the rest, and again")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()
@@ -220,6 +262,8 @@ def main() -> None:
                 time.perf_counter() + options.seconds, options.kernel, options.tiles)
     if options.fit:
         fit(options.fit)
+    if options.hold_out:
+        print(json.dumps(hold_out(options.hold_out), indent=1))
     if options.judge:
         found = judge(options.judge)
         print(json.dumps(found, indent=1))

@@ -32,8 +32,8 @@ def test_operands_that_begin_inside_a_buffer_are_compiled_as_such() -> None:
     made = compile_graph(GRAPHS["unit"](), "float16", 1)
     made.launcher.buffers.clear()
     found = [(call.operands, made.launcher.described(call, config).operands) for call, config in made.calls]
-    apart = [(o.offset, kind) for operands, kinds in found
-             for o, kind in zip(operands, kinds, strict=True) if isinstance(o, Place)]
+    apart = [(o.offset, kind) for operands, kinds in found for o, kind in zip(operands, kinds, strict=True)
+             if isinstance(o, Place)]
     assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset == 0} == {False}
     assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset * 2 % ALIGNED} == {True}
     assert Anywhere(torch.float16).data_ptr() % ALIGNED

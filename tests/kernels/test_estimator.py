@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import costs, shared_out
+from dovetail.kernels.estimator import Costs, Factors, Work, costs, seconds, shared_out, tiles_of
 from dovetail.kernels.lower import lower
 from dovetail.platform.gpu_specification import matching, specification, specifications
 from tests.kernels.networks import GRAPHS
@@ -48,4 +48,22 @@ def test_programs_that_do_not_fit_are_said_not_to() -> None:
 
 def test_no_cost_is_negative() -> None:
     assert {"conv", "depthwise", "fused", "vector"} <= set(costs())
-    assert all(cost >= 0 for each in costs().values() for cost in each.values())
+    assert all(cost >= 0 for own in costs().values() for cost in own.each.values())
+    assert all(own.overlap >= 1 for own in costs().values())
+
+
+def test_factors_are_those_of_a_tiles_sizes_and_one_where_none_is_known() -> None:
+    factors = Factors({"BP BN": {"16 32": 1.5, "32 16": 0.5}, "num_warps BP*BN": {"4 512": 2.0}})
+    tiles = tiles_of([{"BP": bp, "BN": bn, "num_warps": warps} for bp, bn, warps in ((16, 32, 4), (32, 16, 2), (64, 64, 4))])
+    assert factors.of(tiles).tolist() == [3.0, 0.5, 1.0]
+
+
+def test_parts_of_a_kernel_overlap_as_its_costs_say() -> None:
+    gpu = specification("h200")
+    one, flags = np.ones(1), np.ones(1, dtype=np.bool_)
+    work = Work({"launch": one, "waves": 3 * one, "sm_loads": 4 * one, "memory": 0 * one}, {}, 0.0, 0.0, flags)
+    each = {"launch": 1e-3, "waves": 1e-3, "sm_loads": 1e-3}
+    assert seconds(gpu, "conv", "float16", work, Costs(each)) == pytest.approx([8e-3])
+    assert seconds(gpu, "conv", "float16", work, Costs(each, 2.0)) == pytest.approx([6e-3])
+    doubled = Costs(each, 2.0, waits=Factors({"R": {"1": 2.0}}))
+    assert seconds(gpu, "conv", "float16", work, doubled) == pytest.approx([1e-3 + 1e-3 * 52 ** 0.5])

@@ -28,8 +28,8 @@ VECTOR = 16
 """Bytes a thread loads at once."""
 
 
-def _work(out: Programs, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:
-    return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, flops, moved_bytes, out.fits)
+def _work(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:
+    return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, c, flops, moved_bytes, out.fits)
 
 
 def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
@@ -44,7 +44,7 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
     vector = VECTOR / s.element
     loads = sums * (c["BP"] * c["BK"] * np.where(s.scattered, vector, 1.0) + c["BK"] * c["BN"]) / threads / vector
     sectors = sums * (c["BK"] * np.maximum(c["BN"] * s.element, SECTOR) + c["BP"] * np.maximum(c["BK"] * s.element, SECTOR))
-    return _work(out, {
+    return _work(out, c, {
         "steps": out.waves * steps, "exposed": out.waves * np.maximum(1.0, steps / np.maximum(1, c["num_stages"] - 1)),
         "cache": out.each * sectors * steps, "sm_loads": out.each * loads * steps * warps,
         "sm_results": out.each * results * warps, "depth": out.waves * c["BK"], "programs": programs,
@@ -60,7 +60,7 @@ def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:
     held = c["PARTS"] * c["BK"] * steps
     results, shared = c["BP"] * c["BN"] * c["PARTS"] / threads, held * (c["BP"] + c["BN"]) * s.element
     out = shared_out(gpu, programs, warps, 40 + 1.2 * results + shared / 4 / threads, shared)
-    return _work(out, {
+    return _work(out, c, {
         "waves": out.waves, "cache": out.each * held * c["BP"] * s.element, "weights": out.each * held * c["BN"] * s.element,
         "chain": out.waves * c["BK"] * steps * np.maximum(1.0, c["PARTS"] * c["BP"] * c["BN"] / 256 / warps),
         "sm_results": out.each * results * warps, "wide": out.waves * warps, "programs": programs},
@@ -77,7 +77,7 @@ def depthwise_work(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Work:
     weights = np.where(looped | early, taps, r * taps)
     products, converted, results = r * side * taps * each, (read + weights) * each, r * side * each
     own = out.each * warps
-    return _work(out, {
+    return _work(out, c, {
         "waves": out.waves, "late": out.waves * ~early, "sm_loads": own * (read + weights) * np.ceil(each * s.element / VECTOR),
         "sm_bytes": own * 32 * s.element * converted, "products": out.waves * products, "sm_products": own * products,
         "converted": out.waves * converted, "sm_converted": own * converted, "sm_results": own * results,
@@ -91,7 +91,7 @@ def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:
     turned, sums = 12 * rows * s.words * each, 4 * r * s.side * each
     out = shared_out(gpu, programs, warps, 4 * rows * s.words * each + 60, np.zeros(len(r)))
     products = sums * s.taps_down * s.words
-    return _work(out, {
+    return _work(out, c, {
         "waves": out.waves, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
         "sm_sums": out.each * sums * warps, "sm_weights": out.each * products / each * warps, "programs": programs},
         0.0, s.moved_bytes)
@@ -109,7 +109,7 @@ def fused_work(gpu: Gpu, c: Tiles, s: FusedShape) -> Work:
     vector = VECTOR / s.element
     products = (rows * depth + c["BP"] * width) * c["BE"]
     weights = (depth + width) * c["BE"] / threads / vector
-    return _work(out, {
+    return _work(out, c, {
         "blocks": out.waves * blocks, "sm_values": out.each * blocks * values * warps,
         "sm_inputs": out.each * rows * depth / threads / vector * warps, "sm_weights": out.each * blocks * weights * warps,
         "weights": out.waves * blocks * weights, "sm_matrix": out.each * blocks * products / 2048,
@@ -125,7 +125,7 @@ def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
     out = shared_out(gpu, programs, warps, registers, (inputs + weights) * s.element)
     fetched = s.taps * c["BO"] * c["BE"] / threads
     products = c["BR"] * c["BC"] * c["BE"]
-    return _work(out, {
+    return _work(out, c, {
         "waves": out.waves, "sm_shuffles": out.each * warps * fetched * np.ceil(c["BR"] / 32),
         "sm_values": out.each * warps * fetched, "sm_inputs": out.each * warps * inputs / threads / vector,
         "sm_weights": out.each * warps * weights / threads / vector, "sm_matrix": out.each * products / 2048},
@@ -135,11 +135,11 @@ def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
 def vector_work(gpu: Gpu, c: Tiles, s: VectorShape) -> Work:
     programs = s.programs(c)
     out = shared_out(gpu, programs, c["num_warps"], 1.5 * c["BN"] * c["BK"] / (32 * c["num_warps"]) + 24, np.zeros(len(c["BN"])))
-    return _work(out, {"waves": out.waves, "sm_products": out.each * c["BN"] * c["BK"] / 32.0}, 0.0, s.moved_bytes)
+    return _work(out, c, {"waves": out.waves, "sm_products": out.each * c["BN"] * c["BK"] / 32.0}, 0.0, s.moved_bytes)
 
 
 def moved_work(gpu: Gpu, c: Tiles, s: MovedShape) -> Work:
     """A kernel that computes next to nothing: its programs and the values each of them reads."""
     programs = s.programs(c)
     out = shared_out(gpu, programs, c["num_warps"], np.full(len(c["BP"]), 64.0), np.zeros(len(c["BP"])))
-    return _work(out, {"waves": out.waves}, 0.0, s.moved_bytes)
+    return _work(out, c, {"waves": out.waves}, 0.0, s.moved_bytes)

@@ -38,6 +38,8 @@ CANDIDATES = 6
 """Tiles of a kernel that are timed, the most promising first."""
 RESERVED_SHARED = 1024
 """Bytes of shared memory every program takes for itself."""
+BUSY = ("cache", "weights", "programs")
+"""Amounts that keep a multiprocessor busy, besides those called after it (`sm_...`); others, but bytes, are waited for."""
 FOLLOWS = {"launch": "launch", "memory": "memory", "cache": "cache"}
 """What a cost scales with; all other costs are clock cycles."""
 
@@ -59,6 +61,7 @@ class Work:
     """What a kernel asks of a GPU, per tile."""
 
     amounts: Mapping[str, Floats]
+    tiles: Tiles
     flops: Number
     """Products and sums on tiles, edges included."""
     moved_bytes: Number
@@ -73,10 +76,54 @@ def _table() -> Mapping[str, Any]:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """How much dearer a tile is than its amounts say: by sizes of tiles, or products of them (`BP*BN`), a table each."""
+
+    tables: Mapping[str, Mapping[str, float]]
+
+    def of(self, tiles: Tiles) -> Number:
+        """The factor of every tile; one where a table does not know its sizes."""
+        found: Number = 1.0
+        for names, table in self.tables.items():
+            sizes = np.array([[float(n) for n in key.split()] for key in table]).T
+            known = _code(list(sizes))
+            order = np.argsort(known)
+            asked = _code([np.prod([tiles.get(n, np.ones(1)) for n in name.split("*")], axis=0) for name in names.split()])
+            at = order[np.minimum(np.searchsorted(known[order], asked), len(order) - 1)]
+            found = found * np.where(known[at] == asked, np.array(list(table.values()))[at], 1.0)
+        return found
+
+
+def _code(sizes: Sequence[Floats]) -> Floats:
+    """Several sizes below 2**16 as one number."""
+    return np.asarray(sum(size * 2.0 ** (16 * i) for i, size in enumerate(sizes)), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of one of each amount of a kernel, on the GPU they were fitted on.
+
+    What is waited for, what keeps multiprocessors busy and what moves bytes overlap: the time beyond a launch is the norm of the
+    three with exponent `overlap` (1: one after another; more: the longest counts).
+    """
+
+    each: Mapping[str, float]
+    overlap: float = 1.0
+    waits: Factors = Factors({})
+    busy: Factors = Factors({})
+
+
 @cache
-def costs() -> Mapping[str, Mapping[str, float]]:
-    """Seconds of one of each amount, by kernel, on the GPU they were fitted on."""
-    return {kernel: each for kernel, each in _table().items() if kernel != "judged"}
+def costs() -> Mapping[str, Costs]:
+    """What the amounts of every kernel cost."""
+    return {kernel: costs_from(held) for kernel, held in _table().items() if kernel != "judged"}
+
+
+def costs_from(held: Mapping[str, Any]) -> Costs:
+    """The costs of a kernel as costs.toml has them."""
+    each = {name: float(cost) for name, cost in held.items() if name not in ("overlap", "waits", "busy")}
+    return Costs(each, float(held.get("overlap", 1.0)), Factors(held.get("waits", {})), Factors(held.get("busy", {})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +177,23 @@ def shared_out(gpu: Gpu, count: Number, warps: Number, registers: Number, shared
                     np.asarray(shared_bytes <= gpu.shared_bytes))
 
 
-def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, each: Mapping[str, float] | None = None) -> Floats:
-    """Estimated time of every tile of a kernel; infinite where it does not fit. `each`: other costs than the shipped ones."""
-    each = costs()[kernel] if each is None else each
-    spent: Number = 0.0
+def part_of(amount: str) -> str:
+    """What an amount is part of: the launch, bytes, what keeps multiprocessors busy, what is waited for."""
+    if amount in ("launch", "memory"):
+        return amount
+    return "busy" if amount.startswith("sm_") or amount in BUSY else "waits"
+
+
+def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = None) -> Floats:
+    """Estimated time of every tile of a kernel; infinite where it does not fit. `own`: other costs than the shipped ones."""
+    own = costs()[kernel] if own is None else own
+    parts: dict[str, Number] = {"launch": 0.0, "memory": 0.0, "waits": 0.0, "busy": 0.0}
     for name, amount in work.amounts.items():
-        if each.get(name, 0.0) > 0:
-            spent = spent + each[name] * factor(gpu, name) * amount
+        if own.each.get(name, 0.0) > 0:
+            parts[part_of(name)] = parts[part_of(name)] + own.each[name] * factor(gpu, name) * amount
+    p = own.overlap
+    spent = parts["launch"] + (parts["memory"] ** p + (parts["waits"] * own.waits.of(work.tiles)) ** p
+                               + (parts["busy"] * own.busy.of(work.tiles)) ** p) ** (1 / p)
     rate = np.where(np.asarray(work.moved_bytes) < gpu.cache_bytes / 2, gpu.cache_bytes_per_s, gpu.bytes_per_s)
     least = gpu.launch_s + np.maximum(work.flops / gpu.flops[kind], work.moved_bytes / rate)
     return np.asarray(np.where(work.fits, np.maximum(spent, least), np.inf), dtype=np.float64)
