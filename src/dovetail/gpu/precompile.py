@@ -32,7 +32,7 @@ FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
 
 
-class Anywhere(MockTensor):  # type: ignore[misc] - Triton states no types
+class Anywhere(MockTensor):  # type: ignore[misc]  # Triton states no types
     """An operand that is not there, and begins at no round address."""
 
     @staticmethod
