@@ -36,10 +36,11 @@ def edges(left, own, W: tl.constexpr, SIDE: tl.constexpr, KW: tl.constexpr, SW: 
 
 
 @triton.jit
-def values_of(at, inside, row, H: tl.constexpr, XP: tl.constexpr, SIDE: tl.constexpr, KW: tl.constexpr, SW: tl.constexpr,
+def values_of(at, inside, left, row, H: tl.constexpr, XP: tl.constexpr, SIDE: tl.constexpr, KW: tl.constexpr, SW: tl.constexpr,
               DW: tl.constexpr, PAD: tl.constexpr, kind: tl.constexpr):
     """All values of a row that outputs side by side read."""
-    there = (row >= 0) & (row < H)
+    rows = left * 0 + row  # compared lane by lane: Triton's interpreter (3.9) takes comparisons of scalars for integers
+    there = ((rows >= 0) & (rows < H))[:, None]
     values = ()
     for k in tl.static_range((SIDE - 1) * SW + (KW - 1) * DW + 1):
         if is_read(k, SIDE, SW, DW, KW):
@@ -123,13 +124,13 @@ def depthwise(x, w, bias, multiplier, shift, y,
             weights = weights_of(held + t * KW * C, own[None, :], C, KW, kind)
             added = ()
             for r in tl.static_range(R):
-                values = values_of(start + (r * SH + t * DH) * (W * XP), inside, top + r * SH + t * DH, H, XP, SIDE, KW, SW, DW, PAD, kind)
+                values = values_of(start + (r * SH + t * DH) * (W * XP), inside, left, top + r * SH + t * DH, H, XP, SIDE, KW, SW, DW, PAD, kind)
                 added = added + (weighed(sums[r], values, weights, SIDE, KW, SW, DW),)  # noqa: RUF005
             sums = added
     else:
         for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
             if is_read(i, R, SH, DH, KH):
-                values = values_of(start + i * W * XP, inside, top + i, H, XP, SIDE, KW, SW, DW, PAD, kind)
+                values = values_of(start + i * W * XP, inside, left, top + i, H, XP, SIDE, KW, SW, DW, PAD, kind)
                 added = ()
                 for r in tl.static_range(R):
                     if reaches(i - r * SH, DH, KH):
