@@ -278,3 +278,17 @@ def test_a_channels_last_build_is_exact_and_reads_its_own_model_again(tmp_path: 
     assert outcome.equal, str(outcome.first_mismatch)
     fpga = [n for s in build.program.segments if s.device == "fpga" for n in s.nodes]
     assert len(fpga) >= 8  # everything but the transpose at the input
+
+
+def test_a_float_that_its_file_quantizes_saturates(tmp_path: Path) -> None:
+    """An operator that nothing else of the file quantizes, then a grid that its result leaves."""
+    k = Keras((1, 2, 2, 2))
+    x = k.add("Mul", k.add("ReduceMax", "x", axes=[2], keepdims=1), k.constant(np.asarray(-100.0, np.float32)))
+    scale, zero = k.constant(np.asarray(0.5, np.float32)), k.constant(np.asarray(0, np.int8))
+    model = k.model(k.add("DequantizeLinear", k.add("QuantizeLinear", x, scale, zero), scale, zero))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    x = np.random.default_rng(7).integers(-3, 4, (1, 2, 2, 2)).astype(np.float32)
+    expected = run(model, (1, 2, 2, 2))
+    assert expected.min() == -64.0
+    np.testing.assert_array_equal(next(iter(run_float(read_onnx(path).graph, {"x": x}).values())), expected)

@@ -62,9 +62,12 @@ def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> 
 
 
 def run_float_node(graph: Graph, node: Node, xs: Sequence[Array]) -> Array:
-    """One node of a float graph, in float64 where floats are computed."""
+    """One node of a float graph, in float64 where floats are computed; where its file quantizes a foreign node, on that grid."""
     if isinstance(node.op, Opaque | Function):
-        return run_foreign(graph, node, xs).astype(_working(graph.tensors[node.output]))
+        made, result = graph.tensors[node.output], run_foreign(graph, node, xs)
+        if made.scheme is None:
+            return result.astype(_working(made))
+        return _real(made, quantize(result.astype(np.float64), made.scheme))
     params = [c.array.astype(np.float64) for c in graph.params(node)]
     divisor = node.op.divisor(tuple(x.shape for x in xs))
     result = node.op.accumulate(xs, params)
