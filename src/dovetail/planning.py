@@ -60,7 +60,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
 
     `assignment` pins nodes to splits of your own; the rest is decided around them. Layers get what the links of an FPGA leave.
     """
-    linked, platform = links_taken(platform), platform.with_link_logic()
+    platform, linked = without_links(platform)
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
@@ -68,11 +68,12 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked)), timeline
 
 
-def links_taken(platform: Platform) -> tuple[str, ...]:
-    """Notes on what the ends of links take of FPGAs."""
+def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
+    """The platform with what the ends of links leave of FPGAs, and notes on what they take; neither a second time."""
     found = {d.name: platform.link_logic(d.name) for d in platform.of_kind(Kind.FPGA)}
-    return tuple(f"{name}: the ends of its links take {', '.join(f'{v:,.0f} {r}' for r, v in taken.items())}, which no layer has"
-                 for name, taken in found.items() if taken)
+    return platform.with_link_logic(), tuple(
+        f"{name}: the ends of its links take {', '.join(f'{v:,.0f} {r}' for r, v in taken.items())}, which no layer has"
+        for name, taken in found.items() if taken)
 
 
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
@@ -86,7 +87,7 @@ def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assi
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
     """What the board's FPGAs become as `options` ask for it, then the plan; the platform returned knows what they became."""
-    linked, platform = links_taken(platform), platform.with_link_logic()
+    platform, linked = without_links(platform)
     board, pins, notes = with_architecture(graph, platform, options, assignment, progress)
     board = with_folds(graph, board, options, pins, progress)
     progress("plan", 0, 1)

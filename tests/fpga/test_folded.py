@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.engines.folded import weight_words
 from dovetail.fpga.engines.regroup import turns
 from dovetail.fpga.export import export_project
+from dovetail.fpga.simulate import Simulation
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from dovetail.platform.load import load_platform
@@ -25,6 +27,22 @@ from tests.fpga.test_assemble import Job, check_run
 from tests.scales import with_arbitrary_scales
 
 FOLDED_SEEDS = (0, 3, 4, 9, 11, 18, 20, 21, 22, 27, 28, 29, POINTWISE_SEEDS)
+
+
+def check_cycles(jobs: Sequence[Job]) -> list[Simulation]:
+    """Equal to the reference, first frame and steady state in the cycles that closed forms say."""
+    simulations = check_run(jobs)
+    for (_, design, _), simulation in zip(jobs, simulations, strict=True):
+        assert design.latency_cycles == simulation.frame_cycles[0], design.top
+        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    return simulations
+
+
+def check_depths(jobs: Sequence[Job], simulations: Sequence[Simulation]) -> None:
+    """No FIFO was ever fuller than it is deep."""
+    for (_, design, _), simulation in zip(jobs, simulations, strict=True):
+        for fifo in design.fifos:
+            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
 
 
 def folded_job(graph: Graph, name: str, folds: dict[str, Fold], seed: int) -> Job:
@@ -76,11 +94,7 @@ def jobs() -> list[Job]:
 
 
 def test_folded_layers_equal_the_reference_and_take_the_cycles_their_closed_forms_say(jobs: list[Job]) -> None:
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
-        for fifo in design.fifos:
-            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_depths(jobs, check_cycles(jobs))
 
 
 @pytest.mark.parametrize("stall_seed", [1, 2])
@@ -160,9 +174,7 @@ def test_two_products_of_a_multiplier_equal_the_reference() -> None:
         layer_job("grouped_twins", (1, 6, 5, 9), 6, square, twin(Fold(2, 2, 2)), 3, seed=3),
         layer_job("partial_twins", (1, 3, 3, 5), 3, square, twin(Fold(1, 2, 2)), seed=1, partial=True),
     ]
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    check_cycles(jobs)
     scaled = [(with_arbitrary_scales(graph, seed), design) for seed, (graph, design, _) in enumerate(jobs[2:7])]
     check_run([folded_job(graph, design.top, {graph.nodes[0].name: Fold(*design.folds[graph.nodes[0].name])}, 4)
                for graph, design in scaled], 3)
@@ -201,9 +213,7 @@ def soft_jobs() -> list[Job]:
 
 def test_folded_layers_with_products_in_logic_equal_the_reference() -> None:
     jobs = soft_jobs()
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    check_cycles(jobs)
     check_run(jobs, 4)
     built = []  # what is synthesized, not what a simulator usually sees of it
     for graph, design, inputs in jobs:
@@ -287,11 +297,7 @@ def concat_job(seed: int) -> Job:
 def test_concatenations_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
     jobs = [concat_job(seed) for seed in range(4)]
     assert [sum(name.startswith("concat") for name in design.words) for _, design, _ in jobs] == [2, 2, 2, 2]
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
-        for fifo in design.fifos:
-            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_depths(jobs, check_cycles(jobs))
     check_run(jobs, 6)
 
 
@@ -309,18 +315,12 @@ def bottleneck_job(name: str, stride: int, residual: bool, clocks: int) -> Job:
 def test_inverted_residual_blocks_in_one_pipeline_equal_the_reference() -> None:
     jobs = [bottleneck_job("block", 1, True, 700), bottleneck_job("strided_block", 2, False, 1200),
             bottleneck_job("slow_block", 1, True, 4000)]
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+    check_cycles(jobs)
 
 
 def test_networks_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
     jobs = [words_job(seed) for seed in range(6)]
     assert {name for _, design, _ in jobs for name in design.words} != set()
     assert sum("_words_" in name for _, design, _ in jobs for name in design.files) > 20
-    for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
-        assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
-        for fifo in design.fifos:
-            assert simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
+    check_depths(jobs, check_cycles(jobs))
     check_run(jobs, 5)
