@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dovetail.numerics.lq import boundaries_of, ranked, weight_values
+from dovetail.train import quantizers
 from dovetail.train.networks import build, precision_of
 from dovetail.train.quantizers import (
     ByteActivation,
@@ -15,7 +16,6 @@ from dovetail.train.quantizers import (
     LearnedWeight,
     UniformActivation,
     UniformWeight,
-    compile_quantizers,
     fitted,
     learn_every,
     solve_small,
@@ -130,17 +130,63 @@ def test_bits_that_nothing_uses_keep_their_place() -> None:
     torch.testing.assert_close(quantizer.basis, before)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of torch's own tracing
+def in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantizers as on a GPU, in Triton's interpreter."""
+    monkeypatch.setattr(quantizers, "on_gpu", lambda _: True)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 3, 3), (3, 400), (2, 130, 5, 1)])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_a_kernel_gives_weights_the_same_levels(bits: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(bits)
+    quantizer, w = LearnedWeight(bits, shape[0], 100).train(), torch.randn(shape, requires_grad=True)
+    learn_every(quantizer, 0)
+    held = w.detach().contiguous(memory_format=torch.channels_last) if len(shape) == 4 else w.detach()
+    plain = quantizer(w)
+    in_kernels(monkeypatch)
+    fused = quantizer(held.requires_grad_())
+    torch.testing.assert_close(fused, plain, rtol=1e-6, atol=1e-7)
+    fused.backward(torch.full(shape, 3.0))
+    assert torch.all(held.grad == 3.0)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(4, 5, 7, 6), (33, 70)])
+@pytest.mark.parametrize("quantizer", [*(LearnedActivation(b) for b in (1, 2, 3, 4)), UniformActivation(2)], ids=str)
+def test_a_kernel_gives_activations_the_same_levels_and_gradients(
+        quantizer: torch.nn.Module, shape: tuple[int, ...], kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For maps as they lie in memory either way, and for gradients that lie otherwise."""
+    torch.manual_seed(0)
+    quantizer.train()(torch.randn(shape))
+    learn_every(quantizer, 0)
+    x = (torch.randn(shape) * 2).to(kind)
+    x = torch.where(x == 0.5, 0.75, x)  # as near to one third as to two
+    incoming = torch.randn(shape).to(kind)
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.detach().requires_grad_()
+        y = quantizer(x)
+        y.backward(incoming)
+        return y.detach(), x.grad
+
+    plain, passed = both(x)
+    in_kernels(monkeypatch)
+    for laid in (x, x.transpose(0, 1).contiguous().transpose(0, 1),
+                 *([x.contiguous(memory_format=torch.channels_last)] if x.ndim == 4 else [])):
+        y, gradient = both(laid)
+        assert y.dtype == gradient.dtype == kind
+        torch.testing.assert_close(y, plain, rtol=1e-2 if kind is torch.bfloat16 else 1e-6, atol=1e-6)
+        assert torch.equal(gradient, passed)
+
+
 @pytest.mark.parametrize("method", ["lq", "uniform"])
-def test_compiled_quantizers_train_as_plain_ones_do(method: str) -> None:
-    """Losses of six steps, bases learned in two of them, with and without torch.compile's tracing."""
-    def losses(compiled: bool) -> list[float]:
+def test_networks_train_in_kernels_as_in_plain_operations(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses of six steps, bases learned in two of them."""
+    def losses() -> list[float]:
         torch.manual_seed(1)
         network = build("small", precision_of("w2a2", method), (1, 12, 12), 4, 4).train()
         found = []
         for step in range(6):
-            if compiled and step == 1:
-                compile_quantizers(network, "aot_eager")
             learn_every(network, 4 if step % 4 == 0 else 0)
             x, y = torch.rand(8, 1, 12, 12), torch.arange(8) % 4
             loss = torch.nn.functional.cross_entropy(network(x), y)
@@ -152,6 +198,7 @@ def test_compiled_quantizers_train_as_plain_ones_do(method: str) -> None:
             found.append(loss.item())
         return found
 
-    plain = losses(False)
-    assert losses(True) == pytest.approx(plain, rel=1e-4)
+    plain = losses()
+    in_kernels(monkeypatch)
+    assert losses() == pytest.approx(plain, rel=1e-4)
     assert len(set(plain)) == 6

@@ -22,10 +22,12 @@ from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
 from dovetail.train.data import Images
 from dovetail.train.networks import Precision, build
-from dovetail.train.quantizers import compile_quantizers, learn_every
+from dovetail.train.quantizers import learn_every
 
 WARM_STEPS = 8
 """Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
+CUT = 100
+"""Batches that are cut out of the padded images at once: a few launches for all of them."""
 Tensor = Any
 Heard = Callable[[str], None]
 
@@ -116,9 +118,12 @@ class Augmented:
         shift = torch.randint(0, 2 * self.recipe.pad + 1, (2, count), generator=chance)
         mirror = (torch.rand(count, generator=chance) < 0.5) & self.recipe.flip
         order, shift, mirror = (t.to(self.device) for t in (order, shift, mirror))
-        for start in range(0, count - batch + 1, batch):
-            rows = slice(start, start + batch)
-            yield self._cut(order[rows], shift[:, rows], mirror[rows]), self.labels[order[rows]]
+        labels = self.labels[order]
+        for whole in range(0, count - batch + 1, CUT * batch):
+            rows = slice(whole, whole + CUT * batch)
+            images = self._cut(order[rows], shift[:, rows], mirror[rows])
+            for start in range(0, len(images) - batch + 1, batch):
+                yield images[start:start + batch], labels[whole + start:whole + start + batch]
 
     def _cut(self, index: Tensor, shift: Tensor, mirror: Tensor) -> Tensor:
         height, width = self.size
@@ -132,9 +137,8 @@ class Augmented:
 class Stepper:
     """One training step; on a GPU it is recorded once and replayed, which saves a thousand launches."""
 
-    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool,
-                 fuse: bool = False) -> None:
-        self.network, self.teacher, self.recipe, self.device, self.fuse = network, teacher, recipe, device, fuse
+    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool) -> None:
+        self.network, self.teacher, self.recipe, self.device = network, teacher, recipe, device
         self.descent = Descent(network, recipe, device)
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
         self.labels = torch.zeros(shape[0], dtype=torch.long, device=device)
@@ -166,8 +170,6 @@ class Stepper:
         self.labels.copy_(labels)
         self.descent.rate.fill_(rate)
         learn_every(self.network, self.recipe.learn_every if learning else 0)
-        if self.fuse and self.steps == 1:  # bases have started from what they saw in the first step
-            compile_quantizers(self.network)
         if not self.record:
             self._step()
         elif self.steps < WARM_STEPS:
@@ -231,11 +233,8 @@ def take_weights(network: Any, path: str, device: Any) -> int:
 
 
 def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
-          every: int = 10, record: bool = True, fuse: bool = False) -> tuple[Any, list[dict[str, float]]]:
-    """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch.
-
-    `fuse` lets torch.compile join the small operations within each quantizer; whole networks of them compile for minutes.
-    """
+          every: int = 10, record: bool = True) -> tuple[Any, list[dict[str, float]]]:
+    """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -245,7 +244,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     network = network.to(device, memory_format=torch.channels_last)
     teacher = _teacher(recipe, images, device)
     batch = min(recipe.batch, len(images.train_labels))
-    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record, fuse)
+    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record)
     first, seen = _resume(recipe, folder / "checkpoint.pt", network, stepper.descent, device, say)
     data = Augmented(images, recipe, device)
     for epoch in range(first, recipe.epochs):

@@ -31,10 +31,7 @@ Tensor = Any
 
 
 class Straight(torch.autograd.Function):
-    """Quantized values forward; backward the gradient as it is where x lies in [0, top], nothing elsewhere.
-
-    One comparison in place of the chain of clamps that says the same: on a GPU activations are moved, not computed.
-    """
+    """Quantized values forward; backward the gradient as it is where x lies in [0, top], nothing elsewhere."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, top: Tensor) -> Tensor:
@@ -44,8 +41,20 @@ class Straight(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         x, top = ctx.saved_tensors
-        inside = torch.clamp(x, torch.zeros_like(top), top.to(x.dtype)) == x
-        return gradients[0] * inside, None, None
+        value = x.float()
+        return gradients[0] * ((value >= 0) & (value <= top)), None, None
+
+
+class Passed(torch.autograd.Function):
+    """Quantized values forward, the gradient as it is backward."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, values: Tensor) -> Tensor:
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
 
 
 def bit_table(bits: int) -> Tensor:
@@ -73,6 +82,21 @@ def fitted(planes: Tensor, values: Tensor, basis: Tensor) -> Tensor:
     gram = planes @ planes.transpose(-1, -2) / count + RIDGE * torch.eye(planes.shape[-2], device=planes.device)
     right = (planes @ values[..., None])[..., 0] / count
     return solve_small(gram, right + RIDGE * basis)
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether quantizers go through `train/fused.py`: one kernel in the place of many."""
+    return bool(x.is_cuda)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Maps with their channels innermost, as they lie in memory where layers run fastest; matrices as they are."""
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def ranks(x: Tensor, levels: Tensor) -> Tensor:
+    """Which of ascending levels is the nearest."""
+    return torch.bucketize(x, (levels[1:] + levels[:-1]) / 2, out_int32=True, right=True)
 
 
 class Learned(nn.Module):
@@ -134,22 +158,27 @@ class LearnedActivation(Learned):
         if self.training and not self.started:
             positive = x.detach().float().clamp(min=0.0)
             self.start((positive.square().sum() / (positive > 0).sum().clamp(min=1)).sqrt())
-        levels, table = self.levels()
-        bounds = (levels[1:] + levels[:-1]) / 2
-        order = (0, 2, 3, 1) if x.ndim == 4 else (0, 1)  # channels last: as the values lie in memory, so nothing is copied
-        whole = x.detach().float().permute(order).contiguous()
-        codes = torch.bucketize(whole, bounds, out_int32=True, right=True)
-        values = levels[codes].permute((0, 3, 1, 2) if x.ndim == 4 else (0, 1))
+        if self.training and on_gpu(x):
+            from dovetail.train.fused import quantize_activation
+            values = quantize_activation(x, self.basis)
+        else:
+            values = self._plain(x)
         if self.learns:
-            self._learn(whole, codes, table)
-        return Straight.apply(x, values, levels[-1])
+            self._learn(x.detach())
+        return values
+
+    def _plain(self, x: Tensor) -> Tensor:
+        levels, _ = self.levels()
+        values = levels[ranks(channels_last(x.detach().float()).contiguous(), levels)]
+        return Straight.apply(x, values.permute(0, 3, 1, 2) if x.ndim == 4 else values, levels[-1])
 
     @torch.no_grad()
-    def _learn(self, x: Tensor, codes: Tensor, table: Tensor) -> None:
+    def _learn(self, x: Tensor) -> None:
         """One QEM step towards the positive activations at hand, as a moving average."""
+        levels, table = self.levels()
         stride = x.numel() // SAMPLE | 1  # odd, so that all of a power of two's channels are seen
-        seen, found = x.reshape(-1)[::stride].clamp(min=0.0), codes.reshape(-1)[::stride]
-        best = fitted(table[found].T, seen, self.basis)
+        seen = channels_last(x).reshape(-1)[::stride].float().clamp(min=0.0)
+        best = fitted(table[ranks(seen, levels)].T, seen, self.basis)
         self.basis.copy_(torch.sort(self.moved(best))[0].clamp(min=SMALLEST))
 
 
@@ -182,10 +211,14 @@ class LearnedWeight(Learned):
         flat = w.detach().reshape(w.shape[0], -1)
         if self.training and not self.started:
             self.start(flat.square().mean(dim=1, keepdim=True).sqrt())
-        codes, values = self.coded(flat)
+        if self.training and on_gpu(w):
+            from dovetail.train.fused import quantize_weight
+            values = quantize_weight(w, self.basis)
+        else:
+            values = self.coded(flat)[1].reshape(w.shape)
         if self.learns:
-            self._learn(flat, codes)
-        return w + (values.reshape(w.shape) - w).detach()
+            self._learn(flat, self.coded(flat)[0])
+        return Passed.apply(w, values)
 
     @torch.no_grad()
     def _learn(self, w: Tensor, codes: Tensor) -> None:
@@ -202,6 +235,9 @@ class UniformActivation(nn.Module):
         self.register_buffer("basis", 2.0 ** torch.arange(bits) / ((1 << bits) - 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and on_gpu(x):
+            from dovetail.train.fused import quantize_activation
+            return quantize_activation(x, self.basis)
         steps = (1 << self.bits) - 1
         stepped = torch.floor(x.detach().float().clamp(0.0, 1.0) * steps + 0.5) / steps
         return Straight.apply(x, stepped, torch.ones((), device=x.device))
@@ -274,14 +310,3 @@ def learn_every(network: Any, steps: int) -> None:
     for module in network.modules():
         if isinstance(module, Learned):
             module.learns_every = steps
-
-
-def compile_quantizers(network: Any, backend: str = "inductor") -> None:
-    """Let every quantizer of a network be one or two fused kernels; modules of equal shapes share what is compiled.
-
-    `backend` is torch.compile's: `aot_eager` goes the same way without generating code.
-    """
-    torch._dynamo.config.recompile_limit = 256  # a shape, and whether its basis learns, is a variant of its own
-    for module in network.modules():
-        if isinstance(module, (Learned, UniformActivation, UniformWeight)):
-            module.compile(dynamic=False, backend=backend)

@@ -48,12 +48,10 @@ def machine_facts(device: Any) -> dict[str, str]:
 
 
 def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto", every: int = 10,
-        integer_images: int | None = 1000, command: Sequence[str] | None = None, record: bool = True,
-        fuse: bool = False) -> dict[str, Any]:
+        integer_images: int | None = 1000, command: Sequence[str] | None = None, record: bool = True) -> dict[str, Any]:
     """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again.
 
-    `record` lets a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain. `fuse` compiles
-    the quantizers first.
+    `record` lets a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain.
     """
     folder = Path(folder)
     done = folder / "result.json"
@@ -66,7 +64,7 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
     folder.mkdir(parents=True, exist_ok=True)
     chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     started = time.monotonic()
-    network, seen = train(recipe, precision, images, folder, chosen, say, every, record, fuse)
+    network, seen = train(recipe, precision, images, folder, chosen, say, every, record)
     seconds = time.monotonic() - started
     save(folder / "model.pt", {"network": network.state_dict(), "recipe": asdict(recipe)})
     network = network.cpu()
