@@ -77,13 +77,11 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
     from dovetail.gpu.precompile import precompile
     from dovetail.gpu.tuning import Tuner
     until = time.perf_counter() + LIMIT_S if until is None else until
-    launcher, rng = launcher_here(kind), random.Random(0)
-    jobs = [(name, images, call) for name, images in cases for call in tiled(name, images, kind).values()
-            if not kernels or call.kernel in kernels]
-    rng.shuffle(jobs)  # whatever there is time for stands for all
+    launcher = launcher_here(kind)
     held: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"kernels": []}
     done = {(k["network"], k["images"], k["kernel"], tuple(k["nodes"])) for k in held["kernels"]}
-    jobs = [job for job in jobs if (job[0], job[1], job[2].kernel, job[2].nodes) not in done]
+    jobs = [job for job in to_time(cases, kind, kernels, tiles_each)
+            if (job[0], job[1], job[2].kernel, job[2].nodes) not in done]
     held |= {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none", "date": date.today().isoformat(),
              "torch": torch.__version__, "triton": triton.__version__, "kind": kind,
              "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:])}
@@ -91,7 +89,7 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
     for first in range(0, len(jobs), AT_ONCE):
         if time.perf_counter() > until:
             return False
-        some = [(*job, chosen_tiles(job[2], rng, tiles_each)) for job in jobs[first:first + AT_ONCE]]
+        some = jobs[first:first + AT_ONCE]
         precompile([launcher.described(call, config) for _, _, call, tiles in some for config in tiles])
         for name, images, call, tiles in some:
             launcher.buffers.clear()
@@ -103,6 +101,16 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
         replace_text(path, json.dumps(held) + "\n")
         print(f"{len(held['kernels'])} of {len(jobs) + len(done)} kernels timed", flush=True)
     return True
+
+
+def to_time(cases: Sequence[tuple[str, int]], kind: str, kernels: Sequence[str] = (),
+            tiles_each: int = TILES) -> list[tuple[str, int, Call, list[Config]]]:
+    """Network, batch, kernel and its tiles, in random order: whatever there is time for stands for all."""
+    rng = random.Random(0)
+    jobs = [(name, images, call) for name, images in cases for call in tiled(name, images, kind).values()
+            if not kernels or call.kernel in kernels]
+    rng.shuffle(jobs)
+    return [(*job, chosen_tiles(job[2], rng, tiles_each)) for job in jobs]
 
 
 def chosen_tiles(call: Call, rng: random.Random, count: int) -> list[Config]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
+from collections.abc import Mapping
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -68,12 +70,26 @@ def peer_of(graph: Graph, kind: str, x: np.ndarray[Any, Any]) -> tuple[TorchNetw
     return peer, torch.from_numpy(x).to(device()).to(dtype).to(memory_format=torch.channels_last)
 
 
+def tuned(graph: Graph, kind: str, images: int, in_place_s: float) -> tuple[Compiled, dict[str, float]]:
+    """A network with its kernels chosen; how long that took, and how many kernels had to be compiled for it.
+
+    None were where they lay in Triton's cache, as after `bench/gpu_session.py --compile`: such a time is not one from cold.
+    """
+    before, start = kernels_on_disk(), time.perf_counter()
+    made = compile_graph(graph, kind, images, in_place_s=in_place_s)
+    return made, {"tuning_s": time.perf_counter() - start, "compiled_kernels": kernels_on_disk() - before}
+
+
+def kernels_on_disk() -> int:
+    """Entries of Triton's cache."""
+    folder = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
+    return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+
+
 def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energy: bool, in_place_s: float) -> dict[str, Any]:
     """Ours, cuDNN's and eager PyTorch's times and errors."""
     x = frames_of(graph, images)
-    start = time.perf_counter()
-    made = compile_graph(graph, KINDS[kind], images, in_place_s=in_place_s)
-    tuned = time.perf_counter() - start
+    made, tuning = tuned(graph, KINDS[kind], images, in_place_s)
     found = made.run({graph.inputs[0]: x})[graph.outputs[0]][:CHECKED]
     with torch.inference_mode():
         torch.backends.cudnn.benchmark = False  # one run in float64 is not worth a search
@@ -85,7 +101,7 @@ def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energ
         replay = captured([lambda: results.append(peer(frames))])
         ours, spread = timed_us(made.replay)
         cudnn, cudnn_spread = timed_us(replay)
-        outcome = shown(made, bandwidth, tuned, ours, spread) | {
+        outcome = shown(made, bandwidth, tuning, ours, spread) | {
             "cudnn_us": cudnn, "cudnn_spread_us": cudnn_spread, "eager_us": timed_us(lambda: peer(frames))[0],
             "rel_err": relative(found, exact), "cudnn_rel_err": relative(results[-1][:CHECKED].double().cpu().numpy(), exact)}
         if energy:
@@ -93,12 +109,12 @@ def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energ
     return outcome
 
 
-def shown(made: Compiled, bandwidth: float, tuned: float, ours: float, spread: float) -> dict[str, Any]:
+def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: float, spread: float) -> dict[str, Any]:
     """What every measurement says of ours; peers are filled in where there are any."""
     return {"ours_us": ours, "ours_spread_us": spread, "cudnn_us": None, "compile_us": None, "eager_us": None,
             "floor_us": floor_us(made, bandwidth), "cold_us": cold_us(made.replay), "rel_err": 0.0, "cudnn_rel_err": None,
             "ours_mj": None, "compile_mj": None, "cudnn_mj": None, "kernels": len(made.calls),
-            "fused": sum(call.kernel in ("fused", "banded") for call, _ in made.calls), "tuning_s": tuned,
+            "fused": sum(call.kernel in ("fused", "banded") for call, _ in made.calls), **tuning,
             "estimated_us": sum(dict(zip(map(str, call.configs), call.estimates_s, strict=True)).get(str(config), 0.0)
                                 for call, config in made.calls) * 1e6,
             "calls": [(call.kernel, *call.nodes) for call, _ in made.calls]}
@@ -159,13 +175,11 @@ def measure_integers(given: Quantized, images: int, bandwidth: float, energy: bo
     """A quantized graph's time; its results must be the reference's integers."""
     graph, frame, wanted = given
     x = {t: np.repeat(v, images, axis=0) for t, v in frame.items()}
-    start = time.perf_counter()
-    made = compile_graph(graph, "int8", images, in_place_s=in_place_s)
-    tuned = time.perf_counter() - start
+    made, tuning = tuned(graph, "int8", images, in_place_s)
     found = made.run(x)
     different = sum(int((found[n] != wanted[n]).sum()) for n in wanted)
     ours, spread = timed_us(made.replay)
-    return shown(made, bandwidth, tuned, ours, spread) | {
+    return shown(made, bandwidth, tuning, ours, spread) | {
         "different": different, "ours_mj": millijoules(made.replay, images, ours) if energy else None}
 
 
@@ -177,7 +191,8 @@ def told(one: dict[str, Any]) -> str:
     wrong = f"{one['different']} INTEGERS DIFFER FROM THE REFERENCE  " if one.get("different") else ""
     return (f"ours {one['ours_us']:8.1f} us  {wrong}{beside}floor {one['floor_us']:.1f} us  cold {one['cold_us']:.1f} us  "
             f"estimated {one['estimated_us']:.1f} us  "
-            f"{one['kernels']} kernels ({one['fused']} fused), tuned in {one['tuning_s']:.0f} s")
+            f"{one['kernels']} kernels ({one['fused']} fused), tuned in {one['tuning_s']:.0f} s, "
+            f"{one['compiled_kernels']} compiled")
 
 
 def opened(path: Path, command: str) -> dict[str, Any]:

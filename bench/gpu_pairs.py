@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -78,6 +78,13 @@ def ways_of(kind: str, part: tuple[Item, ...]) -> list[Call]:
     return [call_of(gpu_here(), kind, part, shape) for shape in part_shapes(kind, part)]
 
 
+def calls_of(kind: str, pairs: Iterable[Pair]) -> Iterator[Call]:
+    """Every kernel that measuring pairs launches."""
+    for pair in pairs:
+        for part in (pair[:1], pair[1:], pair):
+            yield from ways_of(KINDS[kind], part)
+
+
 def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> dict[str, float]:
     """One pair: the fastest of every way to compute it, with the best tile of each."""
     arithmetic, launcher = KINDS[kind], tuner.launcher
@@ -106,8 +113,7 @@ def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, im
     tuner = Tuner(launcher_here(KINDS[kind]), timing=gpu_is_here())
     place = found.setdefault("pairs", {}).setdefault(kind, {}).setdefault(f"b{images}", {"pairs": {}})
     pairs = pairs_of(lowered)
-    tuner.prepare(call for name, pair in pairs.items() if name not in place["pairs"]  # all at once, side by side
-                  for part in (pair[:1], pair[1:], pair) for call in ways_of(KINDS[kind], part))
+    tuner.prepare(calls_of(kind, [pair for name, pair in pairs.items() if name not in place["pairs"]]))  # side by side
     for name, pair in pairs.items():
         if time.perf_counter() > until:
             return False

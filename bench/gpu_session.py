@@ -1,11 +1,12 @@
 """One sitting at a GPU: what issue figures need, in order of value, within a number of seconds; a second call continues.
 
-`PYTHONPATH=src python bench/gpu_session.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--list]`. Needs torch,
-triton, onnx and NumPy alone.
+`PYTHONPATH=src python bench/gpu_session.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--compile] [--list]`.
+Needs torch, triton, onnx and NumPy alone.
 Measures networks (bench/gpu_fcm.py), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
 fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
 was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
-it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done.
+it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done. `--compile`
+measures nothing: it compiles all that the items will time, on all processors, which is most of what a sitting takes otherwise.
 
 int8 needs networks quantized where ONNX Runtime is: `--prepare` writes them to build/gpu_int8, to be taken along.
 
@@ -21,7 +22,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,11 +34,14 @@ if "--rehearse" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from dovetail.errors import DovetailError
-from dovetail.gpu.tuning import IN_PLACE_S
-from gpu_estimator import UNSEEN, judge
+from dovetail.gpu.executor import gpu_here, launcher_here, options_of
+from dovetail.gpu.precompile import Job, precompile
+from dovetail.gpu.tuning import IN_PLACE_S, candidates
+from dovetail.kernels.lower import lower
+from gpu_estimator import UNSEEN, judge, to_time
 from gpu_estimator import measure as measure_tiles
-from gpu_fcm import measure, measure_compiled, opened, prepare, save
-from gpu_pairs import NETWORK, measure_pairs
+from gpu_fcm import KINDS, measure, measure_compiled, opened, prepare, quantized, save
+from gpu_pairs import NETWORK, calls_of, measure_pairs, pairs_of
 from gpu_timing import gpu_is_here
 from zoo_graph import network
 
@@ -47,7 +51,7 @@ TRIES = 2
 UNSEEN_TILES = 8
 """Tiles timed of every kernel the estimate is judged with."""
 FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
-SECOND = ("mnasnet", "shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks")
+SECOND = ("shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mnasnet")
 
 
 class TookTooLongError(DovetailError):
@@ -61,6 +65,8 @@ class Item:
     name: str
     expected_s: float
     run: Callable[[dict[str, Any], Path, float], bool]
+    jobs: Callable[[], Iterable[Job]] = tuple
+    """Every kernel it compiles."""
 
 
 def on_network(name: str, kind: str, images: int, energy: bool, in_place_s: float, found: dict[str, Any], path: Path,
@@ -95,11 +101,36 @@ def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any],
     return done
 
 
+def jobs_of_network(name: str, kind: str, images: int) -> list[Job]:
+    graph = quantized(name)[0] if kind == "int8" else network(name)
+    lowered = lower(graph, KINDS[kind], gpu_here(), images)
+    return candidates(launcher_here(KINDS[kind]), (call for ways in options_of(lowered) for *_, call in ways))
+
+
+def jobs_of_pairs(name: str, kind: str, images: int) -> list[Job]:
+    pairs = pairs_of(lower(network(name), KINDS[kind], gpu_here(), images))
+    return candidates(launcher_here(KINDS[kind]), calls_of(kind, pairs.values()))
+
+
+def jobs_of_tiles(kind: str, cases: Sequence[tuple[str, int]]) -> list[Job]:
+    launcher = launcher_here(kind)
+    return [launcher.described(call, config) for *_, call, tiles in to_time(cases, kind, (), UNSEEN_TILES) for config in tiles]
+
+
+def on_pairs_of(name: str, kind: str, images: int, expected_s: float) -> Item:
+    return Item(f"pairs {kind} b{images}", expected_s, partial(on_pairs, name, kind, images),
+                partial(jobs_of_pairs, name, kind, images))
+
+
+def on_tiles_of(kind: str, cases: Sequence[tuple[str, int]]) -> Item:
+    return Item(f"tiles {kind}, unseen", 80, partial(on_tiles, kind, cases), partial(jobs_of_tiles, kind, cases))
+
+
 def networks(names: Sequence[str], kind: str, batches: Sequence[int], in_place_s: float, energy: bool = False) -> list[Item]:
     """Networks of some batches; compiling, timing tiles and peers takes some seconds besides choosing kernels in their place."""
     aside_s = (30 if kind == "int8" else 14) + (8 if energy else 0)
-    return [Item(f"{name} {kind} b{images}", aside_s + in_place_s, partial(on_network, name, kind, images, energy, in_place_s))
-            for images in batches for name in names]
+    return [Item(f"{name} {kind} b{images}", aside_s + in_place_s, partial(on_network, name, kind, images, energy, in_place_s),
+                 partial(jobs_of_network, name, kind, images)) for images in batches for name in names]
 
 
 def items(main: str = NETWORK, first: Sequence[str] = FIRST, second: Sequence[str] = SECOND,
@@ -108,19 +139,22 @@ def items(main: str = NETWORK, first: Sequence[str] = FIRST, second: Sequence[st
     less_s = in_place_s / 3
     return [
         *networks([main], "fp16", (1, 64), in_place_s, energy=True),
-        *networks(first, "fp16", (64, 1), in_place_s),
-        Item("pairs fp32 b1", 60, partial(on_pairs, main, "fp32", 1)),
-        *networks(second, "fp16", (64, 1), less_s),
+        *networks(first, "fp16", (1,), in_place_s),
+        on_pairs_of(main, "fp32", 1, 60),
+        *networks(second[:1], "fp16", (64, 1), less_s),
+        *networks(second[1:], "fp16", (1,), less_s),
         *networks([main, *first, *second], "fp16", (8,), less_s),
-        Item("tiles float16, unseen", 80, partial(on_tiles, "float16", unseen)),
+        *networks(first, "fp16", (64,), in_place_s),
+        *networks(second[1:], "fp16", (64,), less_s),
+        on_tiles_of("float16", unseen),
+        *networks([main], "int8", (1, 64), in_place_s, energy=True),
         *networks([main], "fp32", (1, 64), less_s),
         *networks([main], "tf32", (1, 64), less_s),
-        *networks([main], "int8", (1, 64), in_place_s, energy=True),
         Item("torch.compile b1", 280, partial(on_compiled, main, 1)),
         Item("torch.compile b64", 300, partial(on_compiled, main, 64)),
-        Item("pairs fp16 b1", 40, partial(on_pairs, main, "fp16", 1)),
+        on_pairs_of(main, "fp16", 1, 40),
         *networks(first, "int8", (1, 64), less_s),
-        Item("tiles int8, unseen", 80, partial(on_tiles, "int8", unseen)),
+        on_tiles_of("int8", unseen),
     ]
 
 
@@ -167,6 +201,35 @@ def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict
     return found
 
 
+def compiled(every: Sequence[Item], seconds: float) -> None:
+    """Compile all kernels of items into Triton's cache, on all processors, and time nothing; as many as there is time for."""
+    begun, jobs, shown = time.perf_counter(), list[Job](), 0.0
+    for item in every:
+        print(f"{item.name}: ", end="", flush=True)
+        found = list(item.jobs())
+        jobs += found
+        print(f"{len(found)} kernels", flush=True)
+
+    def told(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.perf_counter() - begun
+        if done == total or now > shown + 5:
+            shown = now
+            print(f"{done} of {total} different kernels compiled after {now:.0f} s", flush=True)
+    try:
+        with bounded(begun + seconds - time.perf_counter()):
+            precompile(jobs, told)
+    except TookTooLongError as reason:
+        print(f"{reason}: the rest is compiled when it is measured")
+
+
+def selected(every: Sequence[Item], wanted: Sequence[str] | None) -> list[Item]:
+    """Items that have the words asked for, in the order asked for; all of them in their own order where nothing is."""
+    if not wanted:
+        return list(every)
+    return list({i.name: i for words in wanted for i in every if set(words.split()) <= set(i.name.split())}.values())
+
+
 def listed(every: Sequence[Item], path: Path) -> str:
     """What there is to do, and what came of it so far."""
     held = json.loads(path.read_text()).get("session", {}) if path.is_file() else {}
@@ -185,7 +248,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1700.0, help="what this sitting may take (default: 1700)")
     parser.add_argument("--in-place", type=float, default=IN_PLACE_S, metavar="SECONDS",
                         help="what choosing kernels inside a network may take: less makes ours slower, never faster")
-    parser.add_argument("--item", action="append", metavar="WORDS", help="only items whose name has these words, repeatable")
+    parser.add_argument("--item", action="append", metavar="WORDS",
+                        help="only items whose name has these words, repeatable; in the order given")
+    parser.add_argument("--compile", action="store_true",
+                        help="only compile what the items will time, on all processors, so that measuring need not")
     parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
     parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
     parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
@@ -197,12 +263,15 @@ def main() -> None:
     name = options.rehearse
     every = items(in_place_s=options.in_place) if name is None else [
         i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
-    every = [i for i in every if not options.item or any(set(words.split()) <= set(i.name.split()) for words in options.item)]
+    every = selected(every, options.item)
     if options.list:
         print(listed(every, options.json))
         return
     if not gpu_is_here() and name is None:
         raise SystemExit("bench/gpu_session.py: PyTorch finds no CUDA GPU; run it on a machine with one, or --rehearse NAME")
+    if options.compile:
+        compiled(every, options.seconds)
+        return
     sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_session.py " + " ".join(sys.argv[1:]))
     print(listed(every, options.json))
 

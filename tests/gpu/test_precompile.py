@@ -16,8 +16,18 @@ from tests.kernels.networks import GRAPHS
 
 ANSWERS = """
 import pickle, sys
+
+class Stated:
+    def __setstate__(self, state):
+        self.number = state[2]["number"]
+
+class Plain(pickle.Unpickler):  # without what a job imports
+    def find_class(self, module, name):
+        return Stated
+
 while sys.stdin.buffer.peek():
-    pickle.load(sys.stdin.buffer)
+    if Plain(sys.stdin.buffer).load().number == DEADLY:
+        sys.exit()
     sys.stdout.write(".")
     sys.stdout.flush()
 """
@@ -36,7 +46,31 @@ def test_operands_that_begin_inside_a_buffer_are_compiled_as_such() -> None:
              if isinstance(o, Place)]
     assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset == 0} == {False}
     assert {str(kind).endswith(UNALIGNED) for offset, kind in apart if offset * 2 % ALIGNED} == {True}
+    for call, config in made.calls:
+        described, there = made.launcher.described(call, config).operands, made.launcher.operands(call)
+        assert described == tuple(o if isinstance(o, int) else str(o.dtype).removeprefix("torch.")
+                                  + UNALIGNED * (o.data_ptr() % ALIGNED > 0) for o in there)
     assert Anywhere(torch.float16).data_ptr() % ALIGNED
+
+
+def test_numbers_that_triton_treats_alike_make_one_job() -> None:
+    def numbered(operand: int) -> str:
+        return Job("add", (operand,), {}, {"num_warps": 1}, pdl=False).alike
+    assert numbered(32) == numbered(64)
+    assert len({numbered(n) for n in (1, 16, 17, 1 << 31, (1 << 31) + 1)}) == 5
+    assert numbered(3) == numbered(8)
+
+
+def test_the_place_of_a_process_that_dies_is_taken_and_one_that_never_works_is_let_go() -> None:
+    workers, done = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "4"))), list[None]()
+    workers.compile([job(n) for n in range(12)], 2, lambda: done.append(None))
+    assert len(done) == 11
+    assert len(workers.running) == 2
+    workers.end()
+    broken = Workers((sys.executable, "-c", "raise SystemExit"))
+    broken.compile([job(n) for n in range(9)], 2, lambda: done.append(None))
+    assert len(done) == 11
+    broken.end()
 
 
 def test_every_job_is_answered_until_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +83,7 @@ def test_every_job_is_answered_until_there_are_no_more(monkeypatch: pytest.Monke
 
 
 def test_processes_are_used_again_and_one_that_died_is_replaced() -> None:
-    workers = Workers((sys.executable, "-c", ANSWERS))
+    workers = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "-1")))
     workers.compile([job(n) for n in range(9)], 2)
     first = list(workers.running)
     assert len(first) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import torch
 import gpu_estimator
 import gpu_fcm
 import gpu_pairs
+import gpu_record
 import gpu_session
 import zoo_graph
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
+from dovetail.gpu.executor import Launcher
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import Config
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float
 from dovetail.platform.gpu_specification import specification
@@ -75,6 +80,44 @@ def test_a_sitting_measures_everything_and_a_second_one_has_nothing_left(small: 
     sit(every, path, 1e4, "test")
     again = json.loads(path.read_text())
     assert again["networks"] == json.loads(before)["networks"]
+
+
+def test_what_is_compiled_beforehand_is_what_measuring_launches(small: None, monkeypatch: pytest.MonkeyPatch,
+                                                                 tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ("toy fp16 b1", "pairs fp32 b1", "tiles float16, unseen")
+    every = [i for i in items("toy", (), (), (("toy", 1),)) if i.name in wanted]
+    before, launched = list[precompile.Job](), list[precompile.Job]()
+    monkeypatch.setattr(gpu_session, "precompile", lambda jobs, told: before.extend(jobs))
+    gpu_session.compiled(every, 60.0)
+    assert "kernels" in capsys.readouterr().out
+
+    def bound(self: Launcher, call: Call, config: Config) -> Callable[[], None]:
+        launched.append(self.described(call, config))
+        return lambda: None
+    monkeypatch.setattr(Launcher, "bound", bound)
+    sit(every, tmp_path / "found.json", 1e4, "test")
+    assert launched
+    assert {job.alike for job in launched} <= {job.alike for job in before}
+
+
+def test_items_are_taken_in_the_order_asked_for() -> None:
+    every = items("toy", ("first",), ("second",))
+    assert [i.name for i in gpu_session.selected(every, ["second b8", "pairs fp32", "fp16 b8"])] == [
+        "second fp16 b8", "pairs fp32 b1", "toy fp16 b8", "first fp16 b8"]
+    assert gpu_session.selected(every, None) == every
+
+
+def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
+    old = {"networks": {"a": {"fp16": {"b1": {"ours_us": 9.0, "compile_us": 20.0, "earlier": True}, "b8": {"ours_us": 7.0}}}}}
+    new = {"gpu": "g", "date": "today", "torch": "1", "triton": "2", "cudnn": 3, "copy_bytes_per_s": 1e12, "command": "c",
+           "networks": {"a": {"fp16": {"b1": {"ours_us": 8.0, "compile_us": None}, "b8": {"ours_us": None, "reason": "none"}}}},
+           "pairs": {"fp32": {"b1": {"pairs": {"p": {}}}}}, "session": {"pairs fp32 b1": {"done": True}}}
+    found, said = gpu_record.merged(old, new)
+    assert found["networks"]["a"]["fp16"] == {
+        "b1": {"ours_us": 8.0, "compile_us": None, "date": "today", "command": "c"}, "b8": {"ours_us": 7.0}}
+    assert found["pairs"]["fp32"]["b1"] == {"pairs": {"p": {}}, "date": "today", "command": "c", "complete": True}
+    assert any("torch.compile (20.0 us before)" in line for line in said)
+    assert "a fp16 b8: left out, none" in said
 
 
 def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path: Path) -> None:

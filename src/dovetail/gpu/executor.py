@@ -20,7 +20,7 @@ from dovetail.errors import UsageError
 from dovetail.gpu.memory import Memory, planned
 from dovetail.gpu.precompile import ALIGNED, KERNELS, UNALIGNED, Job
 from dovetail.gpu.remembered import for_gpu
-from dovetail.gpu.tuning import IN_PLACE_S, Tuner, captured, chosen, launch_all
+from dovetail.gpu.tuning import IN_PLACE_S, Options, Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_ON, Config
@@ -61,11 +61,18 @@ class Launcher:
         known = self.arrays.get(id(array))
         if known is None:
             values = array if array.dtype.kind == "i" else array.astype(np.float32)
-            tensor = torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
-            if array.dtype.kind == "f" and array.ndim > 1:
-                tensor = tensor.to(TYPES[self.kind])
+            tensor = torch.from_numpy(np.ascontiguousarray(values)).to(self.device).to(self.element(array))
             known = self.arrays[id(array)] = (array, tensor)
         return known[1]
+
+    def element(self, operand: Place | Array) -> torch.dtype:
+        """The type of an operand's elements: weights in that of activations, what is added to sums in float32."""
+        if isinstance(operand, Place):
+            return TYPES[self.kind]
+        if operand.dtype.kind == "i":
+            own: torch.dtype = getattr(torch, operand.dtype.name)
+            return own
+        return TYPES[self.kind] if operand.ndim > 1 else torch.float32
 
     def place(self, at: Place) -> Any:
         """The first element of a place."""
@@ -80,9 +87,15 @@ class Launcher:
         self.buffers |= {name: whole[at:at + memory.sizes[name]] for name, at in memory.offsets.items()}
 
     def described(self, call: Call, config: Config) -> Job:
-        """What compiling a launch needs to know."""
-        kinds = (o if isinstance(o, int) else str(o.dtype).removeprefix("torch.") + UNALIGNED * (o.data_ptr() % ALIGNED > 0)
-                 for o in self.operands(call))
+        """What compiling a launch needs to know; nothing is put on the device."""
+        kinds = list[str | int]()
+        for operand in call.operands:
+            if isinstance(operand, int):
+                kinds.append(operand)
+                continue
+            element = self.element(operand)
+            inside = isinstance(operand, Place) and operand.offset * element.itemsize % ALIGNED > 0
+            kinds.append(str(element).removeprefix("torch.") + UNALIGNED * inside)
         return Job(call.kernel, tuple(kinds), dict(call.constants), dict(config), self.pdl)
 
     def operands(self, call: Call) -> list[Any]:
@@ -174,6 +187,11 @@ def gpu_here() -> Gpu:
     return here or specification(FITTED_ON)
 
 
+def options_of(lowered: Lowered) -> Options:
+    """Of every run of a network, the kernels that could compute its layers."""
+    return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
+
+
 def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None,
                   in_place_s: float = IN_PLACE_S) -> Compiled:
     """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
@@ -186,8 +204,7 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     launcher, lowered = launcher_here(kind), lower(graph, kind, gpu or gpu_here(), images)
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
-    options = [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
-    parts = chosen(options, Tuner(launcher, timing, known, in_place_s))
+    parts = chosen(options_of(lowered), Tuner(launcher, timing, known, in_place_s))
     launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
     launches = [launcher.bound(part.call, part.config) for part in parts]
     made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))

@@ -8,10 +8,11 @@ import pickle
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, BinaryIO
 
 import torch
@@ -54,6 +55,12 @@ class Job:
     config: Mapping[str, int]
     pdl: bool
 
+    @property
+    def alike(self) -> str:
+        """The same of all jobs that Triton compiles once: of numbers it looks at three properties."""
+        operands = [(o == 1, o % ALIGNED == 0, abs(o) >> 31 > 0) if isinstance(o, int) else o for o in self.operands]
+        return f"{self.kernel} {operands} {sorted(self.constants.items())} {sorted(self.config.items())} {self.pdl}"
+
     def run(self) -> None:
         """Compile; what does not fit is left for the one who launches it to find out."""
         operands = [o if isinstance(o, int) else Anywhere(getattr(torch, o.removesuffix(UNALIGNED))) if o.endswith(UNALIGNED) else
@@ -61,7 +68,7 @@ class Job:
         options = {**self.config, **({"launch_pdl": True} if self.pdl else {})}
         try:
             KERNELS[self.kernel].warmup(*operands, grid=(1, 1, 1), **self.constants, **options, PDL=self.pdl)
-        except (triton.runtime.errors.OutOfResources, triton.compiler.errors.CompilationError, RuntimeError):
+        except (triton.TritonError, RuntimeError):
             return
 
 
@@ -71,16 +78,16 @@ class Workers:
     def __init__(self, command: Sequence[str] = (sys.executable, "-m", "dovetail.gpu.precompile")) -> None:
         self.command, self.running = command, list[subprocess.Popen[bytes]]()
 
-    def compile(self, jobs: Sequence[Job], count: int) -> None:
-        """Compile all jobs on `count` processes; the job of one that dies is left to whoever launches it."""
+    def compile(self, jobs: Sequence[Job], workers: int, done: Callable[[], None] = lambda: None) -> None:
+        """Compile all jobs on so many processes, `done` after each; that of one that dies is left to whoever launches it."""
         for process in [p for p in self.running if p.poll() is not None]:
             self.ended(process)
-        while len(self.running) < count:
+        while len(self.running) < workers:
             self.running.append(self.started())
         waiting = deque(jobs)
-        with ThreadPoolExecutor(count) as threads:
+        with ThreadPoolExecutor(workers) as threads:
             try:
-                list(threads.map(lambda process: self.fed(process, waiting), self.running[:count]))
+                list(threads.map(lambda process: self.fed(process, waiting, done), self.running[:workers]))
             finally:
                 waiting.clear()  # who is interrupted waits for what is begun, not for what was to come
 
@@ -102,18 +109,34 @@ class Workers:
         for process in list(self.running):
             self.ended(process)
 
-    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job]) -> None:
-        """Give a process one job after another until none waits."""
+    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job], done: Callable[[], None]) -> None:
+        """Give a process one job after another until none waits; another takes the place of one that dies after its first."""
+        answered = 0
+        while True:
+            try:
+                job = waiting.popleft()
+            except IndexError:
+                return
+            if self.answers(process, job):
+                answered += 1
+                done()
+            elif answered:
+                self.ended(process)
+                process, answered = self.started(), 0
+                self.running.append(process)
+            else:
+                return
+
+    def answers(self, process: subprocess.Popen[bytes], job: Job) -> bool:
+        """Whether a process did a job, and lives."""
         assert process.stdin is not None
         assert process.stdout is not None
-        while waiting:
-            try:
-                pickle.dump(waiting.popleft(), process.stdin)
-                process.stdin.flush()
-            except (IndexError, BrokenPipeError):  # another process took the last one, or this one is no more
-                return
-            if process.stdout.read(1) != DONE:
-                return
+        try:
+            pickle.dump(job, process.stdin)
+            process.stdin.flush()
+        except BrokenPipeError:
+            return False
+        return process.stdout.read(1) == DONE
 
 
 DONE = b"."
@@ -121,11 +144,12 @@ WORKERS = Workers()
 atexit.register(WORKERS.end)
 
 
-def precompile(jobs: Sequence[Job]) -> None:
-    """Compile all jobs into Triton's cache, on all processors."""
-    workers = min(os.cpu_count() or 1, len(jobs) // 4)
-    if len(jobs) >= FEWEST and workers >= 2:
-        WORKERS.compile(jobs, workers)
+def precompile(jobs: Iterable[Job], told: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Compile all jobs into Triton's cache, on all processors; `told` hears how many of how many are done."""
+    each = list({job.alike: job for job in jobs}.values())
+    workers, done = min(os.cpu_count() or 1, len(each) // 4), count(1)
+    if len(each) >= FEWEST and workers >= 2:
+        WORKERS.compile(each, workers, lambda: told(next(done), len(each)))
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:

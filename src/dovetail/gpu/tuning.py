@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from dovetail.gpu.precompile import precompile
+from dovetail.gpu.precompile import Job, precompile
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
@@ -87,6 +87,11 @@ def replay_seconds(replay: Callable[[], None], replays: int = REPLAYS, rounds: i
     return float(median(found))
 
 
+def candidates(launcher: Launcher, calls: Iterable[Call]) -> list[Job]:
+    """Every kernel that timing calls launches, also where equal ones begin at another address."""
+    return [launcher.described(call, config) for call in calls for config in call.configs[:CANDIDATES]]
+
+
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
@@ -98,11 +103,8 @@ class Tuner:
 
     def prepare(self, calls: Iterable[Call]) -> None:
         """Compile the candidates of all calls that are not known yet, on all processors."""
-        fresh = {c.key: c for c in calls if c.key not in self.known}
-        if not self.timing or not fresh:
-            return
-        precompile([self.launcher.described(call, config) for call in fresh.values()
-                    for config in call.configs[:CANDIDATES]])
+        if self.timing:
+            precompile(candidates(self.launcher, (c for c in calls if c.key not in self.known)))
 
     def ranked(self, call: Call) -> tuple[tuple[float, Config], ...]:
         """(seconds, tile), fastest first."""
@@ -118,7 +120,7 @@ class Tuner:
         launch = self.launcher.bound(call, config)
         try:
             launch()
-        except (triton.runtime.errors.OutOfResources, triton.compiler.errors.CompilationError, RuntimeError):
+        except (triton.TritonError, RuntimeError):
             return float("inf")
         return replay_seconds(captured([launch] * REPEATS)) / REPEATS
 
@@ -131,7 +133,7 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
         calls = {(run, first, last, call.kernel): call for run, ways in enumerate(options) for first, last, call in ways}
         parts = [Part(run, first, last, calls[run, first, last, kernel], config, seconds)
                  for run, first, last, kernel, config, seconds in before]
-        precompile([tuner.launcher.described(p.call, p.config) for p in {p.call.key: p for p in parts}.values()])
+        precompile([tuner.launcher.described(p.call, p.config) for p in parts])
         return parts
     tuner.prepare(call for ways in options for *_, call in ways)
     parts = divided(options, tuner)

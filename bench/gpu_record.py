@@ -1,0 +1,63 @@
+"""Measurements of a sitting into the record that comes with the package: new rows in the place of old ones, each with its day.
+
+`python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_session.py wrote it.
+Of two files with the same row the later counts. Rows without a time are left out; rows that nobody measured again stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dovetail.files import replace_text
+
+RECORD = Path(__file__).parents[1] / "src/dovetail/reproduce/records/gpu_fcm.json"
+HEAD = ("gpu", "date", "torch", "triton", "cudnn", "copy_bytes_per_s")
+COMMAND = "PYTHONPATH=src python bench/gpu_session.py --json FILE; rows say when, and with which items"
+
+
+def merged(record: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A record with the rows of a sitting, and what there is to say of them."""
+    into: dict[str, Any] = json.loads(json.dumps(record))
+    when = {"date": found["date"], "command": found["command"]}
+    said = []
+    for name, kinds in found["networks"].items():
+        for kind, batches in kinds.items():
+            for batch, row in batches.items():
+                if row.get("ours_us") is None:
+                    said.append(f"{name} {kind} {batch}: left out, {row.get('reason', 'no time')}")
+                    continue
+                place = into["networks"].setdefault(name, {}).setdefault(kind, {})
+                before = place.get(batch, {})
+                place[batch] = {**row, **when}
+                said.append(f"{name} {kind} {batch}: {before.get('ours_us') or float('nan'):.1f} -> {row['ours_us']:.1f} us")
+                if before.get("compile_us") and not row.get("compile_us"):
+                    said.append(f"{name} {kind} {batch}: torch.compile ({before['compile_us']:.1f} us before) not measured again")
+    for kind, batches in found.get("pairs", {}).items():
+        for batch, pairs in batches.items():
+            complete = found.get("session", {}).get(f"pairs {kind} {batch}", {}).get("done", False)
+            into.setdefault("pairs", {}).setdefault(kind, {})[batch] = {**pairs, **when, "complete": complete}
+            said.append(f"pairs {kind} {batch}: {len(pairs['pairs'])} pairs{'' if complete else ', not all'}")
+    if "estimator" in found:
+        into["estimator"] = {**into.get("estimator", {}), **{kind: {**one, **when} for kind, one in found["estimator"].items()}}
+        said.append(f"estimator: {', '.join(found['estimator'])}")
+    return {**into, **{key: found[key] for key in HEAD}, "command": COMMAND}, said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--into", type=Path, default=RECORD, help="the record to change (default: the one that comes along)")
+    options = parser.parse_args()
+    record = json.loads(options.into.read_text("utf-8")) if options.into.is_file() else {"networks": {}}
+    for path in options.files:
+        record, said = merged(record, json.loads(path.read_text("utf-8")))
+        print("\n".join(f"{path.name}: {line}" for line in said))
+    replace_text(options.into, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
