@@ -34,6 +34,8 @@ class Told:
     bound: float
     names: Names
     line: Line | None = None
+    offers: tuple[tuple[float, Assignment], ...] = ()
+    """Plans of the pool with their costs, cheap ones and ones that take less of it."""
 
 
 def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
@@ -42,7 +44,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
 
     `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
     the goal is that of a plan for the boards; else plans are looked for nearer to the bound first. Of many boards, the first
-    fronts may end `late_s` after the deadline: they also have a plan to lift.
+    fronts may end `late_s` after the deadline, of few all somewhat later: they also have plans to lift or to pour.
     """
     boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
     many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
@@ -55,12 +57,15 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
-        fronts = _fronts(net, weights, priced, cutoff, deadline + (late_s if many and spent == 0 else 0.0), names)
+        late = late_s * (spent == 0 if many else FEW_LATE)
+        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0])
         if fronts is None:
             return many and spent > 0
         spent = time.thread_time() - now
         path = fronts.path() if many else None
-        goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names))
+        offers = () if many else _offers(fronts)
+        goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names,
+                         offers=offers))
         least = fronts.best
         for beside in REMEMBERED if len(pool.boards) >= ROW else (None,):
             if beside is not None and goal > least * (1 + NEAR):
@@ -98,6 +103,13 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
     return goal, value < np.inf, least
 
 
+def _offers(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
+    """Plans to be poured with their costs, the cheapest first; those that fill the pool to the brim find boards last."""
+    last = fronts.reached[-1]
+    found = sorted(fronts.thriftier(DEARER), key=lambda i: (last.used[i] > BRIM, last.cost[i]))
+    return tuple((float(last.cost[i]), fronts.net.assignment(fronts.path_to(i))) for i in found)
+
+
 def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
     """Values below which plans are looked for, one after another, up to the goal."""
     if near:
@@ -105,6 +117,12 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
     return [c for w in WIDENINGS if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
 
 
+DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
+"""How much more than the least of the fronts plans that take less of the pool may cost to be offered."""
+BRIM = 0.9985
+"""Part of the pool beyond which boards can hardly be filled."""
+FEW_LATE = 0.5
+"""Part of the time by which fronts may end late that those of a few boards have."""
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
@@ -122,12 +140,12 @@ WIDENINGS = (0.02, 0.06, 0.11, 0.18)
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
-            names: Names) -> Fronts | None:
-    """Fronts under what binds, all mixed into one limit; where nothing does, of the cheapest beginnings alone."""
+            names: Names, share: Share) -> Fronts | None:
+    """Fronts under what binds, all mixed into one limit; where nothing does, under a limit that plans to be seated may need."""
     active = frozenset(x.name for x, p in zip(net.limits, priced.prices, strict=True) if p > 0)
     if any(x.budget is None for x in net.limits if x.name in active):
         return None
-    amounts, price = [np.zeros(len(own)) for own in net.owners], 0.0
+    amounts, price = [share.taken(own.resources) for own in net.owners], 0.0
     if active:
         mixture, alone = mixture_of(net, priced, active)
         amounts, price = net.amounts(mixture), float(alone.prices[0])

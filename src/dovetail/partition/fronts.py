@@ -122,10 +122,17 @@ class Fronts:
 
     def path(self) -> tuple[int, ...] | None:
         """The columns of the cheapest plan within the limit; None if there is none below the cut-off."""
-        if not len(self.reached[-1]):
-            return None
+        return self.path_to(int(self.reached[-1].cost.argmin())) if len(self.reached[-1]) else None
+
+    def thriftier(self, dearer: Sequence[float]) -> list[int]:
+        """Of plans that cost no more than by a fraction above the least, those that take least of the limit; each once."""
+        last = self.reached[-1]
+        return list(dict.fromkeys(int(np.where(last.cost <= self.best * (1 + part), last.used, np.inf).argmin())
+                                  for part in (dearer if len(last) else ())))
+
+    def path_to(self, at: int) -> tuple[int, ...]:
+        """The columns of a plan, by its label in the last front."""
         path, cut = [COVERED] * len(self.net.tables), len(self.net.tables)
-        at = int(self.reached[-1].cost.argmin())
         while cut:
             here = self.reached[cut]
             cut, path[int(here.origin[at])], at = int(here.origin[at]), int(here.column[at]), int(here.parent[at])

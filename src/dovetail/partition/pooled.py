@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
-from dovetail.partition.at_once import arm_devices
 from dovetail.partition.columns import Options, compacted, options
-from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
+from dovetail.partition.cuts import Limit, Network, price_limits
 from dovetail.partition.entries import entry_limit, stretch_limit
-from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, mixture_of, solve_network
 from dovetail.partition.filled import Told, fill
+from dovetail.partition.hunt import Hunt, cheapest
 from dovetail.partition.labels import Search
-from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
-from dovetail.partition.plan import Assignment, Goal
-from dovetail.partition.pool import STAND_INS, Pool, Share, curves, pool_of
-from dovetail.partition.pouring import poured
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.plan import Goal
+from dovetail.partition.pool import STAND_INS, Share, pool_of
+from dovetail.partition.problem import Problem
 from dovetail.partition.quotes import priced_alike
-from dovetail.partition.seating import seat
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tree import Tree, relaxed_tree
 from dovetail.platform.device import Kind
@@ -40,8 +36,6 @@ MET = 1e-4
 """Relative distance of plan and bound at which both are good enough."""
 LABELS = 20_000
 """Labels kept per node."""
-WORTH = 1e-4
-"""By how much parts must exceed the boards under a curve for it to become a limit."""
 GRAIN = 6
 """Steps in which labels tell apart what they take of each board when a first plan is looked for."""
 FEW_LABELS, ALL_LABELS = 200, 32_000
@@ -54,17 +48,10 @@ FIRST, LIFTING, LATE = 0.4, 0.2, 0.8
 """Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting)."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
-CURVES = 2
-"""Limits added at a time."""
-TIGHTER = 0.985
-"""By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
-
 BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
 """Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
-POURED = 0.15
-"""Part of the time that a plan of the pool, and pouring it over the boards, may take besides."""
-FAR = 5e-3
-"""Distance beyond which parts are given boards one by one as well, where boards are many."""
+POURED = 0.3
+"""Part of the time left in which plans of the pool may be poured over the boards."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -108,146 +95,6 @@ def of_boards(problem: Problem) -> tuple[str, ...]:
             "hold tensors at once",) if crowded(problem) else ()
 
 
-@dataclass
-class _Hunt:
-    """What is known so far: plans, a bound, and the limits that curves have added."""
-
-    problem: Problem
-    relaxed: Problem
-    pool: Pool
-    plans: list[tuple[float, float]]
-    found: list[Assignment] = field(default_factory=list)
-    bound: float = 0.0
-    limits: list[Limit] = field(default_factory=list)
-    fraction: float = 1.0
-    left: list[Options] = field(default_factory=list)
-    kept: list[Options] = field(default_factory=list)
-    struck: float = inf
-    seated: list[Assignment] = field(default_factory=list)
-    unseated: Assignment | None = None
-    of_pool: Assignment | None = None
-    """The last plans that found no seats, and that of the pool alone."""
-    late_s: float = 0.0
-    net: Network | None = None
-    """The network over the columns kept, and for which goal they were."""
-
-    @property
-    def goal(self) -> float:
-        return min((self.problem.score(*p) for p in self.plans), default=inf)
-
-    @property
-    def best(self) -> tuple[float, float] | None:
-        return min(self.plans, key=lambda p: self.problem.score(*p), default=None)
-
-    @property
-    def weights(self) -> tuple[float, float]:
-        """What latency and energy count; a product counts along its slope at the best plan."""
-        slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
-        return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
-
-    def value(self, weights: tuple[float, float]) -> float:
-        """The least weighted sum of a known plan."""
-        return min((weights[0] * s + weights[1] * j for s, j in self.plans), default=inf)
-
-    def judge(self, assignment: Assignment) -> None:
-        """Keep a plan for the boards, after its nodes have moved to where they would rather be."""
-        judged = evaluate(self.problem, assignment)
-        if judged.feasible:
-            self.keep(*settle(self.problem, self.pool, assignment, judged))
-
-    def keep(self, assignment: Assignment, judged: Evaluation) -> None:
-        self.found.append(assignment)
-        self.plans.append((judged.latency_s, judged.energy_j))
-
-    def together(self, assignment: Assignment) -> list[tuple[tuple[str, ...], ...]]:
-        """The blocks whose arms run at once, arm by arm."""
-        return [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
-                if arm_devices(b, assignment) is not None]
-
-    def lift(self, assignment: Assignment) -> bool:
-        """Keep what becomes of a plan of the pool; where it does not fit on the boards, what it misses is a further limit."""
-        together = self.together(assignment)
-        lifted = lift(self.problem, self.relaxed, self.pool, assignment, together)
-        if lifted is not None:
-            self.keep(*lifted)
-            return True
-        if not self.bend(parts_of(self.problem, self.pool, assignment, together)):
-            self.fraction *= TIGHTER
-        # Without what does not fit it is a plan all the same, if not one that the bound speaks of.
-        fewer = without_rest(self.problem, self.pool, assignment, together)
-        lifted = lift(self.problem, self.relaxed, self.pool, fewer, together) if not self.found and fewer is not None else None
-        if lifted is not None:
-            self.keep(*lifted)
-        return False
-
-    def told(self, told: Told) -> None:
-        """Keep what a search over boards told."""
-        self.bound = max(self.bound, min(told.bound, self.goal))
-        if told.assignment is None:
-            self.of_pool = told.pooled or self.of_pool
-        if told.assignment is None or told.assignment in self.seated:
-            return
-        self.seated.append(told.assignment)
-        seated = seat(self.problem, self.pool, told.assignment, told.names, told.line)
-        if seated is not None:
-            self.keep(*seated)
-        else:
-            self.unseated = told.pooled
-
-    def exceeded(self, known: list[Share]) -> list[Share]:
-        """Resources of single boards that a plan without seats takes too much of, besides those it was made for."""
-        if self.unseated is None or len(self.pool.boards) > len(self.pool.stand_ins):
-            return []
-        used = evaluate(self.problem, self.unseated).resources
-        over = {r for d, r, limit in self.problem.budgets if d in self.pool.boards and used[d][r] > limit * (1 + TOLERANCE)}
-        return [s for s in self.relaxed.shares if s.name.rpartition(" ")[2] in over and s not in known]
-
-    def lift_again(self, net: Network, deadline: float) -> None:
-        """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
-        if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
-            assignment = self.unseated or self.of_pool
-            if assignment is None:
-                assignment = net.assignment(_cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
-            lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
-            if lifted is not None:
-                self.keep(*lifted)
-
-    def over(self, net: Network) -> Network:
-        """A network with the limits found so far."""
-        limits = [x for x in self.limits if sum(float(a.max(initial=0.0)) for a in net.amounts(x)) > 1]
-        if self.fraction < 1:
-            limits += [Limit(f"{s.name}, less", replace(s, limit=s.limit * self.fraction), s.limit * s.count)
-                       for s in self.relaxed.shares if s.limit > 0]
-        return replace(net, limits=(*net.limits, *limits))
-
-    def close(self, tolerance: float) -> bool:
-        return self.goal - self.bound <= tolerance * self.goal
-
-    def largest(self, net: Network) -> Share | None:
-        """The budget of which some node takes the largest part."""
-        return max((s for s in self.relaxed.shares if s.limit > 0), default=None,
-                   key=lambda s: max(float(s.taken(t.resources).max(initial=0.0)) for t in net.tables))
-
-    def bend(self, parts: Parts) -> bool:
-        """Add the limits that these parts miss most; whether there are any."""
-        boards, added = len(self.pool.boards), list[tuple[float, Limit]]()
-        resources = list(self.problem.platform.device(self.pool.boards[0]).resources)
-        shares = {s.name.rpartition(" ")[2]: s for s in self.relaxed.shares}
-        for r, resource in enumerate(resources):
-            sizes = parts.sizes[:, r]
-            if not sizes.any() or shares[resource].limit <= 0:
-                continue
-            for name, curve in curves(sizes):
-                excess = float(curve(sizes[:, None]).sum()) / boards - 1
-                if excess > WORTH:
-                    share: Share = replace(shares[resource], name=f"{shares[resource].name} ({name})", curve=curve)
-                    added.append((excess, Limit(share.name, share, 1.0)))
-        known = {x.name for x in self.limits}
-        worst = [x for _, x in sorted(added, key=lambda pair: -pair[0]) if x.name not in known][:CURVES]
-        self.limits += worst
-        return bool(worst)
-
-
 def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, float]], deadline: float, tolerance: float,
                 build: Build) -> Found | None:
     """Plans for the boards and a bound on all of them; None where the pool does not help."""
@@ -256,7 +103,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
         return None
-    hunt = _Hunt(problem, relaxed, pool, list(known), late_s=LATE * max(0.0, deadline - begun))
+    hunt = Hunt(problem, relaxed, pool, list(known), late_s=LATE * max(0.0, deadline - begun))
     best = hunt.best
     if best is not None:
         choices = strike_dear(relaxed, choices, best, deadline)
@@ -278,14 +125,16 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
             break
-    if hunt.net is not None and not many and problem.goal is not Goal.EDP and not hunt.close(ENOUGH[-1][0]):
-        problem.loose.extend(poured(hunt.net, problem, pool, hunt.plans, ranking.prices, POURED * whole_s))
+    if hunt.net is not None and not many and not hunt.poured and problem.goal is not Goal.EDP and not hunt.close(ENOUGH[-1][0]):
+        seconds = POURED / 2 * whole_s
+        found = solve_network(hunt.net, hunt.plans, time.thread_time() + seconds, LABELS, tolerance=MET, start=ranking.prices)
+        hunt.pour([(0.0, a) for a in found.assignments[-1:]], time.thread_time() + seconds)
     now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
     close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
 
 
-def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+def _filled(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
             build: Build) -> bool:
     """Plans and a bound from labels that know how full boards are; whether there are any."""
     if hunt.problem.goal is Goal.EDP or not _built(hunt, tree, ranking, choices, tolerance, build):
@@ -296,6 +145,9 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
 
     def tell(told: Told) -> float:
         hunt.told(told)
+        now = time.thread_time()
+        if not hunt.close(ENOUGH[0][0]):
+            hunt.pour(told.offers, now + POURED * max(deadline - now, hunt.late_s))
         used = 1 - (deadline - time.thread_time()) / max(whole_s, 1e-9)
         enough = hunt.close(BEST) or any(used > part and hunt.close(gap) for gap, part in ENOUGH)
         return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
@@ -313,7 +165,7 @@ def _filled(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], d
     return found
 
 
-def _built(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
+def _built(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
     """Make the network of the columns that a better plan may use; whether it can be made, with nothing left of it if none may."""
     left = ranking.strike(choices, hunt.goal * (1 - tolerance)) if hunt.goal != hunt.struck or hunt.net is None else hunt.left
     if not all(len(c) for c in left):
@@ -329,13 +181,13 @@ def _built(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], to
     return True
 
 
-def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
+def _first_plan(hunt: Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
     """A plan from labels that keep the budgets of every board, where the stand-ins are the boards; else by lifting."""
     weights = hunt.weights
     priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
     pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
     if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
-        hunt.lift(net.assignment(_cheapest(net, weights, priced)))
+        hunt.lift(net.assignment(cheapest(net, weights, priced)))
         return
     mixture, alone = mixture_of(net, priced, frozenset(x.name for x in pooled))
     single = [Limit(f"{d} {r}", Share(f"{d} {r}", (i,), limit), limit) for i, (d, r, limit) in enumerate(hunt.problem.budgets)
@@ -353,15 +205,7 @@ def _first_plan(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) ->
             break
 
 
-def _cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> tuple[int, ...]:
-    """The plan met with prices, or else the cheapest under them."""
-    if priced.path is not None:
-        return priced.path
-    amounts = [net.amounts(x) for x in net.limits]
-    return follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
-
-
-def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+def _round(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
            build: Build) -> bool:
     """Ask for one plan of the pool; whether there is nothing more to gain this way."""
     if not _built(hunt, tree, ranking, choices, tolerance, build) or hunt.net is None:
@@ -379,7 +223,7 @@ def _round(hunt: _Hunt, tree: Tree, ranking: Ranking, choices: list[Options], de
     return True
 
 
-def _count_boards(hunt: _Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
+def _count_boards(hunt: Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
     """A closer bound from labels that count how many boards are entered, and what each stretch fills of its board."""
     share = hunt.largest(net)
     if hunt.problem.goal is Goal.EDP or share is None or hunt.fraction < 1:

@@ -1,173 +1,188 @@
 """Boards filled to the brim: a plan of the pool whose parts fit on no board as they are is poured over them, cut anywhere.
 
-Candidates divide nodes in quarters. Where large nodes fill a few boards almost wholly, parts of other sizes fit: node by node, a
-node goes whole on a board with room, or fills what is left of one board, or of two, and the rest of it goes on another. A few
-beginnings are kept, judged as the evaluator does; what is found is a plan, and no candidate.
+Candidates divide nodes in quarters. Where boards are filled almost wholly, parts of other sizes fit: a node that two boards share
+joins what is left of them, as its filters go where there is room. Which boards share which nodes is looked for first, a few
+beginnings at a time, judged as the evaluator does; that filters can be found for all of them is Hall's condition: what any set of
+boards must hold alone is no more than they do. How many filters go where is decided at the end (`brimming`). What is found is a
+plan, and no candidate.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
-from dovetail.partition.cuts import Network
-from dovetail.partition.evaluate import cost_node, evaluate
-from dovetail.partition.exact import solve_network
-from dovetail.partition.plan import Assignment, Piece, Split, whole_on
+from dovetail.partition.at_once import arm_devices
+from dovetail.partition.brimming import Sizes, brimmed
+from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
+from dovetail.partition.lifting import renamed, size_of
+from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
-from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_pieces
+from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Place, input_places, output_place, work_of
 
-WIDTH, ALIKE = 24, 3
+WIDTH, ALIKE = 80, 4
 """Beginnings kept, and how many of them may have left their last tensor in the same place."""
-LARGE = 0.05
-"""Part of a board beyond which a node is divided."""
-LABELS, NEAR = 20_000, 1e-4
-"""Labels kept per node for the plan of the pool, and how near its best it may be."""
-JUDGED = 4
-"""Whole plans judged at the end."""
+LARGE, LARGER = 0.05, 0.4
+"""Parts of a board beyond which a node is divided among two, and among three."""
+MOST_BOARDS = 4
+"""Boards of which every set is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The first nodes of a plan, and what is left of every board (boards x resources, as fractions)."""
+    """The first nodes of a plan, and what every set of boards must hold of them alone (sets x resources, in boards)."""
 
     splits: Mapping[str, Split]
     places: Mapping[str, Place]
-    left: Floats
+    held: Floats
+    used: int
+    """Boards that something is on, as a sum of powers of two."""
     seconds: float
     joules: float
+    shared: int
+    """How many nodes boards share: they join what is left of these."""
 
 
-def poured(net: Network, problem: Problem, pool: Pool, plans: list[tuple[float, float]], prices: Mapping[str, float],
-           seconds: float) -> list[Assignment]:
-    """Plans of the pool better than some `plans`, poured over the boards; none where none was found in about so many seconds."""
-    ending = time.thread_time() + seconds
-    answer = solve_network(net, plans, ending, LABELS, tolerance=NEAR, start=prices)
-    found = [pour(problem, pool, a, ending + seconds) for a in answer.assignments[-1:]]
-    return [plan for plan in found if plan is not None]
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A split, what sets of boards hold of it together, and all boards it is on."""
+
+    split: Split
+    taken: tuple[tuple[int, Floats], ...]
+    boards: int
+    where: tuple[str, ...]
+    """Devices that its output is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A beginning and a way for its next node."""
+
+    plan: _Begun
+    way: _Way
+    held: Floats
+    seconds: float
+    joules: float
+    shared: int
 
 
 def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> Assignment | None:
     """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
-    sizes = _Sizes(problem, pool)
-    plans = [_Begun({}, input_places(problem), np.ones((len(pool.boards), len(sizes.limits))), 0.0, 0.0)]
+    if len(pool.boards) > MOST_BOARDS:
+        return None
+    ways = _Ways(problem, pool, assignment)
+    plans = [_Begun({}, input_places(problem), np.zeros((1 << len(pool.boards), len(ways.sizes.limits))), 0, 0.0, 0.0, 0)]
     for node in problem.graph.nodes:
         if time.thread_time() > deadline:
             return None
-        split = assignment[node.name]
-        free = node.name not in problem.fixed and all(d in pool.stand_ins for d in split.devices)
-        grown = [new for plan in plans for way in (sizes.ways(node, plan) if free else [split])
-                 if (new := _extended(problem, sizes, plan, node, way)) is not None]
-        grown.sort(key=lambda p: problem.score(p.seconds, p.joules))
-        plans = _kept(grown, node)
-    judged = [(evaluate(problem, p.splits), p.splits) for p in plans[:JUDGED]]
-    legal = [(e, a) for e, a in judged if e.feasible]
-    if not legal:
+        grown = [new for plan in plans for way in ways.of(node, plan) if (new := ways.grown(plan, node, way)) is not None]
+        grown.sort(key=lambda new: problem.score(new.seconds, new.joules))
+        plans = [ways.extended(new, node) for new in _kept(grown)]
+    found = [plan for p in plans if (plan := brimmed(problem, ways.sizes, p.splits)) is not None]
+    judged = [(e, a) for a in found if (e := evaluate(problem, a)).feasible]
+    if not judged:
         return None
-    return min(legal, key=lambda pair: pair[0].objective)[1]
+    best, chosen = min(judged, key=lambda pair: pair[0].objective)
+    return _turned(problem, pool, chosen, best)
 
 
-def _kept(grown: Sequence[_Begun], node: Node) -> list[_Begun]:
-    """The best beginnings, not too many of which go on from the same place."""
-    found, alike = list[_Begun](), dict[tuple[str, ...], int]()
-    for plan in grown:
-        where = tuple(sorted(d for d, _ in plan.places[node.output].parts))
-        if len(found) < WIDTH and alike.get(where, 0) < ALIKE:
-            found.append(plan)
-            alike[where] = alike.get(where, 0) + 1
+def _turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> Assignment:
+    """The plan with its boards in whatever order around the ring is best."""
+    every = ({n: renamed(s, dict(zip(pool.boards, order, strict=True))) for n, s in assignment.items()}
+             for order in permutations(pool.boards))
+    return min([(judged.objective, 0, assignment), *((e.objective, i, a) for i, a in enumerate(every, 1)
+                                                     if (e := evaluate(problem, a)).feasible)])[2]
+
+
+def _kept(grown: Sequence[_Grown]) -> list[_Grown]:
+    """The best, not too many of which go on from the same place and with as many nodes shared."""
+    found, alike = list[_Grown](), Counter[tuple[int, tuple[str, ...]]]()
+    for new in grown:
+        where = (new.shared, new.way.where)
+        if len(found) < WIDTH and alike[where] < ALIKE:
+            found.append(new)
+            alike[where] += 1
     return found
 
 
-def _extended(problem: Problem, sizes: _Sizes, plan: _Begun, node: Node, split: Split) -> _Begun | None:
-    left = sizes.after(node, split, plan.left)
-    if left is None:
-        return None
-    try:
-        cost = cost_node(problem, node, split, work_of(problem, node, split, plan.places))
-    except UnsupportedError:
-        return None
-    return _Begun({**plan.splits, node.name: split}, {**plan.places, node.output: output_place(problem, node, split)}, left,
-                  plan.seconds + cost.latency_s, plan.joules + cost.energy_j)
+class _Ways:
+    """The ways to put nodes on boards with some room."""
 
+    def __init__(self, problem: Problem, pool: Pool, assignment: Assignment) -> None:
+        self.problem, self.pool, self.sizes, self.assignment = problem, pool, Sizes(problem, pool), assignment
+        self.arms = {n.name: arm[0].name for block in problem.blocks if arm_devices(block, assignment) is not None
+                     for arm in block.arms for n in arm}
+        """Nodes of arms that run at once, each whole where the first of its arm is."""
+        sets = np.arange(1 << len(pool.boards))
+        self.within: Floats = ((sets[:, None] & ~sets[None]) == 0).astype(np.float64)
+        """Whether a set (row) is part of another."""
+        self.room = np.array([bin(s).count("1") for s in sets])[:, None] * (1 + TOLERANCE)
+        self.known: dict[str, list[_Way]] = {}
 
-class _Sizes:
-    """What shares of nodes take of a board, and the ways to put a node on boards with some room."""
+    def of(self, node: Node, plan: _Begun) -> Iterator[_Way]:
+        """All ways; of boards that nothing is on yet, another is no better than the first."""
+        if node.name not in self.known:
+            self.known[node.name] = [_Way(split, taken, sum({s for s, _ in taken}), split.devices if split.reducer is None else (
+                split.reducer,)) for split, taken in self._every(node)]
+        arm = plan.splits.get(self.arms.get(node.name, ""))
+        for way in self.known[node.name]:
+            fresh = way.boards & ~plan.used
+            if (arm is None or way.split == arm) and (not fresh or _first(fresh, plan.used, len(self.pool.boards))):
+                yield way
 
-    def __init__(self, problem: Problem, pool: Pool) -> None:
-        self.problem, self.boards = problem, pool.boards
-        self.limits = {r: limit for r, limit in problem.platform.device(pool.boards[0]).resources.items() if limit > 0}
-        self.filled: dict[str, tuple[Floats, Floats] | None] = {}
-
-    def size(self, node: Node, axis: Axis | None, start: int, stop: int) -> Floats | None:
-        """Fractions of a board's limits that a share takes; None where it cannot run there."""
-        found = price_pieces(self.problem, node, axis, self.boards[0], [(start, stop)])
-        if found is None or (start, stop) not in found:
-            return None
-        taken = dict(found[start, stop].resources)
-        return np.array([taken.get(r, 0.0) / limit for r, limit in self.limits.items()])
-
-    def after(self, node: Node, split: Split, left: Floats) -> Floats | None:
-        """What is left of the boards with one more node; None where it does not fit. No sums are made on boards."""
-        if split.reducer in self.boards:
-            return None
-        found = left.copy()
-        for p in split.pieces:
-            if p.device in self.boards:
-                size = self.size(node, split.axis, p.start, p.stop)
-                if size is None:
-                    return None
-                found[self.boards.index(p.device)] -= size
-        return found if (found >= -TOLERANCE).all() else None
-
-    def ways(self, node: Node, plan: _Begun) -> Iterator[Split]:
-        """A node whole on one board, or divided by filters among those that it fills and one more."""
-        whole, holding = self.size(node, None, 0, 1), {d for place in plan.places.values() for d, _ in place.parts}
-        offered = list[int]()
-        for b, name in enumerate(self.boards):  # of boards that nothing is on yet, another is no better
-            if name in holding or plan.left[b].min() < 1 or not any(plan.left[o].min() >= 1 for o in offered):
-                offered.append(b)
-        if whole is not None:
-            yield from (whole_on(self.boards[b]) for b in offered if (plan.left[b] >= whole - TOLERANCE).all())
-        edges = self.edges(node) if whole is None or whole.max() > LARGE else None
-        if edges is None:
+    def _every(self, node: Node) -> Iterator[tuple[Split, tuple[tuple[int, Floats], ...]]]:
+        """A node as the pool has it, where that is not on FPGAs alone, but on any boards; else whole on one, or shared."""
+        boards, split = self.pool.boards, self.assignment[node.name]
+        own = [d for d in dict.fromkeys((*split.devices, split.reducer)) if d in boards]
+        if not all(d in boards for d in split.devices):
+            for order in permutations(boards, len(own)):
+                other = renamed(split, dict(zip(own, order, strict=True)))
+                taken = ((p, size_of(self.problem, self.pool, node, other, p)) for p in other.pieces if p.device in boards)
+                yield other, tuple((1 << boards.index(p.device), size[self.sizes.limited]) for p, size in taken)
             return
-        extent = len(edges[0]) + 1
-        fill = {b: self.most(edges[0], plan.left[b]) for b in offered}
-        for a, b in permutations(offered, 2):
-            if 0 < fill[a] < extent:
-                yield self.divided([a, b], [fill[a]], extent)
-        for a, b, c in permutations(offered, 3):
-            last = self.most(edges[1][::-1], plan.left[c])
-            if a < b and 0 < fill[a] < extent - last and last > 0:
-                yield self.divided([a, b, c], [fill[a], extent - last], extent)
+        whole = self.sizes.of(node, None, 0, 1)
+        if whole is not None:
+            yield from ((whole_on(name), ((1 << b, whole),)) for b, name in enumerate(boards))
+        if node.name in self.arms:
+            return
+        most = 0.0 if whole is None else float(whole.max())
+        for count, least in ((2, LARGE), (3, LARGER)):
+            for chosen in combinations(range(len(boards)), count) if whole is None or most > least else ():
+                even = self.sizes.even(node, chosen)
+                if even is not None:
+                    yield even[0], ((sum(1 << b for b in chosen), even[1]),)
 
-    def edges(self, node: Node) -> tuple[Floats, Floats] | None:
-        """What the first and the last filters of a node take, for every number of them; None where it is not divided."""
-        if node.name not in self.filled:
-            extent = axes_of(self.problem, node).get(Axis.OUTPUT_CHANNELS, 1)
-            self.filled[node.name] = self._edges(node, extent) if extent > 1 else None
-        return self.filled[node.name]
-
-    def _edges(self, node: Node, extent: int) -> tuple[Floats, Floats] | None:
-        asked = [*((0, k) for k in range(1, extent)), *((k, extent) for k in range(1, extent))]
-        if price_pieces(self.problem, node, Axis.OUTPUT_CHANNELS, self.boards[0], asked) is None:
+    def grown(self, plan: _Begun, node: Node, way: _Way) -> _Grown | None:
+        """The beginning with one more node; None where boards have no room for it."""
+        held = plan.held
+        for boards, size in way.taken:
+            held = held + self.within[boards][:, None] * size
+        if way.taken and (held > self.room).any():
             return None
-        found = [self.size(node, Axis.OUTPUT_CHANNELS, a, b) for a, b in asked]
-        every = np.array([np.full(len(self.limits), np.inf) if size is None else size for size in found])
-        return every[:extent - 1], every[extent - 1:]
+        try:
+            cost = cost_node(self.problem, node, way.split, work_of(self.problem, node, way.split, plan.places))
+        except UnsupportedError:
+            return None
+        return _Grown(plan, way, held, plan.seconds + cost.latency_s, plan.joules + cost.energy_j,
+                      plan.shared + (way.split.axis is Axis.OUTPUT_CHANNELS))
 
-    def most(self, growing: Floats, room: Floats) -> int:
-        """How many filters fit into some room."""
-        return int((growing <= room + TOLERANCE).all(axis=1).sum())
+    def extended(self, new: _Grown, node: Node) -> _Begun:
+        plan, split = new.plan, new.way.split
+        return _Begun({**plan.splits, node.name: split},
+                      {**plan.places, node.output: output_place(self.problem, node, split)}, new.held,
+                      plan.used | new.way.boards, new.seconds, new.joules, new.shared)
 
-    def divided(self, boards: Sequence[int], cuts: Sequence[int], extent: int) -> Split:
-        ends = zip((0, *cuts), (*cuts, extent), strict=True)
-        return Split(Axis.OUTPUT_CHANNELS, tuple(Piece(self.boards[b], a, z) for b, (a, z) in zip(boards, ends, strict=True)))
+
+def _first(fresh: int, used: int, count: int) -> bool:
+    """Whether boards that are new are the first of those that nothing is on."""
+    free = [b for b in range(count) if not used >> b & 1]
+    return fresh == sum(1 << b for b in free[:fresh.bit_count()])

@@ -80,6 +80,8 @@ class Problem:
     twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Devices that another one, asked instead, has the same prices as."""
     seen: dict[tuple[object, ...], tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
+    off_grid: bool = field(default=False, compare=False)
+    """Whether plans may be cut where no candidate is."""
     loose: list[Assignment] = field(default_factory=list, repr=False, compare=False)
     """Plans met that are cut where no candidate is."""
     pools: list[Problem] = field(default_factory=list, repr=False, compare=False)

@@ -54,6 +54,8 @@ MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
 EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
+TIMELY = 0.8
+"""Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
 FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
 """Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
 BEAM = 16
@@ -279,8 +281,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     never so much that a baseline would be better.
     `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over, and, if `explained`, weigh
     them against each other.
-    `rivals` compares each node with the best plan in which it is elsewhere, which takes about as long as the plan itself and is
-    not begun once the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan and its
+    `rivals` compares each node with the best plan in which it is elsewhere, which takes about half as long as the plan itself and
+    is not begun once most of the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan and its
     proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
     `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to search in.
@@ -295,7 +297,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     if mode is Mode.SEQUENTIAL and max_interval_s is not None:
         max_latency_s, max_interval_s = min(max_interval_s, inf if max_latency_s is None else max_latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
-                      max_latency_s, max_energy_j, max_interval_s, dict(fixed or {}))
+                      max_latency_s, max_energy_j, max_interval_s, dict(fixed or {}), off_grid=off_grid)
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
@@ -328,7 +330,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        timely = time.thread_time() < began + time_limit_s
+        timely = time.thread_time() < began + TIMELY * time_limit_s
         elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))

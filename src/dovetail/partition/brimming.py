@@ -1,0 +1,120 @@
+"""How many filters of nodes that boards share go on each, so that all fit.
+
+A board that shares only one node whose filters are not yet divided takes as many of them as it holds: no other use is left for
+its room. What is left goes on the others, until all nodes are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats, Ints
+from dovetail.ir import Axis, Node
+from dovetail.partition.candidates import divide, even_cuts
+from dovetail.partition.lifting import size_of
+from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.pool import Pool
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_pieces
+
+
+class Sizes:
+    """What shares of nodes take of a board, as fractions of its limits."""
+
+    def __init__(self, problem: Problem, pool: Pool) -> None:
+        self.problem, self.pool, self.boards = problem, pool, pool.boards
+        resources = problem.platform.device(pool.boards[0]).resources
+        self.limits = {r: limit for r, limit in resources.items() if limit > 0}
+        self.limited: Ints = np.flatnonzero([limit > 0 for limit in resources.values()])
+        self.edges: dict[str, tuple[Floats, Floats] | None] = {}
+
+    def of(self, node: Node, axis: Axis | None, start: int, stop: int) -> Floats | None:
+        """Fractions that a share takes; None where it cannot run there."""
+        found = price_pieces(self.problem, node, axis, self.boards[0], [(start, stop)])
+        if found is None or (start, stop) not in found:
+            return None
+        taken = dict(found[start, stop].resources)
+        return np.array([taken.get(r, 0.0) / limit for r, limit in self.limits.items()])
+
+    def extent(self, node: Node) -> int:
+        return axes_of(self.problem, node).get(Axis.OUTPUT_CHANNELS, 1)
+
+    def even(self, node: Node, boards: Sequence[int]) -> tuple[Split, Floats] | None:
+        """A node's filters divided evenly among boards, and what all of them take; None where it is not divided so."""
+        extent = self.extent(node)
+        if extent < len(boards):
+            return None
+        edges = (0, *even_cuts(extent, len(boards)), extent)
+        sizes = [self.of(node, Axis.OUTPUT_CHANNELS, a, b) for a, b in pairwise(edges)]
+        if any(s is None for s in sizes):
+            return None
+        split = divide(Axis.OUTPUT_CHANNELS, edges[1:-1], extent, [self.boards[b] for b in boards])
+        return split, np.sum([s for s in sizes if s is not None], axis=0)
+
+    def growing(self, node: Node, last: bool) -> Floats:
+        """What the first, or the last, filters of a node take, for every number of them below all."""
+        extent = self.extent(node)
+        known = self.edges.get(node.name)
+        if known is None:
+            asked = [*((0, k) for k in range(1, extent)), *((k, extent) for k in range(extent - 1, 0, -1))]
+            price_pieces(self.problem, node, Axis.OUTPUT_CHANNELS, self.boards[0], asked)
+            found = [self.of(node, Axis.OUTPUT_CHANNELS, a, b) for a, b in asked]
+            every = np.array([np.full(len(self.limits), np.inf) if size is None else size for size in found])
+            known = self.edges[node.name] = every[:extent - 1], every[extent - 1:]
+        return known[last]
+
+
+def brimmed(problem: Problem, sizes: Sizes, splits: Mapping[str, Split]) -> Assignment | None:
+    """The plan with the filters of all nodes that boards alone share cut so that no board has too many; None where that fails."""
+    boards, left = {b: i for i, b in enumerate(sizes.boards)}, np.ones((len(sizes.boards), len(sizes.limits)))
+    shared: dict[str, list[int]] = {}
+    for node in problem.graph.nodes:
+        split = splits[node.name]
+        if len(split.pieces) > 1 and split.axis is Axis.OUTPUT_CHANNELS and all(d in boards for d in split.devices):
+            shared[node.name] = [boards[d] for d in split.devices]
+            continue
+        for p in split.pieces:
+            if p.device in boards:
+                left[boards[p.device]] -= size_of(problem, sizes.pool, node, split, p)[sizes.limited]
+    if (left < -TOLERANCE).any():
+        return None
+    found = dict(splits)
+    while shared:
+        name = min(shared, key=lambda n: (_others(shared, n), -len(shared[n])))
+        cut = _divided(sizes, problem.graph.node(name), shared.pop(name), shared, left)
+        if cut is None:
+            return None
+        found[name] = cut
+    return found
+
+
+def _others(shared: Mapping[str, Sequence[int]], name: str) -> int:
+    """How many boards of a node share another one as well, beyond the one that what is left may go on."""
+    return max(0, sum(any(b in other for n, other in shared.items() if n != name) for b in shared[name]) - 1)
+
+
+def _divided(sizes: Sizes, node: Node, boards: Sequence[int], shared: Mapping[str, Sequence[int]],
+             left: Floats) -> Split | None:
+    """A node's filters on boards, which have less left afterwards: as many as fit on those that share no other node."""
+    wanted = {b: sum(b in other for other in shared.values()) for b in boards}
+    # Those at both ends are filled; the middle, or the last of two, takes what is left and may still be shared with others.
+    first, *rest = sorted(boards, key=lambda b: (wanted[b], left[b].min()))
+    extent = sizes.extent(node)
+    begin = int((sizes.growing(node, last=False) <= left[first] + TOLERANCE).all(axis=1).sum())
+    end = int((sizes.growing(node, last=True) <= left[rest[0]] + TOLERANCE).all(axis=1).sum()) if len(rest) > 1 else 0
+    begin = min(begin, extent - len(rest))
+    order, cuts = [first, *rest], [begin]
+    if len(rest) > 1:
+        end = min(end, extent - begin - 1)
+        order, cuts = [first, rest[1], rest[0]], [begin, extent - end]
+    if begin < 1 or (len(rest) > 1 and end < 1):
+        return None
+    edges = (0, *cuts, extent)
+    for b, (start, stop) in zip(order, pairwise(edges), strict=True):
+        size = sizes.of(node, Axis.OUTPUT_CHANNELS, start, stop)
+        if size is None or (left[b] < size - TOLERANCE).any():
+            return None
+        left[b] -= size
+    return divide(Axis.OUTPUT_CHANNELS, cuts, extent, [sizes.boards[b] for b in order])

@@ -1,0 +1,200 @@
+"""What is known while plans for equal FPGAs are looked for: plans, a bound, and what must be cut off for the two to meet.
+
+A plan of the pool becomes one of the boards in several ways: whole boards get their names (`seating`), parts get boards
+(`lifting`), or nodes are cut anywhere to fill boards to the brim (`pouring`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from dovetail.partition.at_once import arm_devices
+from dovetail.partition.columns import Options
+from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.filled import Told
+from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
+from dovetail.partition.plan import Assignment, Goal
+from dovetail.partition.pool import Pool, Share, curves
+from dovetail.partition.pouring import pour
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.seating import seat
+
+WORTH = 1e-4
+"""By how much parts must exceed the boards under a curve for it to become a limit."""
+CURVES = 2
+"""Limits added at a time."""
+TIGHTER = 0.985
+"""By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
+FAR = 5e-3
+"""Distance beyond which parts are given boards one by one as well, where boards are many."""
+NEARLY = 1e-3
+"""By how much less than a plan that is known one of the pool must cost to be poured."""
+
+
+@dataclass
+class Hunt:
+    """What is known so far: plans, a bound, and the limits that curves have added."""
+
+    problem: Problem
+    relaxed: Problem
+    pool: Pool
+    plans: list[tuple[float, float]]
+    found: list[Assignment] = field(default_factory=list)
+    bound: float = 0.0
+    limits: list[Limit] = field(default_factory=list)
+    fraction: float = 1.0
+    left: list[Options] = field(default_factory=list)
+    kept: list[Options] = field(default_factory=list)
+    struck: float = inf
+    seated: list[Assignment] = field(default_factory=list)
+    unseated: Assignment | None = None
+    of_pool: Assignment | None = None
+    """The last plans that found no seats, and that of the pool alone."""
+    late_s: float = 0.0
+    net: Network | None = None
+    """The network over the columns kept, and for which goal they were."""
+    poured: set[frozenset[str]] = field(default_factory=set)
+    """Which nodes plans that were poured have on boards alone."""
+
+    @property
+    def goal(self) -> float:
+        return min((self.problem.score(*p) for p in self.plans), default=inf)
+
+    @property
+    def best(self) -> tuple[float, float] | None:
+        return min(self.plans, key=lambda p: self.problem.score(*p), default=None)
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """What latency and energy count; a product counts along its slope at the best plan."""
+        slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
+        return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
+
+    def value(self, weights: tuple[float, float]) -> float:
+        """The least weighted sum of a known plan."""
+        return min((weights[0] * s + weights[1] * j for s, j in self.plans), default=inf)
+
+    def judge(self, assignment: Assignment) -> None:
+        """Keep a plan for the boards, after its nodes have moved to where they would rather be."""
+        judged = evaluate(self.problem, assignment)
+        if judged.feasible:
+            self.keep(*settle(self.problem, self.pool, assignment, judged))
+
+    def keep(self, assignment: Assignment, judged: Evaluation) -> None:
+        self.found.append(assignment)
+        self.plans.append((judged.latency_s, judged.energy_j))
+
+    def together(self, assignment: Assignment) -> list[tuple[tuple[str, ...], ...]]:
+        """The blocks whose arms run at once, arm by arm."""
+        return [tuple(tuple(n.name for n in arm) for arm in b.arms) for b in self.relaxed.blocks
+                if arm_devices(b, assignment) is not None]
+
+    def lift(self, assignment: Assignment) -> bool:
+        """Keep what becomes of a plan of the pool; where it does not fit on the boards, what it misses is a further limit."""
+        together = self.together(assignment)
+        lifted = lift(self.problem, self.relaxed, self.pool, assignment, together)
+        if lifted is not None:
+            self.keep(*lifted)
+            return True
+        if not self.bend(parts_of(self.problem, self.pool, assignment, together)):
+            self.fraction *= TIGHTER
+        # Without what does not fit it is a plan all the same, if not one that the bound speaks of.
+        fewer = without_rest(self.problem, self.pool, assignment, together)
+        lifted = lift(self.problem, self.relaxed, self.pool, fewer, together) if not self.found and fewer is not None else None
+        if lifted is not None:
+            self.keep(*lifted)
+        return False
+
+    def told(self, told: Told) -> None:
+        """Keep what a search over boards told."""
+        self.bound = max(self.bound, min(told.bound, self.goal))
+        if told.assignment is None:
+            self.of_pool = told.pooled or self.of_pool
+        if told.assignment is None or told.assignment in self.seated:
+            return
+        self.seated.append(told.assignment)
+        seated = seat(self.problem, self.pool, told.assignment, told.names, told.line)
+        if seated is not None:
+            self.keep(*seated)
+        else:
+            self.unseated = told.pooled
+
+    def pour(self, offers: Sequence[tuple[float, Assignment]], deadline: float) -> None:
+        """Keep what becomes of plans of the pool, each with its cost, where boards are few and nodes may be cut anywhere."""
+        if not self.problem.off_grid or len(self.pool.boards) > len(self.pool.stand_ins):
+            return
+        for cost, assignment in offers:
+            boards = frozenset(n for n, s in assignment.items() if all(d in self.pool.boards for d in s.devices))
+            if boards in self.poured or cost >= self.value(self.weights) * (1 - NEARLY) or time.thread_time() > deadline:
+                continue
+            self.poured.add(boards)
+            found = pour(self.problem, self.pool, assignment, deadline)
+            if found is not None:
+                judged = evaluate(self.problem, found)
+                self.problem.loose.append(found)
+                self.plans.append((judged.latency_s, judged.energy_j))
+
+    def exceeded(self, known: list[Share]) -> list[Share]:
+        """Resources of single boards that a plan without seats takes too much of, besides those it was made for."""
+        if self.unseated is None or len(self.pool.boards) > len(self.pool.stand_ins):
+            return []
+        used = evaluate(self.problem, self.unseated).resources
+        over = {r for d, r, limit in self.problem.budgets if d in self.pool.boards and used[d][r] > limit * (1 + TOLERANCE)}
+        return [s for s in self.relaxed.shares if s.name.rpartition(" ")[2] in over and s not in known]
+
+    def lift_again(self, net: Network, deadline: float) -> None:
+        """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
+        if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
+            assignment = self.unseated or self.of_pool
+            if assignment is None:
+                assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+            lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
+            if lifted is not None:
+                self.keep(*lifted)
+
+    def over(self, net: Network) -> Network:
+        """A network with the limits found so far."""
+        limits = [x for x in self.limits if sum(float(a.max(initial=0.0)) for a in net.amounts(x)) > 1]
+        if self.fraction < 1:
+            limits += [Limit(f"{s.name}, less", replace(s, limit=s.limit * self.fraction), s.limit * s.count)
+                       for s in self.relaxed.shares if s.limit > 0]
+        return replace(net, limits=(*net.limits, *limits))
+
+    def close(self, tolerance: float) -> bool:
+        return self.goal - self.bound <= tolerance * self.goal
+
+    def largest(self, net: Network) -> Share | None:
+        """The budget of which some node takes the largest part."""
+        return max((s for s in self.relaxed.shares if s.limit > 0), default=None,
+                   key=lambda s: max(float(s.taken(t.resources).max(initial=0.0)) for t in net.tables))
+
+    def bend(self, parts: Parts) -> bool:
+        """Add the limits that these parts miss most; whether there are any."""
+        boards, added = len(self.pool.boards), list[tuple[float, Limit]]()
+        resources = list(self.problem.platform.device(self.pool.boards[0]).resources)
+        shares = {s.name.rpartition(" ")[2]: s for s in self.relaxed.shares}
+        for r, resource in enumerate(resources):
+            sizes = parts.sizes[:, r]
+            if not sizes.any() or shares[resource].limit <= 0:
+                continue
+            for name, curve in curves(sizes):
+                excess = float(curve(sizes[:, None]).sum()) / boards - 1
+                if excess > WORTH:
+                    share: Share = replace(shares[resource], name=f"{shares[resource].name} ({name})", curve=curve)
+                    added.append((excess, Limit(share.name, share, 1.0)))
+        known = {x.name for x in self.limits}
+        worst = [x for _, x in sorted(added, key=lambda pair: -pair[0]) if x.name not in known][:CURVES]
+        self.limits += worst
+        return bool(worst)
+
+
+def cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> tuple[int, ...]:
+    """The plan met with prices, or else the cheapest under them."""
+    if priced.path is not None:
+        return priced.path
+    amounts = [net.amounts(x) for x in net.limits]
+    return follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go)
