@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds, firb_options
-from dovetail.cost.folded import folded_cost, folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
+from dovetail.cost.folded import folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
+from dovetail.cost.folded_area import folded_cost
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.packing import as_pixels

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from dovetail.cost.folded import folded_cost, shape_of
+from dovetail.cost.folded import shape_of
+from dovetail.cost.folded_area import folded_cost
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import synthesize

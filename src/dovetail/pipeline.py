@@ -109,10 +109,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
-            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS) -> Build:
+            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
+            memory_bits: int | None = None) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
-    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports.
+    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports,
+    `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told).
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
@@ -126,7 +128,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        unlinked = _write_parts(folder, program, board, bus_bits, progress)
+        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits), progress)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
@@ -137,8 +139,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> list[str]:
-    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined."""
+def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None],
+                 progress: Progress) -> list[str]:
+    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined.
+
+    `bits` are the widths of streams and of the port to memory.
+    """
     designs: dict[str, Design] = {}
     for number, segment in enumerate(program.segments):
         kind = platform.device(segment.device).kind
@@ -147,8 +153,8 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             device = platform.device(segment.device)
-            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device),
-                                                         device.accelerator)
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bits[0], folds_of(segment.graph, device),
+                                                         device.accelerator, bits[1])
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     notes = []

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dovetail.cost import costs_of
 from dovetail.cost.costs import costs_of_many
-from dovetail.cost.folded import Shape, best_fold, folded_cost, folds_of, folds_offered, folds_within, shape_of, sum_of_parts
+from dovetail.cost.folded import best_fold, folds_of, folds_offered, folds_within, shape_of, sum_of_parts
+from dovetail.cost.folded_area import Shape, folded_cost
 from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.cost.soft import soft_logic
 from dovetail.cost.streaming import FoldedRaster, Raster

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dovetail.cost.folds import Fold
+from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.network import make_network
 from dovetail.fpga.packing import as_pixels
+from dovetail.fpga.part import write_part
 from dovetail.fpga.simulate import simulate_many
-from dovetail.ir import Conv, Graph, Window
+from dovetail.ir import Conv, GlobalAvgPool, Graph, Window
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.hybrid.architecture import accelerator_of, judge
 from dovetail.partition.hybrid.blocks import Blocks
@@ -58,6 +63,28 @@ def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})])
     steady = np.diff(result.frame_cycles)[-2:]
     assert abs(steady.mean() - design.interval_cycles) <= max(4, 0.03 * design.interval_cycles)
+
+
+def test_an_average_takes_few_channels_at_once_and_scores_leave_in_words() -> None:
+    net = Net(5)
+    x = net.add(Conv(48, Window((1, 1))), net.input((1, 8, 4, 4)), name="wide")
+    graph = quantized(net.graph(net.add(Conv(20, Window((1, 1))), net.add(GlobalAvgPool(), x, name="mean"), name="scores")))
+    made = Accelerator(Architecture.SESL, {"wide": (1, 1, 24), "mean": None, "scores": (1, 12, 5)}, (), {}, 256)
+    design = build_accelerator(graph, "averaged", made)
+    assert design.words == {"mean": 8}
+    assert design.outputs[0].fields == 5
+    inputs, (target,) = random_inputs(graph, 3, 9), graph.outputs
+    (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})])
+    expected = run_integer(graph, inputs)[target]
+    np.testing.assert_array_equal(result.outputs[target].reshape(expected.shape), expected)
+
+
+def test_the_port_to_memory_is_as_wide_as_asked_for(graph: Graph, tmp_path: Path) -> None:
+    reusable = judge(graph, fpga(0.1), Architecture.SEML, Goal.THROUGHPUT).accelerator
+    write_part(graph, tmp_path / "narrow", accelerator=reusable, memory_bits=32)
+    assert json.loads((tmp_path / "narrow" / graph.name / "axi" / "shell.json").read_text())["memory_bits"] == 32
+    with pytest.raises(UsageError, match="a memory bus of 48 bits; 128, 64, 32 are possible for beats of 16 bytes"):
+        write_part(graph, tmp_path / "odd", accelerator=reusable, memory_bits=48)
 
 
 @pytest.mark.parametrize("scale", [0.04, 0.05, 0.08, 0.2])

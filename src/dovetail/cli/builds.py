@@ -23,6 +23,9 @@ def add_commands(commands: Commands) -> None:
     build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
     build.add_argument("--bus-bits", type=int, default=64,
                        help="width of the hardware's AXI4-Stream ports: 32 to 512 (default: %(default)s)")
+    build.add_argument("--memory-bits", type=int, metavar="BITS",
+                       help="width of the AXI4 port to memory, where reusable engines have one: 128, 64 or 32 "
+                            "(default: that of their beats, 128)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
 
     verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
@@ -77,7 +80,8 @@ def _compile(options: argparse.Namespace) -> int:
         build = pipeline.compile(options.model, board(options), options.output, options=planning(options),
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
-                                 equalise=Equalise(options.equalise), bus_bits=options.bus_bits)
+                                 equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
+                                 memory_bits=options.memory_bits)
     warn(build.manifest["warnings"])
     print(terminal.plan_table(build.graph, build.plan))
     print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "

@@ -13,7 +13,8 @@ import numpy as np
 
 from dovetail.cost.estimate import Question, ShareCosts, shares_in
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost
-from dovetail.cost.folded import folded_cost, paced_costs, shape_of
+from dovetail.cost.folded import paced_costs, shape_of
+from dovetail.cost.folded_area import folded_cost
 from dovetail.cost.folds import Fold
 from dovetail.cost.power import power_w
 from dovetail.cost.reusable import BlockCost, Config, block_cost

@@ -15,6 +15,16 @@ from dovetail.ir import Graph, Node
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
+UNSURE = 0.05
+"""The part of a device that accelerators leave free of what the area model may be wrong about."""
+CERTAIN = ("dsp",)
+"""Resources that are counted as they are built: multiplier blocks."""
+
+
+def within_reach(resources: Mapping[str, float]) -> dict[str, float]:
+    """What an accelerator may take of a device by the model, so that it fits where the model is wrong."""
+    return {r: amount if r in CERTAIN else amount * (1 - UNSURE) for r, amount in resources.items()}
+
 
 def estimate(graphs: Iterable[Graph], device: Device) -> dict[str, float]:
     """What the engines of quantized graphs need of a device, folded where it folds them; FIFOs between engines included."""

@@ -12,16 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dovetail.cost.folded import (
-    TWIN_MODELS,
-    FoldedCost,
-    Shape,
-    content_of,
-    folded_cost,
-    resources_of,
-    shape_of,
-    sum_of_parts,
-)
+from dovetail.cost.folded import TWIN_MODELS, shape_of, sum_of_parts
+from dovetail.cost.folded_area import FoldedCost, Shape, content_of, folded_cost, resources_of
 from dovetail.cost.folds import Fold, Loops
 from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.ir import Add, Conv, Graph, Node
@@ -127,13 +119,19 @@ def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold]
     return FirbCost(folds, shapes[1].raster.steps * loops[0].clocks, tuple(used.items()))
 
 
-def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> list[FirbCost]:
+def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> tuple[FirbCost, ...]:
     """Engines of a block of at most `clocks` clocks per frame: for every number of words in which it is expanded one whose
     projection takes a clock for a word, and one in which it takes as long as the expander."""
     first, middle, last = (shape_of(graph, node) for node in block.layers)
     if not Raster(middle.window, middle.height, middle.width).masks_suffice:
-        return []
-    found = []
+        return ()
+    return _options((first, middle, last), block.join is not None, model_name, twins, clocks)
+
+
+@lru_cache(maxsize=1024)
+def _options(shapes: tuple[Shape, Shape, Shape], joined: bool, model_name: str, twins: bool, clocks: int) -> tuple[FirbCost, ...]:
+    """Remembered, as many blocks of a network are alike."""
+    (first, middle, last), found = shapes, []
     steps = middle.raster.steps
     for words in range(1, min(first.channels.outputs, clocks // steps) + 1):
         at_once = -(-first.channels.outputs // words)
@@ -145,8 +143,8 @@ def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, 
             for leaving in dict.fromkeys((filters, -(-filters // slices))):
                 folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
                          Fold(1, at_once, leaving, products if leaving > 1 else 1))
-                found.append(firb_cost((first, middle, last), folds, block.join is not None, model_name))
-    return found
+                found.append(firb_cost(shapes, folds, joined, model_name))
+    return tuple(found)
 
 
 def _cheapest(shape: Shape, fold: Fold, model: DhmModel, resources: Mapping[str, float]) -> FoldedCost:

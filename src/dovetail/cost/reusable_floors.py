@@ -126,8 +126,8 @@ def _map_beats(layers: Layers, outside: Mapping[str, Outside]) -> list[int]:
     for layer in layers.layers:
         rows = 0
         if layer.target in outside:
-            rows = layer.writes.height + sum((layer.target == x.residual) * x.writes.height
-                                             + (layer.target == x.source) * rows_read(x) for x in layers.layers)
+            rows = layer.writes.height + sum(x.writes.height for x in layers.layers if layer.target == x.residual)
+            rows += sum(rows_read(x) for x in layers.layers if layer.target == x.source)
         found.append(rows * outside[layer.target].row_beats if rows else 0)
     return found
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,9 +138,7 @@ class Raster:
     @property
     def masked(self) -> bool:
         """Whether any tap of any output lies in the padding."""
-        rows, columns = self.output_size
-        return (any(self.row_inside(i) != (0, rows) for i in range(self.window.kernel[0]))
-                or any(self.column_inside(j) != (0, columns) for j in range(self.window.kernel[1])))
+        return _masked(self)
 
     @property
     def counted(self) -> bool:
@@ -149,12 +148,7 @@ class Raster:
     @property
     def counter_bits(self) -> int:
         """Widths of the counters that follow it: its steps, the next output and where that lies, the column of a line."""
-        rows, columns = self.output_size
-        bits = (self.steps - 1).bit_length() if self.flush else 0
-        if self.counted:
-            waits = (self.first, self.steps - 1 - self.last + self.first, self.row_jump - 1, self.window.stride[1] - 1)
-            bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
-        return bits if self.line_in_registers else bits + (self.width - 1).bit_length()
+        return _counter_bits(self)
 
     @property
     def stages(self) -> int:
@@ -167,6 +161,25 @@ class Raster:
         rows, columns = self.output_size
         row = np.arange(rows, dtype=np.int64)[:, None] * (self.window.stride[0] * self.width)
         return (self.first + row + np.arange(columns, dtype=np.int64) * self.window.stride[1]).reshape(-1)
+
+
+@lru_cache(maxsize=4096)
+def _masked(raster: Raster) -> bool:
+    """Remembered, as every fold of a layer asks."""
+    (rows, columns), kernel = raster.output_size, raster.window.kernel
+    return (any(raster.row_inside(i) != (0, rows) for i in range(kernel[0]))
+            or any(raster.column_inside(j) != (0, columns) for j in range(kernel[1])))
+
+
+@lru_cache(maxsize=4096)
+def _counter_bits(raster: Raster) -> int:
+    """Remembered, as every fold of a layer asks."""
+    rows, columns = raster.output_size
+    bits = (raster.steps - 1).bit_length() if raster.flush else 0
+    if raster.counted:
+        waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
+        bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
+    return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ while the block computes one, the dedicated engines are at the next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
-from dovetail.cost.folds import Fold
+from dovetail.cost.folded import shape_of
+from dovetail.cost.folds import Fold, Loops
 from dovetail.fpga.assemble import Link, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.expressions import Signal
@@ -17,7 +19,7 @@ from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.verilog import print_module
-from dovetail.ir import Graph
+from dovetail.ir import Conv, Gemm, Graph
 from dovetail.platform.accelerator import Accelerator
 
 
@@ -25,19 +27,27 @@ def build_accelerator(graph: Graph, name: str, accelerator: Accelerator) -> Desi
     """The design of a graph whose nodes are all part of the accelerator; its top module is `name`.
 
     Ports are those of any design: `in0` takes whole pixels where dedicated engines come first, else words; `out0` leaves words
-    where the block comes last. Latency and interval are exact for dedicated engines, the model's for the block.
+    where the block or a folded layer comes last. Latency and interval are exact for dedicated engines, the model's for the block.
     """
     folds = {n: Fold(*sizes) for n, sizes in accelerator.dedicated.items() if sizes is not None}
     config = config_of(accelerator)
     reusable = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     if config is None or not reusable:
-        return build_design(graph, name, folds=folds, fused=accelerator.fused)
+        return build_design(graph, name, folds=folds, fused=accelerator.fused, leaving=_leaving(graph, folds))
     block = build_block(graph, reusable, config, f"{name}_reusable")
     first = before(graph, reusable)
     dedicated = None
     if first is not None:
         dedicated = build_design(first, f"{name}_dedicated", folds=folds, leaving=config.inputs, fused=accelerator.fused)
     return _joined(graph, name, dedicated, block)
+
+
+def _leaving(graph: Graph, folds: Mapping[str, Fold]) -> int | None:
+    """Channels of a beat that the last layer leaves: collecting a whole vector of scores would take registers for all of them."""
+    last = graph.producer(graph.outputs[0])
+    if last is None or last.name not in folds or not isinstance(last.op, Conv | Gemm):
+        return None
+    return Loops(shape_of(graph, last).channels, folds[last.name]).output_width
 
 
 def before(graph: Graph, reusable: tuple[str, ...]) -> Graph | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
-from dovetail.cost.folds import Fold
+from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.concat import concat_of, concat_words
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
@@ -15,7 +15,10 @@ from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.fused import firb_of
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
-from dovetail.ir import Coded, Concat, GlobalAvgPool, Graph, Node, Reshape
+from dovetail.ir import Coded, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape
+
+LEAST_AVERAGED = 8
+"""Channels at once below which an average hardly gets smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +137,22 @@ class _Builder:
     def any_fields(self, node: Node, roots: list[str]) -> int:
         """Channels per beat of a node that takes any number: the fewest that arrive, which keeps the pace of those."""
         fewest = self.words.get(node.name) or min(self.streams[r].fields for r in roots)
+        if isinstance(node.op, GlobalAvgPool) and node.name not in self.words:
+            fewest = min(fewest, self.averaged_fields(roots[0]))
         words = self.pixels[node.inputs[0]].in_words(fewest).words
         if words == 1 or (isinstance(node.op, GlobalAvgPool) and words < LEAST_SUMMED_WORDS):
             return 0
         self.chosen[node.name] = fewest
         return fewest
+
+    def averaged_fields(self, tensor: str) -> int:
+        """Channels at once with which an average keeps up with a folded layer that leaves more of them, but seldom."""
+        node, channels = self.graph.producer(tensor), self.pixels[tensor].channels
+        fold = None if node is None else self.folds.get(node.name)
+        if node is None or fold is None or not isinstance(node.op, Conv):
+            return channels
+        loops = Loops(channels_of(node.op, self.graph.shape(node.inputs[0])[1], channels), fold)
+        return max(LEAST_AVERAGED, -(-2 * channels // loops.clocks))
 
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,

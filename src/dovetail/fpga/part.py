@@ -75,18 +75,19 @@ class FpgaPart:
 
 
 def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
-               accelerator: Accelerator | None = None) -> Design:
+               accelerator: Accelerator | None = None, memory_bits: int | None = None) -> Design:
     """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
     must lie in memory (`memory.bin`) where the design uses some.
 
-    Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have.
+    Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have. `memory_bits` is the width of
+    the shell's port to memory, where the design uses some.
     """
     design = (build_design(graph, graph.name, folds=folds) if accelerator is None
               else build_accelerator(graph, graph.name, accelerator))
     target = folder / graph.name
     store_design(design, target)
     if has_room(design):
-        shell = build_shell(design, graph, bus_bits)
+        shell = build_shell(design, graph, bus_bits, memory_bits)
         (target / SHELL).mkdir()
         for name, text in {**shell.files, **shell.documents()}.items():
             (target / SHELL / name).write_text(text, encoding="utf-8")

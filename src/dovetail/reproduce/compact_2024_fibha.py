@@ -22,8 +22,9 @@ from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.hybrid.architecture import judged, pinned, region_of, search_of
-from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
+from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.cuts import cut_points
+from dovetail.partition.hybrid.dedicated import multiplications_of
 from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on

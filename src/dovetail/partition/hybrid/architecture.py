@@ -9,8 +9,9 @@ from dovetail.cost.accelerator import arrays_of
 from dovetail.cost.reusable import Config
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.blocks import Blocks, multiplications_of
+from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.cuts import cut_points
+from dovetail.partition.hybrid.dedicated import multiplications_of
 from dovetail.partition.hybrid.search import Found, NoBlocks, Search
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.platform.accelerator import Accelerator, Architecture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product, takewhile
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dovetail.cost.reusable_floors import barriers, least_clocks, least_resource
 from dovetail.cost.reusable_layers import Layers, layers_of
 from dovetail.cost.reusable_program import bank_sizes
 from dovetail.errors import UnsupportedError
-from dovetail.ir import AvgPool, Conv, Graph, MaxPool, Node
+from dovetail.ir import AvgPool, Conv, Graph, MaxPool
 from dovetail.partition.hybrid.choice import Room, undominated
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.search import BlockOption
@@ -121,6 +121,13 @@ class Blocks:
             self.least[cut] = np.array(rows).reshape(-1, len(self.names)), sorted(range(len(rows)), key=lambda c: clocks[c])
         return self.least[cut]
 
+    def least_clocks(self, cut: int) -> float:
+        """Clocks that all configurations behind a cut take at the least, inf where there are none."""
+        if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
+            return inf
+        at = self._behind(cut)
+        return min((floor[at] for floor in self.floors), default=inf)
+
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
         if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
@@ -203,9 +210,3 @@ def _reusable(graph: Graph) -> tuple[int, Layers | None]:
             except UnsupportedError:
                 continue
     return len(graph.nodes), None
-
-
-def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:
-    """Multiply-adds of a frame."""
-    return sum(prod(graph.shape(n.output)) * prod(graph.constants[n.params[0]].array.shape[1:])
-               for n in nodes if n.params and graph.constants[n.params[0]].array.ndim > 1)

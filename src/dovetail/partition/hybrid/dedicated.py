@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_answers
 from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_options
-from dovetail.cost.folded import Shape, folded_cost, folds_offered, shape_of, twins_allowed
+from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
+from dovetail.cost.folded_area import Shape, folded_cost
 from dovetail.cost.folds import Fold
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import Raster
@@ -126,3 +128,9 @@ def fills(graph: Graph) -> Floats:
     """For every node the part of a frame that its window holds before its first output."""
     rasters = [_raster(graph, node) for node in graph.nodes]
     return np.array([0.0 if r is None else max(0, r.first) / (r.height * r.width) for r in rasters])
+
+
+def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:
+    """Multiply-adds of a frame."""
+    return sum(prod(graph.shape(n.output)) * prod(graph.constants[n.params[0]].array.shape[1:])
+               for n in nodes if n.params and graph.constants[n.params[0]].array.ndim > 1)

@@ -20,20 +20,32 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.cost import Floats
+from dovetail.cost.budget import UNSURE, within_reach
 from dovetail.cost.folds import Fold
 from dovetail.cost.reusable import Config
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of
-from dovetail.partition.hybrid.dedicated import Engines, Fused, beats_of, direct_needs, engines_within, fills, fused_within
+from dovetail.partition.hybrid.dedicated import (
+    Engines,
+    Fused,
+    beats_of,
+    direct_needs,
+    engines_within,
+    fills,
+    fused_within,
+    multiplications_of,
+)
 from dovetail.partition.hybrid.words import Row, Words
 from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
 CLOSE = 1.002
 """Ratio of two intervals that need not be told apart."""
-FIRST_PACE, LONGER = 1 << 14, 1.25
+FIRST_PACE, LONGER = 1 << 14, 1.5
 """The interval that is tried first, and how much longer the next one is until one is reached: long ones have most choices."""
+PRODUCTS_AT_ONCE = 4
+"""Products per multiplier block and clock with which an accelerator is faster than most: two in it, as many in logic."""
 MOST_WEIGHTS, ALIKE = 64, 0.02
 """Weights of resources that are kept, and how far apart they are."""
 SHORT_OF = 0.05
@@ -56,6 +68,9 @@ class BlockOption:
 class Offers(Protocol):
     """Configurations for the nodes behind a cut."""
 
+    def least_clocks(self, cut: int) -> float:
+        """Clocks that all of them take at the least, inf where there are none."""
+
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Clocks at the least, rising, and what gives the whole price; those without room may be left out."""
 
@@ -65,6 +80,9 @@ class Offers(Protocol):
 
 class NoBlocks:
     """For accelerators of dedicated engines alone."""
+
+    def least_clocks(self, cut: int) -> float:
+        return inf
 
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         return iter(())
@@ -99,7 +117,7 @@ class Search:
     def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Offers, folds: bool = True) -> None:
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
-        self.budget = np.array([device.resources[r] for r in self.names])
+        self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
         self.fills, self.words = fills(graph), Words(graph)
         self.engines: dict[tuple[int, int], Engines] = {}
         self.fused: dict[int, tuple[Fused, ...]] = {}
@@ -163,7 +181,7 @@ class Search:
     def within(self, cut: int, pace: int) -> tuple[Chosen, Sequence[BlockOption]]:
         """What is chosen at a cut for an interval, and the configurations that it was chosen from."""
         nothing: tuple[Chosen, Sequence[BlockOption]] = Chosen(inf, inf), ()
-        if pace <= self.full.get(cut, 0):
+        if pace <= self.full.get(cut, 0) or (cut < len(self.graph.nodes) and self.blocks.least_clocks(cut) > pace):
             return nothing
         room, options = self.room(cut, pace), list[BlockOption]()
         found = nothing
@@ -219,7 +237,9 @@ class Search:
             if found is None:
                 raise InfeasibleError(self._reason(high))
             return found
-        found, pace = None, min(FIRST_PACE, high)
+        at_once = PRODUCTS_AT_ONCE * self.device.resources.get(MULTIPLIER, 0.0)
+        work = multiplications_of(self.graph, self.graph.nodes)
+        found, pace = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high)
         while found is None and low < high:
             found = self._fitting(pace)
             if found is None:
@@ -281,8 +301,9 @@ class Search:
             weights = (self.room(cut, pace).left[:len(self.names)] <= 1 - bound + SLACK).astype(np.float64)
         short = " and ".join(name for name, weight in zip(self.names, weights, strict=True) if weight > SHORT_OF) or "a resource"
         takes = f"takes {bound:.2f} times" + ("" if bound > 1 else " in fractions of engines, and in whole ones more than once,")
-        return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what the device has of {short}; "
-                "take a larger board or an architecture with reusable engines")
+        return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what may be used of {short} "
+                f"(all but {UNSURE:.0%}, by which the area model may be wrong); take a larger board or an "
+                "architecture with reusable engines")
 
     def quickest(self) -> Found:
         """The accelerator with the shortest latency of a single frame, with a bound on every other.
@@ -295,7 +316,7 @@ class Search:
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
-            least = next(self.blocks.promising(cut), (inf,))[0] if cut < len(self.graph.nodes) else 0.0
+            least = self.blocks.least_clocks(cut) if cut < len(self.graph.nodes) else 0.0
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
             bound, cut, low, top, least = heappop(ranges)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.errors import InfeasibleError
-from dovetail.partition.hybrid.blocks import multiplications_of
 from dovetail.partition.hybrid.choice import Chosen, Room
+from dovetail.partition.hybrid.dedicated import multiplications_of
 from dovetail.partition.hybrid.search import MULTIPLIER, BlockOption, Found, Search, between
 
 
@@ -65,7 +65,7 @@ def _balanced(search: Search, cut: int) -> Found | None:
         return None
     chosen = Chosen(0.0, 0.0, (*_fewest(search, cut, pace), 0))
     found = search.made(cut, pace, chosen, (block,) if block is not None else ())
-    fits = all(found.needs[name] <= search.device.resources[name] for name in search.names)
+    fits = all(found.needs[name] <= limit for name, limit in zip(search.names, search.budget, strict=True))
     return found if fits else None
 
 
