@@ -45,6 +45,7 @@ from dovetail.runtime import accuracy, board_trial, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
 from dovetail.runtime.power import POWER
+from dovetail.runtime.weights import Folds, loaded_folds
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
@@ -109,10 +110,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
-            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS) -> Build:
+            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
+            loaded: Sequence[str] = ()) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
-    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports.
+    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports. Layers of codes
+    in `loaded` (`("all",)`: all that can) have memories for weights, which `runtime.weights.with_weights` changes.
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
@@ -124,9 +127,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
+    loads = loaded_folds(program, board, loaded)
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        unlinked = _write_parts(folder, program, board, bus_bits, progress)
+        unlinked = _write_parts(folder, program, board, bus_bits, progress, loads)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
@@ -137,8 +141,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress) -> list[str]:
-    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined."""
+def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: int, progress: Progress,
+                 loads: Mapping[str, Folds]) -> list[str]:
+    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined, and
+    about weights that are loaded."""
     designs: dict[str, Design] = {}
     for number, segment in enumerate(program.segments):
         kind = platform.device(segment.device).kind
@@ -147,13 +153,18 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             device = platform.device(segment.device)
-            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds_of(segment.graph, device),
-                                                         device.accelerator)
+            own = loads.get(segment.name, {})
+            folds = {**folds_of(segment.graph, device), **own}
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds, device.accelerator, tuple(own))
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
-    notes = []
+    names = [name for own in loads.values() for name in own]
+    notes = [f"weights of {', '.join(names)} are loaded: memories that are written take more logic and registers than the plan "
+             "counts (docs/lq.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
+            if any(designs[s.name].loads for s in segments):
+                raise UnsupportedError(f"{name}: weights are loaded by the host, and links between boards carry none")
             write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
         except UnsupportedError as reason:
             notes.append(f"{reason}; the host carries what passes between these boards")
@@ -198,10 +209,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent) -> Verification:
-    """Run a build against the reference and remember the outcome in `verification.json`."""
+def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent,
+                 remember: bool = True) -> Verification:
+    """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights."""
     outcome = execute.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
-    replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
+    if remember:
+        replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
     return outcome
 
 
