@@ -15,6 +15,8 @@ floats are synthesized once and counted as often as they are used, multipliers e
 
 `links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
 
+`memories`: every block memory of the network on three boards by synthesis (`lq_memories.py`).
+
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
@@ -54,6 +56,7 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
+from lq_memories import memories
 from lq_parts import link_ends, roms
 
 SAME = (2, 2, 2, 2)
@@ -76,7 +79,7 @@ ACTIVATIONS = np.asarray([0.52, 1.05])
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "memories", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -298,6 +301,8 @@ def main() -> int:
         found |= link_ends()
     if "rom" in parts:
         found |= roms()
+    if "memories" in parts:
+        found |= memories()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")
