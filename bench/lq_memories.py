@@ -43,8 +43,8 @@ def memory_design(words: int, width: int, rom: bool = False) -> Design:
         contents = tuple(int.from_bytes(row.tobytes(), "little") & (1 << width) - 1 for row in drawn)
         m.roms.append(Rom("store", width, contents, address, read, True))
     else:
-        m.memories.append(Memory("store", width, words, m.input("write"), m.input("write_address", address.width), m.input("value", width),
-                                 address, read, True))
+        writes = m.input("write"), m.input("write_address", address.width), m.input("value", width)
+        m.memories.append(Memory("store", width, words, *writes, address, read, True))
     m.output("y", m.register("word", read))
     return Design(m.name, {f"{m.name}.v": print_module(m), **images(m)}, (), ())
 
@@ -76,7 +76,8 @@ def memories() -> dict[str, Any]:
     rom = ROM, counted(*ROM), counted(*ROM, rom=True)
     for name, own in boards.items():
         own |= _total(own["layers"], plan.resources[name], board.link_logic(name), board.device(name).resources["bram36"])
-        print(f"{name}: {own['bram36']:.1f} BRAM36 by Yosys, {own['bram36_model']:.1f} by the model, {own['part']:.1%}", flush=True)
+        print(f"{name}: {own['bram36']:.1f} BRAM36 by Yosys, {own['bram36_model']:.1f} by the model, {own['part']:.1%}",
+              flush=True)
     return {"memories": {"boards": boards, "pace_clocks": PACE, "rom_equal": rom[1]["bram36"] == rom[2]["bram36"],
                          "rom": {"geometry": rom[0], "written": rom[1], "rom": rom[2]}}}
 
