@@ -41,7 +41,7 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath, datapath_of
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
@@ -68,8 +68,6 @@ WITH_FLOATS = ("5x5, 8 to 4",)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
 """Text from which a module is a part of its own in float engines: their adders are."""
-FOUR_INPUTS = ("ecp5",)
-"""Families whose look-up tables have four inputs: their popcounts are made of full adders."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
@@ -143,7 +141,7 @@ def measure(layers: list[str], families: list[str], wanted: list[str]) -> dict[s
             forms += [(str(d), codes, d) for d in FLOATS]
         for form, graph, datapath in (f for f in forms if f[0] in wanted):
             for family in families:
-                counts = Datapath.FULL_ADDERS if family in FOUR_INPUTS and form == Datapath.POPCOUNT else datapath
+                counts = datapath_of(family) if form == Datapath.POPCOUNT else datapath
                 row = counted(graph, family, counts)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
                 print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "

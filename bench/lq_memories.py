@@ -83,7 +83,7 @@ def memories() -> dict[str, Any]:
 
 
 def _total(layers: dict[str, Any], planned: Any, links: Any, limit: float) -> dict[str, float]:
-    """A board's blocks: folded layers as synthesized, the rest (lines of conv1, pools, FIFOs) and the ends of links by the model."""
+    """A board's blocks: folded layers as synthesized, the rest (conv1's lines, pools, FIFOs) and ends of links by the model."""
     model = sum(layer["model"] for layer in layers.values())
     ends, every = float(links.get("bram36", 0.0)), float(planned["bram36"][0])
     found = sum(layer["bram36"] for layer in layers.values()) + every - model + ends

@@ -20,6 +20,7 @@ from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
+from dovetail.fpga.engines.lq import datapath_of
 from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
@@ -155,7 +156,8 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bus_bits: i
             device = platform.device(segment.device)
             own = loads.get(segment.name, {})
             folds = {**folds_of(segment.graph, device), **own}
-            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds, device.accelerator, tuple(own))
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bus_bits, folds, device.accelerator, tuple(own),
+                                                         datapath_of(device.family))
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     names = [name for own in loads.values() for name in own]

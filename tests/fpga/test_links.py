@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import PlatformError, UnsupportedError
+from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system

@@ -218,4 +218,5 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
          *(stream_port(f"load{i}", t, form, True) for i, (t, form) in enumerate(top.loads))),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
-        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused))
+        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused),
+        datapath=str(datapath))

@@ -108,6 +108,8 @@ class Design:
     """Depthwise nodes whose inverted residuals are one engine."""
     memory: MemoryPort | None = None
     """Where weights are read from that the design does not hold."""
+    datapath: str = "popcount"
+    """How products of codes are summed in layers that are mapped directly."""
 
     @property
     def streams(self) -> tuple[StreamPort, ...]:

@@ -15,6 +15,7 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
+from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.simulate import Simulation, simulate
@@ -84,14 +85,15 @@ def loaded_sets(graph: Graph, design: Design) -> dict[str, Integers]:
 
 
 def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
-               accelerator: Accelerator | None = None, loaded: Collection[str] = ()) -> Design:
+               accelerator: Accelerator | None = None, loaded: Collection[str] = (),
+               datapath: Datapath = Datapath.POPCOUNT) -> Design:
     """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
     must lie in memory (`memory.bin`) where the design uses some, and the packet of every input for weights (`load0.bin`).
 
     Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have. Weights of nodes in `loaded`
-    are loaded.
+    are loaded. `datapath` sums products of codes where nothing is folded.
     """
-    design = (build_design(graph, graph.name, folds=folds, loaded=loaded) if accelerator is None
+    design = (build_design(graph, graph.name, folds=folds, loaded=loaded, datapath=datapath) if accelerator is None
               else build_accelerator(graph, graph.name, accelerator))
     target = folder / graph.name
     store_design(design, target)
@@ -127,7 +129,8 @@ def load_design(folder: Path) -> Design:
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
                       {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
                       known.get("words", {}), tuple(known.get("fused", ())),
-                      MemoryPort(**known["memory"]) if known.get("memory") else None)
+                      MemoryPort(**known["memory"]) if known.get("memory") else None,
+                      known.get("datapath", Datapath.POPCOUNT.value))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

@@ -1,4 +1,4 @@
-"""A map that was flattened on one board and is read on another: it travels as pixels and is put into its order where it is read."""
+"""A map that is flattened on one board and read on another: it travels as pixels and is put into its order where it is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_flattened(form: Format, port: StreamPort) -> bool:
 
 
 def flatten_module(name: str, form: Format) -> Module:
-    """Whole pixels in raster order in, one beat out: all pixels of the first channel, then of the next, as tensors are flattened."""
+    """Whole pixels in raster order in, one beat out: all pixels of the first channel, then of the next, as tensors are."""
     pixels, width = form.height * form.width, form.channels * form.bits
     m = Module(name, (f"{form.channels}x{form.height}x{form.width} of {form.bits} bits, flattened: one beat per frame.",))
     valid, data, ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
