@@ -15,6 +15,8 @@ floats are synthesized once and counted as often as they are used, multipliers e
 
 `links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
 
+`memories`: every block memory of the network on three boards by synthesis (`lq_memories.py`).
+
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
@@ -39,7 +41,7 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
+from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath, datapath_of
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
@@ -54,6 +56,7 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
+from lq_memories import memories
 from lq_parts import link_ends, roms
 
 SAME = (2, 2, 2, 2)
@@ -65,8 +68,6 @@ WITH_FLOATS = ("5x5, 8 to 4",)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
 """Text from which a module is a part of its own in float engines: their adders are."""
-FOUR_INPUTS = ("ecp5",)
-"""Families whose look-up tables have four inputs: their popcounts are made of full adders."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
@@ -76,7 +77,7 @@ ACTIVATIONS = np.asarray([0.52, 1.05])
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "fic")
+PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "memories", "fic")
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -140,7 +141,7 @@ def measure(layers: list[str], families: list[str], wanted: list[str]) -> dict[s
             forms += [(str(d), codes, d) for d in FLOATS]
         for form, graph, datapath in (f for f in forms if f[0] in wanted):
             for family in families:
-                counts = Datapath.FULL_ADDERS if family in FOUR_INPUTS and form == Datapath.POPCOUNT else datapath
+                counts = datapath_of(family) if form == Datapath.POPCOUNT else datapath
                 row = counted(graph, family, counts)
                 datapaths.setdefault(f"{name}: {form}", {})[family] = row
                 print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
@@ -298,6 +299,8 @@ def main() -> int:
         found |= link_ends()
     if "rom" in parts:
         found |= roms()
+    if "memories" in parts:
+        found |= memories()
     if "fic" in parts:
         found |= boards_of_fic(options.boards or list(FIC_BOARDS))
     replace_text(options.json, json.dumps(found, indent=1) + "\n")

@@ -20,6 +20,7 @@ from dovetail.files import replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
+from dovetail.fpga.engines.lq import datapath_of
 from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
@@ -45,6 +46,7 @@ from dovetail.runtime import accuracy, board_trial, execute
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
 from dovetail.runtime.power import POWER
+from dovetail.runtime.weights import Folds, loaded_folds
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
@@ -110,11 +112,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
             progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
-            memory_bits: int | None = None) -> Build:
+            memory_bits: int | None = None, loaded: Sequence[str] = ()) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
     `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports,
-    `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told).
+    `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told). Layers of
+    codes in `loaded` (`("all",)`: all that can) have memories for weights, which `runtime.weights.with_weights` changes.
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
@@ -126,9 +129,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
+    loads = loaded_folds(program, board, loaded)
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     with replace_folder(target, "manifest.json") as folder:
-        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits), progress)
+        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits), progress, loads)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
@@ -139,9 +143,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None],
-                 progress: Progress) -> list[str]:
-    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined.
+def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None], progress: Progress,
+                 loads: Mapping[str, Folds]) -> list[str]:
+    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined, and
+    about weights that are loaded.
 
     `bits` are the widths of streams and of the port to memory.
     """
@@ -153,13 +158,19 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple
         target.mkdir(exist_ok=True)
         if kind is Kind.FPGA:
             device = platform.device(segment.device)
-            designs[segment.name] = fpga_part.write_part(segment.graph, target, bits[0], folds_of(segment.graph, device),
-                                                         device.accelerator, bits[1])
+            own = loads.get(segment.name, {})
+            folds = {**folds_of(segment.graph, device), **own}
+            designs[segment.name] = fpga_part.write_part(segment.graph, target, bits[0], folds, device.accelerator, tuple(own),
+                                                         datapath_of(device.family), bits[1])
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
-    notes = []
+    names = [name for own in loads.values() for name in own]
+    notes = [f"weights of {', '.join(names)} are loaded: memories that are written take more logic and registers than the plan "
+             "counts (docs/lq.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
+            if any(designs[s.name].loads for s in segments):
+                raise UnsupportedError(f"{name}: weights are loaded by the host, and links between boards carry none")
             write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
         except UnsupportedError as reason:
             notes.append(f"{reason}; the host carries what passes between these boards")
@@ -204,10 +215,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent) -> Verification:
-    """Run a build against the reference and remember the outcome in `verification.json`."""
+def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent,
+                 remember: bool = True) -> Verification:
+    """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights."""
     outcome = execute.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
-    replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
+    if remember:
+        replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
     return outcome
 
 

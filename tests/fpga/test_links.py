@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import PlatformError, UnsupportedError
+from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system
@@ -116,18 +116,6 @@ def test_a_board_that_only_forwards_has_links_and_no_layer() -> None:
     assert system.circuits == ("x: fpga0 > fpga1 > fpga2, 1 cells per frame", "y0: fpga2 > fpga1 > fpga0, 1 cells per frame")
 
 
-def test_a_flattened_map_that_would_change_its_order_on_the_way_is_refused() -> None:
-    graph = chain(1)
-    flat = Node("flat", Reshape((1, 64)), ("y0",), (), "z")
-    more = replace(graph, nodes=(*graph.nodes, flat), outputs=("z",), tensors={**graph.tensors, "z": Tensor("z", (1, 64), CODES)})
-    last, own = coded_node("last", learned(np.random.default_rng(0), Gemm(3), (3, 64), 1, 2), "z", "w", [0.1, 0.5, 0.9], 3, 6)
-    more = replace(more, nodes=(*more.nodes, last), outputs=("w",), tensors={**more.tensors, "w": Tensor("w", (1, 3), CODES)},
-                   constants={**more.constants, **{c.name: c for c in own}})
-    where = {"n0": whole_on("fpga0"), "flat": whole_on("fpga0"), "last": whole_on("fpga1")}
-    with pytest.raises(UnsupportedError, match="put the reshape where it is read"):
-        joined(more, where, load_platform("fic:2"))
-
-
 def test_narrow_pixels_share_a_cell_and_wide_ones_are_cut() -> None:
     narrow_one, wide = (Format(channels, 2, False, 0, 3, 5, 5) for channels in (3, 30))
     assert (carried(narrow_one, 32).group, carried(narrow_one, 32).cells) == (5, 5)
@@ -163,6 +151,25 @@ def check(system: System, graph: Graph, count: int, **how: object) -> tuple[int,
         np.testing.assert_array_equal(values.reshape(expected.shape), expected)
     assert len(found.frame_cycles) == count
     return len(found.faults), sum(f.detected for f in found.faults)
+
+
+def flattened(size: int = 4) -> Graph:
+    """A convolution of codes, its map flattened, and a fully connected layer."""
+    graph, count = chain(1, size=size), 4 * size * size
+    flat = Node("flat", Reshape((1, count)), ("y0",), (), "z")
+    last, own = coded_node("last", learned(np.random.default_rng(0), Gemm(3), (3, count), 1, 2), "z", "w", [0.1, 0.5, 0.9], 3, 6)
+    tensors = {**graph.tensors, "z": Tensor("z", (1, count), CODES), "w": Tensor("w", (1, 3), CODES)}
+    return replace(graph, nodes=(*graph.nodes, flat, last), outputs=("w",), tensors=tensors,
+                   constants={**graph.constants, **{c.name: c for c in own}})
+
+
+def test_a_flattened_map_travels_as_pixels_and_is_put_into_order_where_it_is_read() -> None:
+    graph = flattened()
+    apart = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 1), Piece("fpga1", 1, 3)))
+    system, _ = joined(graph, {"n0": whole_on("fpga0"), "flat": whole_on("fpga0"), "last": apart}, narrow(load_platform("fic:2")))
+    assert "z: fpga0 > fpga1, 4 cells per frame" in system.circuits
+    check(system, graph, 5)
+    check(system, graph, 3, stall_seed=1)
 
 
 def test_pixels_wider_than_a_cell_travel_in_words() -> None:

@@ -13,6 +13,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import Axis, Coded, Gemm, Graph, Scheme, slices
 from dovetail.ir.lq import count_steps
 from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.numerics.fast import exact_nodes, run_stored, stored_values
 from dovetail.numerics.lq import (
     boundaries_of,
     canonical,
@@ -150,6 +151,33 @@ def test_onnx_runtime_computes_the_same_codes(weight_bits: int, input_bits: int)
     expected = run_integer(graph, frames)
     found = run_onnx(to_onnx(graph, Boundary.INTEGER), frames)
     np.testing.assert_array_equal(found["last_y"], expected["last_y"])
+
+
+@pytest.mark.parametrize(("weight_bits", "input_bits", "last"), [(1, 2, "fixed"), (2, 2, "codes"), (3, 4, "fixed"),
+                                                                 (4, 3, "codes")])
+def test_the_fast_way_gives_the_integers_of_the_reference(weight_bits: int, input_bits: int, last: str) -> None:
+    graph = network(5, weight_bits, input_bits, last=last)
+    assert {n.name for n in graph.nodes} == exact_nodes(graph)
+    x = images(6, 9)
+    right = run_integer(graph, x, keep=True)
+    for name, found in stored_values(graph)(x):
+        assert found.dtype == right[name].dtype, name
+        np.testing.assert_array_equal(found, right[name], name)
+    np.testing.assert_array_equal(run_stored(graph, x)["last_y"], right["last_y"])
+
+
+def test_a_threshold_that_no_sum_reaches_stays_out_of_reach_in_float32() -> None:
+    graph = network(7, 2, 2)
+    node = graph.node("second")
+    steps = graph.params(node)[2]
+    far = steps.array.astype(np.int32).copy()
+    far[0], far[1] = 2**31 - 1, -(2**31)
+    graph = replace(graph, constants={**graph.constants, steps.name: replace(steps, array=far)})
+    x = images(8, 3)
+    found = dict(stored_values(graph)(x))["second_y"]
+    np.testing.assert_array_equal(found, run_integer(graph, x, keep=True)["second_y"])
+    assert (found[:, 0] == 0).all()
+    assert (found[:, 1] == 3).all()
 
 
 def test_codes_as_results_reach_the_user_as_numbers() -> None:

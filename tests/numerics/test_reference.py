@@ -14,7 +14,7 @@ from dovetail.cpu.executor import CpuPart
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Clamp, Conv, Graph, MaxPool, Scheme, Window
 from dovetail.ir.onnx_write import Boundary, to_onnx
-from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize
+from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize, rescale
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
 from dovetail.numerics.reference import run_float, run_integer, run_node
@@ -29,6 +29,12 @@ def half_even(value: Fraction) -> int:
 def test_division_rounds_half_to_even(numerator: int, denominator: int) -> None:
     found = divide_half_even(np.array([float(numerator)]), denominator)
     assert int(found[0]) == half_even(Fraction(numerator, denominator))
+
+
+@given(st.integers(-(1 << 52), 1 << 52), st.integers(-20, 60))
+def test_a_power_of_two_divides_as_any_number_does(numerator: int, shift: int) -> None:
+    found = rescale(np.array([float(numerator)]), 1, np.array([shift]))
+    assert int(found[0]) == half_even(Fraction(numerator) / Fraction(2) ** shift)
 
 
 @given(st.integers(-8, 8), st.booleans(), st.integers(2, 8), st.floats(-1e4, 1e4))

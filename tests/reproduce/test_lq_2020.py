@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
+import pytest
+
+from dovetail.errors import UsageError
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from dovetail.reproduce import lq_2020
+from dovetail.reproduce.lq_2020_layers import (
+    bits_of_conv2,
+    bits_table,
+    layer_table,
+    layers_on_one_board,
+    load_training,
+    training_table,
+)
 
 SMALL = lq_alexnet(99, 12, 48, 10)
 
@@ -46,13 +59,49 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
                 "datapaths": {"5x5: popcount": {"xcup": {"lut": 2797.0, "ff": 3539.0, "bram": 1.0}}}}
     text = lq_2020.text({"table_5_2": lq_2020.TABLE_5_2, "claims": lq_2020.CLAIMS, "slips": lq_2020.SLIPS, "weights_mbit": 149.5,
                          "conv2_folds": folds, "boards": {"fic": {"2": None, "3": row, "least_by_memory": 3}},
-                         "measured": measured})
+                         "one_board": layers_on_one_board(SMALL, device, 51_529), "training": None,
+                         "conv2_bits": bits_of_conv2(SMALL, device, None), "measured": measured})
     assert "1,739,753,782" in text
     assert "not legible" in text
     assert "fic:2" in text
     assert "does not fit" in text
     assert "59.1 Mbit" in text
     assert "2,797" in text
+    assert "not measured: bench/records/lq_training.json is not there" in text
+    assert "below 50 % BRAM, 30 % logic" in text
+
+
+def test_a_layer_whose_weights_exceed_the_board_is_said_not_to_fit() -> None:
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    rows = {r["layer"]: r for r in layers_on_one_board(SMALL, device, 51_529)}
+    assert list(rows) == ["conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8"]
+    assert rows["conv3"]["as_claimed"]
+    small = replace(device, resources={**device.resources, "bram36": 0.25, "lut": 100.0})
+    found = {r["layer"]: r for r in layers_on_one_board(SMALL, small, 51_529)}
+    assert not found["conv2"]["fits"]
+    assert not found["conv2"]["as_claimed"]
+    assert "no board holds it alone" in layer_table(list(found.values()))
+
+
+def test_bits_stand_beside_accuracies_that_were_measured_and_beside_nothing_else(tmp_path: Path) -> None:
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    path = tmp_path / "training.json"
+    path.write_text(json.dumps({"schema": 1, "experiments": {
+        "resnet20-w2a2": {"mean_accuracy": 12.34, "points_lost": 5.67, "published": "LQ-Nets: 90.2", "runs": [{}, {}]}}}))
+    training = load_training(path)
+    rows = {(r["weights"], r["activations"]): r for r in bits_of_conv2(SMALL, device, training, 12_000)}
+    assert {bits for bits, r in rows.items() if r["accuracy"] is not None} == {(2, 2)}
+    assert rows[1, 1]["lut"] < rows[2, 2]["lut"] < rows[4, 4]["lut"]
+    assert all(r["cycles"] <= 12_000 for r in rows.values())
+    shown = bits_table(list(rows.values()))
+    assert "12.34 %" in shown
+    assert shown.count("not measured") == len(rows) - 1
+    assert "LQ-Nets: 90.2" in training_table(training)
+    with pytest.raises(UsageError, match="not a record of trainings"):
+        load_training(tmp_path / "absent.json")
+    path.write_text("[]")
+    with pytest.raises(UsageError, match="no experiments in it"):
+        load_training(path)
 
 
 def test_the_record_that_comes_along_holds_what_was_measured() -> None:

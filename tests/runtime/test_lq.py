@@ -9,6 +9,8 @@ import pytest
 
 from dovetail import pipeline
 from dovetail.cost import costs_of, why_not
+from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.part import load_design
 from dovetail.ir import Axis
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
@@ -33,6 +35,19 @@ def test_a_network_of_codes_is_built_and_bit_exact_with_parts_in_hardware(tmp_pa
     frames = images(3, 2)["x"]
     expected = run_integer(graph, {"x": frames})["last_y"].astype(np.float64) * 2.0**-8
     np.testing.assert_array_equal(build.run(frames.astype(np.float32) / 256), expected)
+
+
+def test_builds_for_look_up_tables_of_four_inputs_count_with_full_adders(tmp_path: Path) -> None:
+    path = tmp_path / "lq.onnx"
+    path.write_bytes(to_onnx(network(1, 2, 2)))
+    tops = {}
+    for board in ("ecp5-85", "tx2-c10gx"):
+        build = pipeline.compile(path, board, tmp_path / board, assignment={"second": whole_on("fpga")}, verify=False)
+        (segment,) = (s for s in build.program.segments if "second" in s.nodes)
+        tops[board] = load_design(build.folder / "fpga" / segment.graph.name)
+    assert tops["ecp5-85"].datapath == Datapath.FULL_ADDERS
+    assert tops["tx2-c10gx"].datapath == Datapath.POPCOUNT
+    assert tops["ecp5-85"].adders > tops["tx2-c10gx"].adders, "three bits a counter, not six"
 
 
 def test_layers_of_codes_run_on_cpu_and_fpga_and_the_gpu_says_why_not() -> None:

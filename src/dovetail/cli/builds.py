@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, board, planning, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
+
+if TYPE_CHECKING:
+    from dovetail.runtime.build import Build
 
 
 def add_commands(commands: Commands) -> None:
@@ -26,6 +30,9 @@ def add_commands(commands: Commands) -> None:
     build.add_argument("--memory-bits", type=int, metavar="BITS",
                        help="width of the AXI4 port to memory, where reusable engines have one: 128, 64 or 32 "
                             "(default: that of their beats, 128)")
+    build.add_argument("--loaded", action="append", default=[], metavar="LAYER",
+                       help="give a folded layer of codes memories that the host fills, so that `run --weights` changes its "
+                            "weights without building again; repeatable, 'all' for every layer that can (default: ROM)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
 
     verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
@@ -33,6 +40,7 @@ def add_commands(commands: Commands) -> None:
     verify.add_argument("build", type=Path, help="a build folder")
     verify.add_argument("--frames", type=int, default=64,
                         help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
+    add_weights(verify)
     add_json(verify)
 
     run = commands.add("run", _run, "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
@@ -40,6 +48,7 @@ def add_commands(commands: Commands) -> None:
     run.add_argument("-i", "--input", type=Path, required=True,
                      help=".npy or .npz (key 'x' or the input's name) of float frames")
     run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
+    add_weights(run)
 
     synth = commands.add("synth", _synth, "count the FPGA part's resources with an open synthesizer",
                          "dovetail synth build/model --family ecp5")
@@ -74,6 +83,21 @@ def add_commands(commands: Commands) -> None:
     report.add_argument("build", type=Path, help="a build folder")
 
 
+def add_weights(sub: argparse.ArgumentParser) -> None:
+    """Another model's weights for a build that loads them."""
+    sub.add_argument("--weights", type=Path, metavar="MODEL.onnx",
+                     help="load the weights of this model, of the same shapes and bits, in the place of the build's own (layers "
+                          "named by `compile --loaded`)")
+
+
+def _opened(options: argparse.Namespace) -> Build:
+    """The build that a command is about, with the weights it was given."""
+    from dovetail.runtime.build import load_build
+    from dovetail.runtime.weights import with_weights
+    build = load_build(options.build)
+    return build if options.weights is None else with_weights(build, options.weights)
+
+
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     with progress_bar() as progress:
@@ -81,7 +105,7 @@ def _compile(options: argparse.Namespace) -> int:
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
                                  equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
-                                 memory_bits=options.memory_bits)
+                                 memory_bits=options.memory_bits, loaded=options.loaded)
     warn(build.manifest["warnings"])
     print(terminal.plan_table(build.graph, build.plan))
     print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "
@@ -91,11 +115,11 @@ def _compile(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.runtime.build import load_build
-    build = load_build(options.build)
+    build = _opened(options)
     with progress_bar() as progress:
-        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress))
-    pipeline.write_report(build)
+        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress, options.weights is None))
+    if options.weights is None:
+        pipeline.write_report(build)
     if options.json is not None:
         emit(options.json, outcome, str)
     if not outcome["equal"] or options.json is None:
@@ -111,8 +135,7 @@ def _run(options: argparse.Namespace) -> int:
     from dovetail import pipeline
     from dovetail.files import replace_bytes
     from dovetail.numerics.calibration import load_samples
-    from dovetail.runtime.build import load_build
-    build = load_build(options.build)
+    build = _opened(options)
     with progress_bar() as progress:
         results = pipeline.run_build(build, load_samples(options.input, build.graph).values, progress)
     buffer = BytesIO()

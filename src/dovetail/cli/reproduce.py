@@ -27,7 +27,8 @@ def add_commands(commands: Commands) -> None:
                      help="compact-2024 fibha: search anew for a network of the zoo, which takes minutes; repeatable "
                           "(default: the record that comes along)")
     sub.add_argument("--record", type=Path, metavar="FILE",
-                     help="compact-2024: a file of bench/gpu_fcm.py, or of bench/fibha.py (default: those that come along)")
+                     help="compact-2024: a file of bench/gpu_fcm.py, or of bench/fibha.py; lq-2020: of bench/lq_training.py "
+                          "(default: those that come along)")
     sub.add_argument("--boards", action="append", type=int, metavar="N",
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
     sub.add_argument("-o", "--output", type=Path,
@@ -42,7 +43,8 @@ def _reproduce(options: argparse.Namespace) -> int:
             found, text = gp_2023.reproduce(progress), gp_2023.text
         elif options.paper == "lq-2020":
             from dovetail.reproduce import lq_2020
-            found, text = lq_2020.reproduce(progress, counts=options.boards or lq_2020.COUNTS), lq_2020.text
+            found = lq_2020.reproduce(progress, counts=options.boards or lq_2020.COUNTS, training=options.record)
+            text = lq_2020.text
         elif options.paper == "compact-2024" and options.part == "fibha":
             from dovetail.reproduce import compact_2024_fibha, compact_2024_fibha_tables
             found = (compact_2024_fibha.reproduce(options.network, progress) if options.network

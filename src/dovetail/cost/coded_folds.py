@@ -59,11 +59,10 @@ def coded_cost(shape: CodedShape, fold: Fold, model: DhmModel) -> tuple[int, int
     taps = fold.inputs * prod(shape.kernel)
     stages = folded.stages + ceil(log2(max(2, taps))) + LANE_STAGES + FIFO_LATENCY_CYCLES
     tail = max(shape.raster.flush * loops.clocks, shape.raster.first * folded.words) + loops.clocks
-    return folded.steps, tail, stages, _resources(shape, loops, folded, taps, model)
+    return folded.steps, tail, stages, _resources(shape, loops, taps, model)
 
 
-def _resources(shape: CodedShape, loops: Loops, folded: FoldedRaster, taps: int,
-               model: DhmModel) -> tuple[tuple[str, float], ...]:
+def _resources(shape: CodedShape, loops: Loops, taps: int, model: DhmModel) -> tuple[tuple[str, float], ...]:
     planes, lanes = max(1, shape.weight_bits) * max(1, shape.input_bits), loops.lanes
     products = lanes * taps
     logic, registers, dsp = ENGINE_LOGIC, 300.0, float(lanes * planes)
@@ -79,27 +78,44 @@ def _resources(shape: CodedShape, loops: Loops, folded: FoldedRaster, taps: int,
         dsp += 0.0 if shape.weight_bits or shape.input_bits else products
     logic += lanes * (planes * 2 * COUNT_BITS + THRESHOLD_LOGIC * shape.steps * STEP_BITS + 60)
     registers += lanes * (planes * (2 * COUNT_BITS + 2 * STEP_BITS) + 3 * STEP_BITS)
-    constants = planes * PRODUCT_BITS + (shape.steps * STEP_BITS if shape.steps else CONSTANT_BITS)
-    word = loops.fold.groups * loops.fold.inputs * shape.input_width
+    registers += 3 * taps * loops.fold.groups * shape.input_width + products * shape.weight_width + lanes * _constants(shape)
+    logic += WINDOW_LOGIC * taps * loops.fold.groups * shape.input_width
+    blocks, small = _memories(memories_of(shape, loops.fold), model)
+    return ((model.logic, logic + small), ("register", registers), (model.block, blocks), ("dsp", dsp))
+
+
+def _constants(shape: CodedShape) -> int:
+    """Bits that a filter has beside its codes: products, and thresholds or bias and scale."""
+    planes = max(1, shape.weight_bits) * max(1, shape.input_bits)
+    return planes * PRODUCT_BITS + (shape.steps * STEP_BITS if shape.steps else CONSTANT_BITS)
+
+
+def memories_of(shape: CodedShape, fold: Fold) -> list[tuple[int, int, int]]:
+    """A folded layer's memories as (words, bits of a word, bits from which they are blocks): codes, constants, window, lines."""
+    loops = Loops(shape.channels, fold)
+    folded = FoldedRaster(shape.raster, loops)
+    word = fold.groups * fold.inputs * shape.input_width
     high, wide = shape.kernel
     windowed = not folded.raster.pointwise
     kept = high * wide * word if windowed and loops.words > 1 else word if loops.passes > 1 and loops.slices > 1 else 0
-    memories = [(loops.clocks, products * shape.weight_width, SKIP_BLOCK_BITS),
-                (loops.results, lanes * constants, SKIP_BLOCK_BITS),
-                (loops.words if windowed else loops.slices, kept, SKIP_BLOCK_BITS)]
+    found = [(loops.clocks, loops.lanes * fold.inputs * high * wide * shape.weight_width, SKIP_BLOCK_BITS),
+             (loops.results, loops.lanes * _constants(shape), SKIP_BLOCK_BITS),
+             (loops.words if windowed else loops.slices, kept, SKIP_BLOCK_BITS)]
     if windowed and high > 1 and not folded.line_in_registers:
-        memories.append((folded.raster.width * folded.words, (high - 1) * word, LINE_BLOCK_BITS))
-    registers += 3 * taps * loops.fold.groups * shape.input_width + products * shape.weight_width + lanes * constants
-    logic += WINDOW_LOGIC * taps * loops.fold.groups * shape.input_width
-    blocks, small = _memories(memories, model)
-    return ((model.logic, logic + small), ("register", registers), (model.block, blocks), ("dsp", dsp))
+        found.append((folded.raster.width * folded.words, (high - 1) * word, LINE_BLOCK_BITS))
+    return found
+
+
+def is_block(words: int, width: int, least: int) -> bool:
+    """Whether a memory of `memories_of` is made of blocks."""
+    return words > SKIP_BLOCK_DEPTH and words * width >= least
 
 
 def _memories(memories: Sequence[tuple[int, int, int]], model: DhmModel) -> tuple[float, float]:
     """Blocks and look-up tables of memories (words, width, bits from which they are blocks)."""
     blocks, small = 0.0, 0.0
     for depth, width, least in memories:
-        if depth > SKIP_BLOCK_DEPTH and depth * width >= least:
+        if is_block(depth, width, least):
             blocks += float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0]) / model.parts
         elif depth > 1:
             small += model.coefficients["logic_per_buffer_bit"] * ceil(depth / 32) * 32 * width

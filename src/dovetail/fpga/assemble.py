@@ -151,13 +151,21 @@ KEYWORDS = frozenset("""
 """Words of Verilog-2005 (and `logic`, `const` of its successor, which simulators know too)."""
 
 
+LOADED = " weights"
+
+
 def load_tensor(node: str) -> str:
     """The name under which a design takes the weights of a node."""
-    return f"{node} weights"
+    return f"{node}{LOADED}"
 
 
-def stream_port(name: str, tensor: str, form: Format) -> StreamPort:
-    return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width, form.at_once)
+def loaded_node(tensor: str) -> str:
+    """The node whose weights a design takes under such a name."""
+    return tensor.removesuffix(LOADED)
+
+
+def stream_port(name: str, tensor: str, form: Format, loads: bool = False) -> StreamPort:
+    return StreamPort(name, tensor, form.channels, form.bits, form.signed, form.height, form.width, form.at_once, loads)
 
 
 def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None,
@@ -207,7 +215,8 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     return Design(
         name, files,
         (*(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
-         *(stream_port(f"load{i}", t, form) for i, (t, form) in enumerate(top.loads))),
+         *(stream_port(f"load{i}", t, form, True) for i, (t, form) in enumerate(top.loads))),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
-        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused))
+        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused),
+        datapath=str(datapath))

@@ -11,7 +11,8 @@ class StreamPort:
     """A valid/ready stream at the top level: `NAME_valid`, `NAME_ready`, `NAME_data`.
 
     One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c]. With `at_once` a pixel is several
-    beats, of so many channels each, in order; what the last one has too many says nothing.
+    beats, of so many channels each, in order; what the last one has too many says nothing. A port that `loads` takes sets of
+    weights (`fpga/loading.py`) in the place of frames.
     """
 
     name: str
@@ -22,6 +23,7 @@ class StreamPort:
     height: int
     width: int
     at_once: int | None = None
+    loads: bool = False
 
     @property
     def fields(self) -> int:
@@ -106,3 +108,15 @@ class Design:
     """Depthwise nodes whose inverted residuals are one engine."""
     memory: MemoryPort | None = None
     """Where weights are read from that the design does not hold."""
+    datapath: str = "popcount"
+    """How products of codes are summed in layers that are mapped directly."""
+
+    @property
+    def streams(self) -> tuple[StreamPort, ...]:
+        """Inputs that take the network's frames; they come before those that take weights."""
+        return tuple(port for port in self.inputs if not port.loads)
+
+    @property
+    def loads(self) -> tuple[StreamPort, ...]:
+        """Inputs that take weights."""
+        return tuple(port for port in self.inputs if port.loads)

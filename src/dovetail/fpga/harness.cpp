@@ -175,7 +175,7 @@ public:
         auto seed = [&] { return run.stall_seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0; };
         for (size_t i = 0; i < ports.inputs.size(); ++i) {
             sources_.push_back({ports.inputs[i], Stall(seed()), read_file(prefix + "_in" + std::to_string(i) + ".bin")});
-            sources_.back().total = run.frames * ports.inputs[i].beats;
+            sources_.back().total = sources_.back().beats.size() / ports.inputs[i].bytes;
         }
         for (size_t i = 0; i < ports.outputs.size(); ++i) {
             sinks_.push_back({ports.outputs[i], Stall(seed())});

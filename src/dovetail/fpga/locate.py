@@ -12,6 +12,7 @@ from dovetail.cost.folds import Fold
 from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
+from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.mapping import identifiers
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate
@@ -53,7 +54,8 @@ def _right_alone(graph: Graph, nodes: tuple[Node, ...], design: Design, values: 
     alone = Graph(graph.name, names, (node.output,), nodes, {t: graph.tensors[t] for t in (*names, *made)},
                   {c: graph.constants[c] for n in nodes for c in n.params})
     folds = {name: Fold(*sizes) for name, sizes in design.folds.items() if name in {n.name for n in nodes}}
-    expected = build_design(alone, design.top, labels, folds, design.words, fused=design.fused)
+    expected = build_design(alone, design.top, labels, folds, design.words, fused=design.fused,
+                            datapath=Datapath(design.datapath))
     found = {name: design.files.get(name, text) if name != f"{design.top}.v" else text for name, text in expected.files.items()}
     bench = replace(expected, files=found)
     streams = {port.tensor: as_pixels(port, values[port.tensor]) for port in bench.inputs}

@@ -39,15 +39,16 @@ def packet_bytes(port: StreamPort, bus_bits: int) -> int:
 
 
 def count_frames(design: Design, inputs: Mapping[str, Integers], where: str) -> int:
-    """Number of frames, the same for every input; checks names, shapes and value ranges."""
+    """Number of frames, the same for every input that takes frames; checks names, shapes and value ranges."""
     if {port.tensor for port in design.inputs} != set(inputs):
         wanted, found = ", ".join(sorted(port.tensor for port in design.inputs)), ", ".join(sorted(inputs))
         raise UsageError(f"{where}: inputs are {found or 'none'}; the design takes {wanted}")
     counts = {port.tensor: _checked_frames(port, np.asarray(inputs[port.tensor]), f"{where}, input {port.tensor}")
               for port in design.inputs}
-    if len(set(counts.values())) != 1:
-        raise UsageError(f"{where}: inputs differ in frames, {counts}; give every input the same number")
-    return next(iter(counts.values()))
+    frames = {port.tensor: counts[port.tensor] for port in design.streams}
+    if len(set(frames.values())) != 1:
+        raise UsageError(f"{where}: inputs differ in frames, {frames}; give every input the same number")
+    return next(iter(frames.values()))
 
 
 def _checked_frames(port: StreamPort, values: Integers, where: str) -> int:

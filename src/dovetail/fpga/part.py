@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,10 +12,12 @@ import numpy as np
 from dovetail.cost.folds import Fold
 from dovetail.errors import BuildError
 from dovetail.fpga.accelerator import build_accelerator
-from dovetail.fpga.assemble import build_design
+from dovetail.fpga.assemble import build_design, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
-from dovetail.fpga.packing import as_pixels
+from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.loading import weight_sets
+from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
@@ -54,17 +56,19 @@ class FpgaPart:
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:
             return run_integer(self.graph, inputs)
-        simulation = simulate(self.design, self._streams(inputs), on_frame=on_frame)
+        simulation = simulate(self.design, self.streams(inputs), on_frame=on_frame)
         if self.on_simulated is not None:
             self.on_simulated(simulation)
         return self._tensors(simulation)
 
     def run_stalled(self, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
         """The same numbers with sources that pause and sinks that make wait, as buses do; not for emulated parts."""
-        return self._tensors(simulate(self.design, self._streams(inputs), stall_seed=seed))
+        return self._tensors(simulate(self.design, self.streams(inputs), stall_seed=seed))
 
-    def _streams(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {port.tensor: as_pixels(port, np.asarray(inputs[port.tensor])) for port in self.design.inputs}
+    def streams(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """What all inputs of the design take: frames, and once the weights that are loaded."""
+        frames = {port.tensor: as_pixels(port, np.asarray(inputs[port.tensor])) for port in self.design.streams}
+        return {**frames, **loaded_sets(self.graph, self.design)}
 
     def _tensors(self, simulation: Simulation) -> dict[str, Array]:
         return {name: self._as_tensor(name, pixels) for name, pixels in simulation.outputs.items()}
@@ -74,15 +78,23 @@ class FpgaPart:
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
 
 
-def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
-               accelerator: Accelerator | None = None, memory_bits: int | None = None) -> Design:
-    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
-    must lie in memory (`memory.bin`) where the design uses some.
+def loaded_sets(graph: Graph, design: Design) -> dict[str, Integers]:
+    """The graph's weights for all inputs of a design that load them, as one set each, which holds for all frames that come."""
+    names = [loaded_node(port.tensor) for port in design.loads]
+    return weight_sets(graph, {name: Fold(*design.folds[name]) for name in names}, names)
 
-    Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have. `memory_bits` is the width of
-    the shell's port to memory, where the design uses some.
+
+def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
+               accelerator: Accelerator | None = None, loaded: Collection[str] = (),
+               datapath: Datapath = Datapath.POPCOUNT, memory_bits: int | None = None) -> Design:
+    """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
+    must lie in memory (`memory.bin`) where the design uses some, and the packet of every input for weights (`load0.bin`).
+
+    Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have. Weights of nodes in `loaded`
+    are loaded. `datapath` sums products of codes where nothing is folded. `memory_bits` is the width of the
+    shell's port to memory, where the design uses some.
     """
-    design = (build_design(graph, graph.name, folds=folds) if accelerator is None
+    design = (build_design(graph, graph.name, folds=folds, loaded=loaded, datapath=datapath) if accelerator is None
               else build_accelerator(graph, graph.name, accelerator))
     target = folder / graph.name
     store_design(design, target)
@@ -93,6 +105,9 @@ def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, fol
             (target / SHELL / name).write_text(text, encoding="utf-8")
         if design.memory is not None:
             (target / SHELL / MEMORY_FILE).write_bytes(shell.memory_image)
+        sets = loaded_sets(graph, design)
+        for port in design.loads:
+            (target / SHELL / f"{port.name}.bin").write_bytes(to_packets(port, sets[port.tensor], bus_bits).tobytes())
     return design
 
 
@@ -115,7 +130,8 @@ def load_design(folder: Path) -> Design:
                       known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
                       {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
                       known.get("words", {}), tuple(known.get("fused", ())),
-                      MemoryPort(**known["memory"]) if known.get("memory") else None)
+                      MemoryPort(**known["memory"]) if known.get("memory") else None,
+                      known.get("datapath", Datapath.POPCOUNT.value))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
 

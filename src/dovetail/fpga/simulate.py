@@ -62,9 +62,10 @@ def simulate(
 ) -> Simulation:
     """Send frames back to back through a design and collect every output.
 
-    `inputs` holds (frames, channels, height, width) or (frames, values) integers by tensor name. A `stall_seed` withholds
-    valid and ready at random, in bursts. `on_frame` hears the number of finished frames. Raises MismatchError when the design
-    locks up, sends too much, breaks the valid/ready protocol or needs more than `max_cycles`.
+    `inputs` holds (frames, channels, height, width) or (frames, values) integers by tensor name, and sets of weights for inputs
+    that load them. A `stall_seed` withholds valid and ready at random, in bursts. `on_frame` hears the number of finished
+    frames. Raises MismatchError when the design locks up, sends too much, breaks the valid/ready protocol or needs more than
+    `max_cycles`.
     """
     return _simulate([(design, inputs)], stall_seed, max_cycles, on_frame)[0]
 
@@ -94,7 +95,7 @@ def _simulate(
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
             for number, port in enumerate(design.inputs):
-                pack(port, inputs[port.tensor], count).tofile(folder / f"{index}_in{number}.bin")
+                pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
             quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
             seed = 0 if stall_seed is None else 1 + stall_seed
             lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")

@@ -15,7 +15,7 @@ from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.kernels import run_stored_node
 from dovetail.numerics.observe import chunks, walk
 from dovetail.numerics.ranges import float32_exact, stored_ranges
-from dovetail.numerics.reference import own_frames
+from dovetail.numerics.reference import check_stored, own_frames
 
 Values = Callable[[Mapping[str, Array]], Iterator[tuple[str, Array]]]
 
@@ -28,19 +28,37 @@ def exact_nodes(graph: Graph) -> frozenset[str]:
 
 def quantized_values(graph: Graph) -> Values:
     """A function from float frames to every tensor of a quantized graph, as real values, in order."""
+    stored = stored_values(graph)
+
+    def values(inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        for name, x in stored({name: _stored(graph, name, inputs[name]) for name in graph.inputs}):
+            yield name, _real(graph, name, x)
+
+    return values
+
+
+def stored_values(graph: Graph) -> Values:
+    """A function from stored integers to those of every tensor of a quantized graph, in order."""
     exact = exact_nodes(graph)
 
     def values(inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        stored = {name: _stored(graph, name, inputs[name]) for name in graph.inputs}
-        for name, x in walk(graph, stored, lambda node, xs: run_stored_node(graph, node, xs, node.name in exact)):
-            yield name, _real(graph, name, x)
+        return walk(graph, inputs, lambda node, xs: run_stored_node(graph, node, xs, node.name in exact))
 
     return values
 
 
 def run_quantized(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
     """Real outputs of a quantized graph for float frames; `done` hears after how many."""
-    values = quantized_values(graph)
+    return _outputs(graph, inputs, quantized_values(graph), done)
+
+
+def run_stored(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
+    """What `reference.run_integer` gives, bit for bit, for any number of frames; `done` hears after how many."""
+    stored = {name: check_stored(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
+    return _outputs(graph, stored, stored_values(graph), done)
+
+
+def _outputs(graph: Graph, inputs: Mapping[str, Array], values: Values, done: Callable[[int], None] | None) -> dict[str, Array]:
     parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
     for rows, chunk in chunks(graph, inputs):
         for name, x in values(chunk):

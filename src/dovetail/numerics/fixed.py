@@ -29,7 +29,13 @@ def divide_half_even(numerator: Array, denominator: Array | int) -> Array:
 
 
 def rescale(accumulator: Real, divisor: Real | int, shift: NDArray[np.int64]) -> Real:
-    """Round accumulator / (divisor * 2**shift); a negative shift multiplies first."""
+    """Round accumulator / (divisor * 2**shift); a negative shift multiplies first.
+
+    By a power of two alone the quotient is exact in float64, and `rint` takes halves to even.
+    """
+    if isinstance(divisor, int) and divisor == 1:
+        result: Real = np.rint(np.ldexp(accumulator, -shift.astype(np.int32)))
+        return result
     up = np.ldexp(1.0, np.maximum(-shift, 0).astype(np.int32))
     down = np.ldexp(1.0, np.maximum(shift, 0).astype(np.int32))
     return divide_half_even(accumulator * up, np.asarray(divisor, dtype=np.float64) * down)

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Conv, Gemm, Graph, Node, Scheme
+from dovetail.ir import Array, Coded, Conv, Gemm, Graph, Node, Scheme
+from dovetail.ir.lq import count_steps
 from dovetail.ir.onnx_builder import OnnxBuilder
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.oracle import session
+from dovetail.numerics.ranges import FLOAT32_EXACT
 from dovetail.numerics.reference import run_node
 from dovetail.numerics.requantize import along_channels, requantizer
 
@@ -55,7 +57,9 @@ def frames_at_once(elements: int) -> int:
 def run_stored_node(graph: Graph, node: Node, inputs: list[Array], exact: bool) -> Array:
     """`reference.run_node`, bit for bit, and much faster for weighted sums that float32 computes exactly (`exact`)."""
     target = graph.tensors[node.output].scheme
-    if not (exact and isinstance(node.op, Conv | Gemm) and target is not None and target.bits < 32
+    if exact and isinstance(node.op, Coded) and node.op.output_bits:
+        return np.concatenate([_codes(graph, node, part) for part in _parts(graph, node, inputs[0])])
+    if not (exact and isinstance(node.op, Conv | Coded | Gemm) and target is not None and target.bits < 32
             and all(s is not None and s.fixed_point for s in (graph.tensors[node.inputs[0]].scheme, target))):
         return run_node(graph, node, inputs)
     how = requantizer(graph, node)
@@ -70,10 +74,30 @@ def _parts(graph: Graph, node: Node, x: Array) -> list[Array]:
     return [x[i:i + step] for i in range(0, len(x), step)]
 
 
+def _sum(graph: Graph, node: Node, x: Array) -> Single:
+    """The weighted sum of a node without its bias; of codes plane by plane, with the integers its bits are multiplied with."""
+    params = [c.array for c in graph.params(node)]
+    if not isinstance(node.op, Coded):
+        assert isinstance(node.op, Conv | Gemm)
+        return weighted_sum(node.op, x, params[0])
+    total, *rest = (weighted_sum(node.op.body, node.op.plane(x, j), node.op.weights(params[0], params[1], j))
+                    for j in range(node.op.input_planes))
+    for part in rest:
+        total += part
+    return total
+
+
+def _codes(graph: Graph, node: Node, x: Array) -> Array:
+    """Codes of exact sums; a threshold beyond 2**24, which no sum reaches, stays beyond them as a float32."""
+    scheme, thresholds = graph.tensors[node.output].scheme, graph.params(node)[2].array
+    assert scheme is not None
+    limits = np.clip(thresholds, -FLOAT32_EXACT, FLOAT32_EXACT).astype(np.float32)
+    return count_steps(_sum(graph, node, x), limits).astype(scheme.dtype)
+
+
 def _rounded_sum(graph: Graph, node: Node, x: Array, shifts: NDArray[np.int64], target: Scheme) -> Array:
-    assert isinstance(node.op, Conv | Gemm)
-    weight, bias = graph.params(node)
-    total = weighted_sum(node.op, x, weight.array)
+    bias = graph.params(node)[2 if isinstance(node.op, Coded) else 1]
+    total = _sum(graph, node, x)
     total += along_channels(tuple(int(b) for b in bias.array), total.ndim).astype(np.float32)
     total *= np.ldexp(np.float32(1), -along_channels(tuple(int(s) for s in shifts), total.ndim).astype(np.int32))
     np.rint(total, out=total)

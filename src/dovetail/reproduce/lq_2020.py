@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from dovetail.cost.coded_folds import coded_cost, coded_folds
@@ -24,6 +25,14 @@ from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
+from dovetail.reproduce.lq_2020_layers import (
+    bits_of_conv2,
+    bits_table,
+    layer_table,
+    layers_on_one_board,
+    load_training,
+    training_table,
+)
 from dovetail.schedule.program import lower
 from dovetail.terminal import table
 
@@ -141,10 +150,15 @@ def folds_of_conv2(graph: Graph, device: Device) -> list[dict[str, Any]]:
     return rows
 
 
-def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequence[int] = COUNTS) -> dict[str, Any]:
-    """The paper's legible figures beside ours: layer 2 by folds, and the network on 1 to 24 boards."""
+def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequence[int] = COUNTS,
+              training: Path | None = None, graph: Graph | None = None) -> dict[str, Any]:
+    """The paper's legible figures beside ours: every layer on one board, layer 2 by folds and bits, the network on boards.
+
+    `training` is a record of `bench/lq_training.py` in the place of the committed one; `graph` a network in the place of AlexNet.
+    """
+    trained = load_training(training)
     progress("draw LQ AlexNet", 0, 1)
-    graph = lq_alexnet()
+    graph = graph or lq_alexnet()
     found: dict[str, Any] = {}
     for board in boards:
         device = load_platform(f"{board}:1").of_kind(Kind.FPGA)[0]
@@ -159,8 +173,9 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
     record = json.loads((resources.files("dovetail.reproduce") / "records" / RECORD).read_text(encoding="utf-8"))
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
     return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
-            "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device), "boards": found,
-            "measured": record}
+            "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device),
+            "one_board": layers_on_one_board(graph, device, PACES[0]), "conv2_bits": bits_of_conv2(graph, device, trained),
+            "training": trained, "boards": found, "measured": record}
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -186,8 +201,13 @@ def text(document: Mapping[str, Any]) -> str:
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
         "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
         table(("layer and datapath", "family", "LUT", "registers", "BRAM36", "DSP"), paths), "",
-        "Layer 2 by folds, by the model:",
+        "Layer 2 by folds (the paper's placements of pipeline and unroll pragmas), by the model:",
         table(("fold", "products", "cycles", "paper / ours", "LUT", "BRAM36"), folds), "",
+        f"Every layer by itself on one XCKU095, at most {PACES[0]:,} clocks per frame, by the model; the paper claims that one "
+        "board is enough:", layer_table(document["one_board"]), "",
+        "Accuracy against resources: layer 2 over bit widths in at most 90,000 clocks, by the model:",
+        bits_table(document["conv2_bits"]), "",
+        "Trained networks (bench/lq_training.py):", training_table(document["training"]), "",
         f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them:",
         table(("boards", "frames/s", "BRAM of the fullest", "LUT", "DSP", "divided"), rows), "",
         "What the paper says:", *(f"  {what}: {claim}" for what, claim in document["claims"].items()), "",

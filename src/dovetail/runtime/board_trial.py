@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.errors import BuildError, UsageError
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, first_wrong, to_packets
-from dovetail.fpga.part import FpgaPart
+from dovetail.fpga.part import FpgaPart, loaded_sets
 from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers
@@ -56,6 +56,8 @@ def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: in
     inputs = synthetic_integers(part.graph, frames, SEED)
     expected = run_integer(part.graph, inputs)
     with open_simulated(shell, stall_seed, trace) as board:
+        if shell.core.loads:
+            board.load(loaded_sets(part.graph, shell.core))
         tested = board.self_test()
         start = time.monotonic()
         results = board.run(inputs, lambda done: tell(done, frames))
@@ -76,7 +78,7 @@ def compare(shell: Shell, expected: Frames, results: Frames) -> str | None:
 
 def reset_in_mid_frame(board: Accelerator, inputs: Frames, expected: Frames) -> str | None:
     """Begin a frame, forget it, and compute another one; what is wrong with that, None if nothing."""
-    for number, port in enumerate(board.shell.core.inputs):
+    for number, port in enumerate(board.shell.core.streams):
         packet = to_packets(port, as_pixels(port, np.asarray(inputs[port.tensor])[:1]), board.shell.bus_bits)[0]
         board.transport.send(number, packet.tobytes())
     board.soft_reset(abandon=True)

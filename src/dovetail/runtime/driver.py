@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from dovetail.errors import TransportError
+from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.registers import (
     ABANDON,
@@ -88,6 +88,7 @@ class Accelerator:
     def __init__(self, shell: Shell, transport: Transport) -> None:
         """`shell` is the build's own, from its folder; the board at the transport must be made from the same."""
         self.shell, self.transport = shell, transport
+        self.weights: dict[int, bytes] = {}
         core = shell.core
         self.addresses = registers.addresses(len(core.inputs), len(core.outputs), core.memory is not None)
         self.identify()
@@ -141,6 +142,32 @@ class Accelerator:
         self.write("MEMORY_CONTROL", MEMORY_ENABLE.mask)
         return address
 
+    def load(self, sets: Mapping[str, Array]) -> None:
+        """Fill the memories of all layers whose weights are loaded, by the names of their inputs (`fpga.loading.weight_sets`).
+
+        Frames under way are forgotten. What was loaded is loaded again after every reset, until there is something else.
+        """
+        core = self.shell.core
+        if {port.tensor for port in core.loads} != set(sets):
+            wanted, found = (", ".join(sorted(names)) or "none" for names in ({p.tensor for p in core.loads}, sets))
+            raise UsageError(f"accelerator {core.top}: sets for {found}; it loads {wanted}")
+        self.weights = {core.inputs.index(port): to_packets(port, as_pixels(port, np.asarray(sets[port.tensor])),
+                                                            self.shell.bus_bits).tobytes() for port in core.loads}
+        self.soft_reset()
+
+    def _fill(self) -> None:
+        """Send the weights into a design that was just reset; counters must have restarted."""
+        for number, packet in self.weights.items():
+            self.transport.send(number, packet)
+        for number, packet in self.weights.items():
+            for _ in range(POLLS):
+                if self.read(f"IN{number}_FRAMES"):
+                    break
+            else:
+                raise TransportError(f"board, input {number}: weights were not taken after {POLLS} reads; is a DMA channel at "
+                                     "that input, and is the design enabled?")
+            self._agree(f"IN{number}_CRC", zlib.crc32(packet), f"input {number}")
+
     def clear(self) -> None:
         """Counters and checksums restart."""
         self._control(CLEAR.mask)
@@ -149,7 +176,8 @@ class Accelerator:
         """Forget all frames under way.
 
         Packets that a DMA channel has begun are ended first, so it must keep running, and nothing may be queued behind them;
-        with `abandon`, channels are reset too and nothing is waited for.
+        with `abandon`, channels are reset too and nothing is waited for. Weights that were loaded are loaded again; counters
+        then restart.
         """
         if abandon:
             self.transport.abandon()
@@ -157,10 +185,16 @@ class Accelerator:
         self._poll(RESETTING, 0, "the soft reset did not end; does a DMA channel hold a packet back? reset with abandon=True")
         if abandon:  # what the board still sent between the two resets
             self.transport.abandon()
+        if self.weights:
+            self.clear()
+            self._fill()
 
     def self_test(self) -> SelfTest:
         """Let the board compute its built-in frame; frames under way are forgotten, counters restart."""
         self._control(SELF_TEST.mask)
+        if self.weights:
+            self._poll(RESETTING, 0, "the reset before the self-test did not end")
+            self._fill()
         status = self._poll(TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
         outputs = range(len(self.shell.core.outputs))
         found = tuple(self.read(f"OUT{i}_CRC") for i in outputs)
@@ -187,12 +221,16 @@ class Accelerator:
     def run(self, frames: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         """Stored integers of all inputs in, stored integers of all outputs out, shaped (frames, channels, height, width).
 
+        Weights of layers that load them must have been loaded.
+
         Counters restart. Checksums on both sides of the link must agree at the end, else TransportError names the port.
         """
         core, bits = self.shell.core, self.shell.bus_bits
+        if len(self.weights) != len(core.loads):
+            raise UsageError(f"accelerator {core.top}: no weights for {', '.join(p.tensor for p in core.loads)}; load them first")
         arrays = {name: np.asarray(x) for name, x in frames.items()}
-        count = count_frames(core, arrays, f"accelerator {core.top}")
-        packets = [to_packets(port, as_pixels(port, arrays[port.tensor]), bits) for port in core.inputs]
+        count = count_frames(replace(core, inputs=core.streams), arrays, f"accelerator {core.top}")
+        packets = [to_packets(port, as_pixels(port, arrays[port.tensor]), bits) for port in core.streams]
         self.clear()
         received: list[list[bytes]] = [[] for _ in core.outputs]
         for frame in range(count):

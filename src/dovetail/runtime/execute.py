@@ -270,7 +270,7 @@ def _faulty(segment: Segment, part: Part, fault: str, inputs: Mapping[str, Array
 
 def _blame(part: Part, inputs: Mapping[str, Array], frame: int) -> str | None:
     """Name the wrong engine of a simulated design, with the frame that showed it among the frames tried."""
-    if not isinstance(part, FpgaPart) or part.emulated:
+    if not isinstance(part, FpgaPart) or part.emulated or part.design.loads:
         return None
     return wrong_engine(part.graph, part.design, {name: x[frame:] for name, x in inputs.items()})
 

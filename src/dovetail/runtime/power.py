@@ -20,7 +20,6 @@ from dovetail.errors import BuildError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.activity import Toggles, count_toggles
 from dovetail.fpga.mapping import identifiers
-from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.part import FpgaPart, load_part
 from dovetail.ir import Array, Reshape
 from dovetail.numerics.reference import run_integer
@@ -117,7 +116,7 @@ def power_json(build: Build, found: Sequence[SegmentPower]) -> list[dict[str, An
 
 def _priced(segment: Segment, part: FpgaPart, device: Device, inputs: Mapping[str, Array], stimulus: str) -> SegmentPower:
     """A part's toggles, shared out to nodes, times the area each node's engine is estimated to have."""
-    streams = {p.tensor: as_pixels(p, np.asarray(inputs[p.tensor])) for p in part.design.inputs}
+    streams = part.streams(inputs)
     toggles = by_node(part, count_toggles(part.design, streams))
     every = sum(toggles.values(), start=Toggles(0, 0, *_span(toggles)))
     engines = tuple(_engine(part, name, toggles[name], device) for name in toggles if name != BETWEEN)

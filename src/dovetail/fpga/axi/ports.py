@@ -66,28 +66,37 @@ def controls(m: Module) -> tuple[Signal, Signal, Signal, Signal]:
     return m.input("soft_rst"), m.input("abandon"), m.input("clear"), m.input("testing")
 
 
-def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: tuple[int, int]) -> list[Module]:
-    """An input: packets of an AXI4-Stream to pixels of the core, or the test pattern; the port's module comes first."""
+def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: tuple[int, int] | None) -> list[Module]:
+    """An input: packets of an AXI4-Stream to pixels of the core, or the test pattern; the port's module comes first.
+
+    Without `bounds` it has no pattern: weights are loaded through it, in the self-test too.
+    """
     m = Module(name, (f"AXI4-Stream input of {port.channels}x{port.height}x{port.width}, {port.bits} bits per channel.",))
     soft_rst, abandon, clear, testing = controls(m)
     enable = m.input("enable")
     out_ready = m.input("out_ready")
     word_valid, word_ready, word, fifo = _receive(m, bus_bits, (soft_rst, abandon, clear))
     word_data, word_last = m.wire("word_data", bits(word, 0, bus_bits)), m.wire("word_last", bits(word, bus_bits, 1))
-    may_start = m.wire("may_start", all_of(enable, negate(testing)))
+    own = ONE if bounds is None else negate(testing)
+    may_start = m.wire("may_start", all_of(enable, own))
     parts = {p: m.net(f"frame_{p}") for p in ("valid", "active", "starved", "taken", "done", "early", "late")}
-    frame_data, core_ready = m.net("frame_data", port.data_bits), m.wire("core_ready", all_of(out_ready, negate(testing)))
+    frame_data, core_ready = m.net("frame_data", port.data_bits), m.wire("core_ready", all_of(out_ready, own))
     frame = frame_in_module(f"{name}_frame", port, bus_bits)
     m.instances.append(Instance(frame.name, "frame", (
         ("in_valid", word_valid), ("in_ready", word_ready), ("in_data", word_data), ("in_last", word_last),
         ("may_start", may_start), ("out_valid", parts["valid"]), ("out_ready", core_ready), ("out_data", frame_data),
         *((p, parts[p]) for p in ("active", "starved", "taken", "done", "early", "late"))), soft_rst))
-    test = pattern_module(f"{name}_pattern", port, number, *bounds)
-    test_valid, test_data = m.net("test_valid"), m.net("test_data", port.data_bits)
-    m.instances.append(Instance(test.name, "pattern", (
-        ("run", testing), ("out_valid", test_valid), ("out_ready", out_ready), ("out_data", test_data)), soft_rst))
-    m.output("out_valid", select(testing, test_valid, parts["valid"]))
-    m.output("out_data", select(testing, test_data, frame_data))
+    valid: Expr = parts["valid"]
+    data: Expr = frame_data
+    test: list[Module] = []
+    if bounds is not None:
+        test.append(pattern_module(f"{name}_pattern", port, number, *bounds))
+        test_valid, test_data = m.net("test_valid"), m.net("test_data", port.data_bits)
+        m.instances.append(Instance(test[0].name, "pattern", (
+            ("run", testing), ("out_valid", test_valid), ("out_ready", out_ready), ("out_data", test_data)), soft_rst))
+        valid, data = select(testing, test_valid, valid), select(testing, test_data, data)
+    m.output("out_valid", valid)
+    m.output("out_data", data)
     m.output("active", parts["active"])
     output32(m, "frames", event_counter(m, "frame_count", parts["done"], clear))
     output32(m, "starved", event_counter(m, "starved_count", parts["starved"], clear))
@@ -96,7 +105,7 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     output32(m, "late", late)
     m.output("error", any_of(compare("!=", early, ZERO), compare("!=", late, ZERO)))
     output32(m, "crc_value", checksum(m, word_data, parts["taken"], clear))
-    return [m, fifo, frame, test]
+    return [m, fifo, frame, *test]
 
 
 def _receive(m: Module, bus_bits: int, control: tuple[Signal, Signal, Signal]) -> tuple[Signal, Signal, Signal, Module]:

@@ -116,7 +116,8 @@ def all_pins(design: Design, bus_bits: int, memory_bits: int) -> list[tuple[str,
 
 
 def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, memory_bits: int | None = None) -> Shell:
-    """The shell of a graph's design; the reference computes what its self-test must give.
+    """The shell of a graph's design; the reference computes what its self-test must give, with the graph's own weights in those
+    layers whose weights are loaded.
 
     `memory_bits` is the width of the AXI4 master where the design uses memory: that of its beats unless told.
     """
@@ -131,7 +132,7 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, 
                                "65,535 rows, columns and channels")
     memory_bits = _memory_bits(design, memory_bits)
     ranges = stored_ranges(graph)
-    bounds = {port.tensor: ranges[port.tensor] for port in design.inputs}
+    bounds = {port.tensor: ranges[port.tensor] for port in design.streams}
     facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
                   expected_crcs(design, graph, bus_bits, bounds), 0, _memory_facts(design))
     name = shell_name(design)
@@ -184,7 +185,7 @@ def shell_name(design: Design) -> str:
 def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[str, Range]) -> tuple[int, ...]:
     """CRC-32 of each output's packet when the inputs get the test pattern."""
     inputs = {}
-    for number, port in enumerate(design.inputs):
+    for number, port in enumerate(design.streams):
         tensor, known = graph.tensors[port.tensor], bounds[port.tensor]
         frame = pattern_frame(port, number, known.lo, known.hi)
         inputs[port.tensor] = frame.reshape(1, *tensor.shape[1:]).astype(tensor.dtype)
@@ -206,8 +207,8 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
     control += list(shared.items())
     core: list[tuple[str, Signal]] = []
     for number, port in enumerate(design.inputs):
-        known = bounds[port.tensor]
-        made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, (known.lo, known.hi))
+        known = None if port.loads else bounds[port.tensor]
+        made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, None if known is None else (known.lo, known.hi))
         reports = (*INPUT_SOURCES.values(), *FLAGS["IN"])
         control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, reports, core)
         modules += made

@@ -40,6 +40,15 @@ FLOATS = (Datapath.FLOAT_TABLE, Datapath.FP32)
 INTEGERS = tuple(d for d in Datapath if d not in FLOATS)
 
 
+FOUR_INPUTS = ("ecp5",)
+"""Families whose look-up tables have four inputs."""
+
+
+def datapath_of(family: str | None) -> Datapath:
+    """How a build of a family sums products of codes."""
+    return Datapath.FULL_ADDERS if family in FOUR_INPUTS else Datapath.POPCOUNT
+
+
 LUT_INPUTS = 6
 """Bits one counter takes: each bit of its result is a function of six, one look-up table of most families."""
 FULL_ADDER = 3

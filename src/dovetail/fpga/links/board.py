@@ -18,6 +18,7 @@ from dovetail.fpga.expressions import ONE, Signal, all_of, any_of, pack, signal
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.links.carriage import Carriage, gather_module, scatter_module
 from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
+from dovetail.fpga.links.flatten import flatten_module, is_flattened
 from dovetail.fpga.links.joint import Area, joint_module
 from dovetail.fpga.links.receive import CAUSE_BITS, receiver_module
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
@@ -192,7 +193,7 @@ def _inputs_of_cores(b: _Board) -> dict[tuple[str, int], Link]:
     for name, index, port, wanted, parts in b.plan.readings:
         ends = [b.whole(part, f"{name}_in{index}_{k}") for k, part in enumerate(parts)]
         if wanted is None:
-            (given[name, index],) = ends
+            given[name, index] = _in_order(b, f"{name}_in{index}", ends[0], parts[0].arrives.form, port)
             continue
         areas = [part.area for part in parts]
         label = f"joint_{name}_in{index}"
@@ -202,6 +203,15 @@ def _inputs_of_cores(b: _Board) -> dict[tuple[str, int], Link]:
         b.instantiate(joint, f"u_{label}", *pins, *made.pins("out"))
         given[name, index] = made
     return given
+
+
+def _in_order(b: _Board, name: str, link: Link, form: Format, port: StreamPort) -> Link:
+    """What an input reads from one stream: as it comes, or flattened."""
+    if not is_flattened(form, port):
+        return link
+    made = b.wires(f"{name}_flat", port.data_bits)
+    b.instantiate(flatten_module(f"{b.plan.name}_{name}_flat", form), f"u_{name}_flat", *link.pins("in"), *made.pins("out"))
+    return made
 
 
 def _ends(b: _Board) -> None:

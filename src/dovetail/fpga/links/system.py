@@ -18,6 +18,7 @@ from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.links.board import BoardPlan, Key, LinkEnd, Reading, build_board, form_of
 from dovetail.fpga.links.carriage import Carriage, carried
 from dovetail.fpga.links.cells import MOST_CIRCUITS, MOST_DEPTH, OVERHEAD_BITS, CellFormat
+from dovetail.fpga.links.flatten import is_flattened
 from dovetail.fpga.links.joint import Area
 from dovetail.fpga.mapping import stream_formats
 from dovetail.ir import Region
@@ -213,7 +214,7 @@ class _Layout:
         for source in sources:
             area = None if alone else self.area(source.region, source.port, binding.tensor)
             parts.append(Reading(*self.laid_to(source, segment.device, binding.tensor), area, waits))
-        if alone and _geometry(sources[0].port) != _geometry(port):
+        if alone and _geometry(sources[0].port) != _geometry(port) and not is_flattened(form_of(sources[0].port), port):
             left = f"{sources[0].device} as {_geometry(sources[0].port)}"
             raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {left} and is read by {segment.name} as "
                                    f"{_geometry(port)}; put the reshape where it is read")

@@ -1,0 +1,114 @@
+"""LQ multi-FPGA 2020, layer by layer: what one board holds, and what bits cost beside what they are worth.
+
+Areas are those plans go by. Accuracies come from a record of `bench/lq_training.py`; without one they are not measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail import cost
+from dovetail.cost.coded_folds import CodedShape, best_coded_fold
+from dovetail.cost.folded import coded_shape
+from dovetail.errors import UsageError
+from dovetail.ir import Coded, Graph
+from dovetail.ir.lq import steps_of
+from dovetail.platform.device import Device
+from dovetail.terminal import table
+
+CLAIM = {"bram": 0.5, "lut": 0.3}
+"""Parts of a board that a layer stays below, as the paper says."""
+RESOURCES = (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))
+BITS = ((1, 1), (1, 2), (2, 2), (3, 3), (4, 4), (1, 8), (8, 8))
+"""Bits of weights and activations; 8 for plain bytes."""
+CONV2_CLOCKS = 90_000
+NETWORK = "resnet20"
+"""Whose accuracies stand beside the bits."""
+TRAINING = Path(__file__).parents[3] / "bench" / "records" / "lq_training.json"
+NOT_MEASURED = "not measured"
+
+
+def layers_on_one_board(graph: Graph, device: Device, pace: int) -> list[dict[str, Any]]:
+    """Every layer of codes by itself on one board, at most `pace` clocks per frame: parts of the board, and the paper's claim."""
+    rows = []
+    for node in graph.nodes:
+        if not isinstance(node.op, Coded):
+            continue
+        found = cost.costs_of(graph, node, None, np.asarray([0]), np.asarray([1]), device.at_pace(pace))
+        codes = graph.params(node)[0].array
+        parts = {} if found is None else {name: float(found.resources[key][0]) / device.resources[key]
+                                          for name, key in RESOURCES if key in found.resources}
+        rows.append({"layer": node.name, "weights_mbit": codes.size * (node.op.weight_bits or 8) / 1e6, **parts,
+                     "fits": bool(parts) and max(parts.values()) <= 1.0,
+                     "as_claimed": bool(parts) and all(parts.get(k, 0.0) < most for k, most in CLAIM.items())})
+    return rows
+
+
+def with_bits(shape: CodedShape, weights: int, activations: int) -> CodedShape:
+    """A layer of other bits; 8 are plain bytes."""
+    coded, read = (0 if bits == 8 else bits for bits in (weights, activations))
+    return replace(shape, weight_bits=coded, input_bits=read, weight_width=weights, input_width=activations,
+                   steps=steps_of(read) if read else 0)
+
+
+def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any] | None,
+                  clocks: int = CONV2_CLOCKS) -> list[dict[str, Any]]:
+    """Layer 2 over bit widths, each in its best fold within so many clocks, beside what networks of those bits reached."""
+    shape, limits, rows = coded_shape(graph, graph.node("conv2")), tuple(sorted(device.resources.items())), list[dict[str, Any]]()
+    for weights, activations in BITS:
+        best = best_coded_fold(with_bits(shape, weights, activations), device.model, limits, clocks)
+        name = f"{NETWORK}-w{weights}a{activations}"
+        trained = (training or {}).get("experiments", {}).get(name, {})
+        row = {"weights": weights, "activations": activations, "experiment": name,
+               "accuracy": trained.get("mean_accuracy"), "points_lost": trained.get("points_lost")}
+        if best is not None:
+            used = dict(best[4])
+            row |= {"fold": str(best[0]), "cycles": best[1], **{key: used.get(key, 0.0) for _, key in RESOURCES}}
+        rows.append(row)
+    return rows
+
+
+def load_training(path: Path | None = None) -> dict[str, Any] | None:
+    """The record of trainings, where there is one; a path that was asked for must be there."""
+    source = path or TRAINING
+    if path is None and not source.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{source}: not a record of trainings ({error}); bench/lq_training.py --json writes one") from None
+    if not isinstance(found, dict) or not isinstance(found.get("experiments"), dict):
+        raise UsageError(f"{source}: no experiments in it; bench/lq_training.py --json writes them")
+    return found
+
+
+def layer_table(rows: list[dict[str, Any]]) -> str:
+    """Layers on one board, for a terminal."""
+    shown = [(r["layer"], f"{r['weights_mbit']:.1f}", *(f"{r[k]:.1%}" if k in r else "" for k, _ in RESOURCES),
+              "yes" if r["as_claimed"] else "fits, not as claimed" if r["fits"] else "no board holds it alone") for r in rows]
+    return table(("layer", "Mbit", "BRAM", "LUT", "DSP", "below 50 % BRAM, 30 % logic"), shown)
+
+
+def bits_table(rows: list[dict[str, Any]]) -> str:
+    """Bits, resources and accuracy, for a terminal."""
+    shown = [(f"W{r['weights']}A{r['activations']}",
+              NOT_MEASURED if r["accuracy"] is None else f"{r['accuracy']:.2f} %",
+              "" if r["points_lost"] is None else f"{r['points_lost']:.2f}",
+              *((r["fold"], f"{r['cycles']:,}", *(f"{r[key]:,.0f}" for key in ("lut", "bram36", "dsp")))
+                if "fold" in r else ("no fold", "", "", "", ""))) for r in rows]
+    return table(("bits", f"{NETWORK}, CIFAR-10", "points lost", "fold", "cycles", "LUT", "BRAM36", "DSP"), shown)
+
+
+def training_table(training: Mapping[str, Any] | None) -> str:
+    """Every experiment that was trained, for a terminal."""
+    if training is None:
+        return f"{NOT_MEASURED}: bench/records/lq_training.json is not there; `python bench/lq_training.py --json` writes it"
+    shown = [(name, f"{row['mean_accuracy']:.2f} %", "" if row.get("points_lost") is None else f"{row['points_lost']:.2f}",
+              str(len(row.get("runs", ()))), row.get("published") or "") for name, row in training["experiments"].items()]
+    return table(("experiment", "accuracy, mean", "points lost", "seeds", "published"), shown)
