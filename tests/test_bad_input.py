@@ -17,6 +17,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dovetail
+from dovetail.errors import UsageError
+from dovetail.numerics.calibration import load_arrays
 
 SOURCE = str(Path(dovetail.__file__).parents[1])
 MODEL = str(Path(__file__).parents[1] / "examples" / "fashion" / "fashion.onnx")
@@ -264,13 +266,24 @@ def test_an_impossible_budget_is_the_answer_no(small: str, tmp_path: Path) -> No
      "array of shape [4, 3, 28, 28] for input image; [samples, 1, 28, 28] is needed"),
     ({"x": np.full((4, 1, 28, 28), np.nan, np.float32)}, "input image contains NaN or infinite values; clean the data first"),
     ({"y": np.zeros(4)}, "no samples for input image; store them under the key 'x'"),
-    ({"x": np.asarray([{"a": 1}], dtype=object)}, "not a readable .npz or .npy file (Object arrays cannot be loaded"),
+    ({"x": np.asarray([{"a": 1}], dtype=object)}, "not a readable .npz or .npy file (it holds Python objects, not numbers)"),
 ])
 def test_bad_calibration_data_is_named(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", allow_pickle=True, **arrays)
     line = refusal(tmp_path, "quantize", MODEL, "--calibration", "data.npz", "-o", "q.onnx")
     assert line.startswith("dovetail: data.npz: ")
     assert message in line
+
+
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"x,y\n1,2\n", "it does not begin as one"), (b"", "it is empty"), (b"\x80\x04]\x94.", "it does not begin as one"),
+    (b"\x93NUMPY\x01\x00", "EOF: reading array header length"), (b"PK\x03\x04" + bytes(99), "File is not a zip file")])
+def test_files_that_hold_no_arrays_are_told_from_damaged_ones(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "data.npz").write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        load_arrays(tmp_path / "data.npz")
+    assert f"data.npz: not a readable .npz or .npy file ({reason}" in str(refused.value)
+    assert "pickle" not in str(refused.value)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 10], [0, 1, -1], [0, 1], [0.0, 1.0, 2.0]])

@@ -204,6 +204,31 @@ def test_frames_per_second_are_a_limit(capsys: pytest.CaptureFixture[str], tmp_p
     assert "interval between frames: every plan within the other limits needs at least" in capsys.readouterr().err
 
 
+def test_a_saved_plan_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved, again = tmp_path / "plan.json", tmp_path / "again.json"
+    assert main(["plan", MODEL, "--devices", "fpga:2", "--pin", "conv1=fpga1", "--pin", "fc*=cpu", "--objective", "energy",
+                 "-o", str(saved)]) == 0
+    assert main(["plan", MODEL, "--plan", str(saved), "-o", str(again)]) == 0
+    first, second = (json.loads(f.read_text()) for f in (saved, again))
+    assert {d["name"] for d in first["platform"]["device"]} == {"cpu", "gpu", "fpga0", "fpga1"}
+    assert [first["assignment"][n]["shares"][0]["device"] for n in ("conv1", "fc1", "fc2")] == ["fpga1", "cpu", "cpu"]
+    same = ("goal", "platform", "assignment", "objective", "latency_s", "energy_j", "interval_s", "makespan_s", "resources")
+    assert {k: first[k] for k in same} == {k: second[k] for k in same}
+    assert (first["pinned"], second["pinned"]) == (3, len(first["assignment"]))
+    capsys.readouterr()
+    for arguments, message in (
+            (["--plan", str(saved), "-p", "tx2"], "it holds the board and the place of every node; leave out -p"),
+            (["--plan", "none.json"], "none.json: missing; write one with `dovetail plan MODEL -o none.json`"),
+            (["--pin", "conv9=cpu"], "pin conv9: fashion has no such node (did you mean conv1?); `dovetail inspect MODEL` lists"),
+            (["--pin", "conv1"], "--pin conv1: not NODE=DEVICE; write for example --pin conv1=fpga"),
+            (["--pin", "conv1=gpuu"], "platform tx2-c10gx: no device gpuu; it has cpu, gpu, fpga"),
+            (["--devices", "gpu:2"], "devices gpu:2: gpu of tx2-c10gx is a gpu; only FPGAs can be repeated"),
+            (["--devices", "fpga:0"], "devices fpga:0: a whole number from 1 to 64 devices is needed after the colon"),
+            (["--devices", "xcku095"], "devices xcku095: the count is missing; write fpga:N or xcku095:N or xcku115:N with N")):
+        assert main(["plan", MODEL, *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_an_impossible_limit_is_infeasible_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", MODEL, "--max-latency-ms", "0.000001", "--json", "-"]) == 1
     printed = capsys.readouterr()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from dovetail.cost.folded import pace_of
-from dovetail.errors import InfeasibleError
+from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan, whole_on
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, whole_on
+from dovetail.partition.plan_json import plan_from_json
 from dovetail.partition.solve import plan as solve
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
+from dovetail.platform.load import load_platform, platform_from_dict
+from dovetail.platform.schema import suggestion
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import lower
 from dovetail.schedule.timeline import Timeline
@@ -52,15 +57,43 @@ class Options:
     """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
     max_interval_s: float | None = None
     """How far apart pipelined frames may be; see partition/busy.py."""
+    pins: Mapping[str, Split] = field(default_factory=dict)
+    """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
+
+    def like(self, document: Mapping[str, Any]) -> tuple[Platform, Options]:
+        """The board of a plan as JSON, and these options with its placement of every node, its objective and its mode."""
+        saved, board = plan_from_json(document), document["platform"]
+        return (load_platform(board) if isinstance(board, str) else platform_from_dict(board),
+                replace(self, goal=saved.goal, mode=saved.mode, thrift=0.0, pins=saved.assignment))
+
+    def pinned(self, graph: Graph) -> dict[str, Split]:
+        """The split of every node of a network that `pins` name.
+
+        Raises:
+            UsageError: a name that no node has.
+        """
+        names, found = [n.name for n in graph.nodes], {}
+        for pattern, split in self.pins.items():
+            named = [n for n in names if n == pattern]
+            if not named and "*" in pattern:
+                form = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+                named = [n for n in names if form.fullmatch(n)]
+            if not named:
+                raise UsageError(f"pin {pattern}: {graph.name} has no such node{suggestion(pattern, names)}; "
+                                 "`dovetail inspect MODEL` lists them")
+            found.update(dict.fromkeys(named, split))
+        return found
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,
               assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
     """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
 
-    `assignment` pins nodes to splits of your own; the rest is decided around them. Layers get what the links of an FPGA leave.
+    `assignment` pins nodes to splits of your own, before what `options` pin; the rest is decided around them. Layers get what
+    the links of an FPGA leave.
     """
     platform, linked = without_links(platform)
+    assignment = {**options.pinned(graph), **(assignment or {})}
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
@@ -88,6 +121,7 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
     """What the board's FPGAs become as `options` ask for it, then the plan; the platform returned knows what they became."""
     platform, linked = without_links(platform)
+    assignment = {**options.pinned(graph), **(assignment or {})}
     board, pins, notes = with_architecture(graph, platform, options, assignment, progress)
     board = with_folds(graph, board, options, pins, progress)
     progress("plan", 0, 1)

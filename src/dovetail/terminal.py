@@ -147,7 +147,8 @@ def verdict(plan: Plan) -> str:
     name = "interval" if plan.goal == "throughput" else plan.goal
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
             f"pipelined {rate(plan.interval_s)}; {name} {objective(plan.objective, plan.goal)}, "
-            f"{proof(plan.proven, f'within {percent(plan.gap)} of the bound', plan.given_up)} ({plan.solver})")
+            f"{proof(plan.proven, f'within {percent(plan.gap)} of the bound', plan.given_up, plan.pinned, len(plan.nodes))} "
+            f"({plan.solver})")
 
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:

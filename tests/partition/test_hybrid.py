@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dovetail.cost.budget import UNSURE
 from dovetail.cost.reusable import Config, block_cost
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
-from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Window
+from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Reshape, Window
 from dovetail.partition.hybrid import blocks as hybrid_blocks
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, region_of
 from dovetail.partition.hybrid.blocks import Blocks
@@ -191,6 +191,16 @@ def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> N
             continue
         assert whole.latency <= alone.latency
         assert whole.bound <= alone.latency
+
+
+def test_no_arrays_are_offered_where_nothing_is_left_to_compute() -> None:
+    net = Net(3)
+    x = net.add(Conv(4, Window((3, 3))), net.input((1, 3, 6, 6)), name="conv")
+    mean = net.add(GlobalAvgPool(), x, name="mean")
+    flat = quantized(net.graph(net.add(Reshape((1, 4)), mean, name="flatten")))
+    offered = Blocks(flat, fpga())
+    assert [bool(list(offered.promising(cut))) for cut in cut_points(flat)] == [True, True, False, False]
+    assert judge(flat, fpga(), Architecture.FIBHA, Goal.LATENCY).clocks > 0
 
 
 def test_arrays_alone_take_no_longer_than_their_block(graph: Graph) -> None:

@@ -180,6 +180,13 @@ def test_a_pinned_plan_is_compared_with_devices_that_keep_no_pins() -> None:
     assert "balanced, even shares, pinned nodes kept" in rows
     assert "greedy, layer by layer, pinned nodes kept" in rows
     assert "2 of 10 nodes are pinned. Devices alone run all of them themselves; this plan and its bound keep the pins." in rows
+    assert "proven optimal around 2 pinned nodes" in page.one(id="verdict").text
+
+
+def test_a_plan_without_a_choice_is_not_called_optimal() -> None:
+    page = parse(render(collect(sample.graph(), replace(sample.plan(), pinned=10), sample.platform(), sample.timeline(), {})))
+    assert "every node where it was pinned" in page.one(id="verdict").text
+    assert "optimal" not in page.one(id="verdict").text + page.one("dl", class_="cards").text
 
 
 def test_the_last_bits_of_a_solver_are_no_gap_and_a_real_gap_is_stated() -> None:

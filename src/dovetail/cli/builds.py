@@ -7,7 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_planning, board, planning, shapes
+from dovetail.cli.options import (
+    Commands,
+    add_json,
+    add_model,
+    add_numbers,
+    add_planning,
+    add_saved_plan,
+    board_and_planning,
+    shapes,
+)
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
@@ -23,6 +32,7 @@ def add_commands(commands: Commands) -> None:
     add_model(build)
     add_planning(build)
     add_numbers(build)
+    add_saved_plan(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
     build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
     build.add_argument("--bus-bits", type=int, default=64,
@@ -100,8 +110,9 @@ def _opened(options: argparse.Namespace) -> Build:
 
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
+    board, wanted = board_and_planning(options)
     with progress_bar() as progress:
-        build = pipeline.compile(options.model, board(options), options.output, options=planning(options),
+        build = pipeline.compile(options.model, board, options.output, options=wanted,
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
                                  equalise=Equalise(options.equalise), bus_bits=options.bus_bits,

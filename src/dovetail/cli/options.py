@@ -16,9 +16,11 @@ from dovetail.platform.device import ModelSet
 from dovetail.platform.topology import Topology
 
 if TYPE_CHECKING:
+    from dovetail.partition.plan import Split
     from dovetail.planning import Options
     from dovetail.platform.device import Platform
 
+BOARD = "tx2-c10gx"
 PAPER_SOLVER = "gp-paper"
 
 Command = Callable[[argparse.Namespace], int]
@@ -45,10 +47,24 @@ def add_model(sub: argparse.ArgumentParser) -> None:
                      help="the shape of an input with symbolic dimensions; repeatable")
 
 
+def add_board(sub: argparse.ArgumentParser) -> None:
+    """The board alone."""
+    sub.add_argument("-p", "--platform", help=f"a board's name or TOML file (default: {BOARD})")
+    sub.add_argument("--devices", metavar="FPGA:N", help="so many of the board's FPGA, such as fpga:3, each with links of its "
+                     "own; or a part, such as xcku095:4, for the board of so many in place of another")
+
+
+def add_saved_plan(sub: argparse.ArgumentParser) -> None:
+    """A plan made before."""
+    sub.add_argument("--plan", type=Path, metavar="FILE",
+                     help="the board and the place of every node as this file of `dovetail plan -o` has them")
+
+
 def add_planning(sub: argparse.ArgumentParser) -> None:
     """The board, the goal and the limits of a plan."""
-    sub.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
-    sub.add_argument("--devices", metavar="PART:N", help="the board of N such FPGAs instead of a platform, such as xcku095:4")
+    add_board(sub)
+    sub.add_argument("--pin", action="append", default=[], metavar="NODE=DEVICE",
+                     help="leave a node to a device; * stands for anything, as in 'layer1.*=gpu'; repeatable")
     sub.add_argument("--topology", choices=[t.value for t in Topology], help="join the board's FPGAs so (default: as it says)")
     sub.add_argument("--models", choices=[m.value for m in ModelSet], default=ModelSet.PLANNING.value,
                      help="which models of the papers' board to believe (default: %(default)s; docs/models.md)")
@@ -101,19 +117,25 @@ def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def named_board(options: argparse.Namespace) -> Platform:
+    """The board that `add_board`'s arguments name."""
+    from dovetail.platform.load import load_platform, platform_of_devices
+    name = options.platform or BOARD
+    return platform_of_devices(options.devices, name) if options.devices else load_platform(name)
+
+
 def board(options: argparse.Namespace) -> Platform:
     """The board that is planned for, with the models that are to be believed.
 
     Raises:
         UsageError: the authors' models are asked for, but not the method they belong to.
     """
-    from dovetail.platform.load import load_platform, platform_of_devices
     from dovetail.platform.topology import with_topology
     models = ModelSet(options.models)
     if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
         raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
                          f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
-    found = platform_of_devices(options.devices) if options.devices else load_platform(options.platform)
+    found = named_board(options)
     return (with_topology(found, Topology(options.topology)) if options.topology else found).with_models(models)
 
 
@@ -145,4 +167,36 @@ def planning(options: argparse.Namespace) -> Options:
     return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
                    None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift,
-                   fold, options.architecture, None if options.min_fps is None else 1 / options.min_fps)
+                   fold, options.architecture, None if options.min_fps is None else 1 / options.min_fps, pins(options))
+
+
+def pins(options: argparse.Namespace) -> dict[str, Split]:
+    """Where `--pin` leaves nodes.
+
+    Raises:
+        UsageError: one is not NODE=DEVICE.
+    """
+    from dovetail.partition.plan import whole_on
+    found = {}
+    for text in options.pin:
+        node, _, device = text.rpartition("=")
+        if not node or not device:
+            raise UsageError(f"--pin {text}: not NODE=DEVICE; write for example --pin conv1=fpga")
+        found[node] = whole_on(device)
+    return found
+
+
+def board_and_planning(options: argparse.Namespace) -> tuple[Platform, Options]:
+    """The board and what is asked of the plan; both as a saved plan has them where one is given.
+
+    Raises:
+        UsageError: a saved plan is given beside what it decides.
+    """
+    if options.plan is None:
+        return board(options), planning(options)
+    from dovetail.runtime.build import read_json
+    decided = {"-p": options.platform, "--devices": options.devices, "--topology": options.topology, "--pin": options.pin,
+               "--fold": options.fold, "--architecture": options.architecture}
+    if given := [name for name, value in decided.items() if value]:
+        raise UsageError(f"--plan {options.plan}: it holds the board and the place of every node; leave out {', '.join(given)}")
+    return planning(options).like(read_json(options.plan, f"write one with `dovetail plan MODEL -o {options.plan}`"))

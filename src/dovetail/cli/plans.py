@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, above_zero, add_json, add_model, add_numbers, add_planning, planning, shapes
+from dovetail.cli.options import (
+    Commands,
+    above_zero,
+    add_board,
+    add_json,
+    add_model,
+    add_numbers,
+    add_planning,
+    add_saved_plan,
+    board_and_planning,
+    named_board,
+    planning,
+    shapes,
+)
 from dovetail.cli.options import board as board_of
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import InfeasibleError
@@ -28,14 +41,14 @@ def add_commands(commands: Commands) -> None:
     add_model(plan)
     add_planning(plan)
     add_numbers(plan)
+    add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
     add_json(plan)
-
 
     pareto = commands.add("pareto", _pareto, "the fastest plan for every of several limits on energy, each with its proof",
                           "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")
     add_model(pareto)
-    pareto.add_argument("-p", "--platform", default="tx2-c10gx", help="a board's name or TOML file (default: %(default)s)")
+    add_board(pareto)
     pareto.add_argument("--points", type=int, default=20, help="limits, evenly spread (default: %(default)s)")
     pareto.add_argument("--areas", type=int, default=1,
                         help="a front for each of so many parts of the FPGAs' area, such as 4 for quarters (default: all of it)")
@@ -84,12 +97,12 @@ def _plan(options: argparse.Namespace) -> int:
     from dovetail.files import replace_text
     from dovetail.partition.plan_json import plan_to_json
     from dovetail.planning import decide
-    board = board_of(options)
+    board, wanted = board_and_planning(options)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
                                                Equalise(options.equalise))
         try:
-            plan, _, board = decide(graph, board, planning(options), progress=progress)
+            plan, _, board = decide(graph, board, wanted, progress=progress)
         except InfeasibleError as error:
             if options.json is not None:
                 emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
@@ -107,9 +120,8 @@ def _pareto(options: argparse.Namespace) -> int:
     from dovetail.files import replace_text
     from dovetail.partition.plan_json import front_to_json
     from dovetail.planning import Options
-    from dovetail.platform.load import load_platform
     from dovetail.report.front import front_svg
-    board, limits = load_platform(options.platform), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
+    board, limits = named_board(options), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
         front = pipeline.make_front(graph, board, options.points, limits, progress, options.areas)

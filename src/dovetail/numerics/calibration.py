@@ -19,6 +19,9 @@ UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OSError, EOFError, Me
               OverflowError, AttributeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError)
 """What NumPy and zipfile raise on damaged files (NotImplementedError is a RuntimeError)."""
 
+MAGIC = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
+"""How .npy files, .npz files and empty .npz files begin."""
+
 KEPT_SAMPLES = 64
 """How many samples a build stores for `verify`."""
 
@@ -80,8 +83,22 @@ def load_arrays(path: Path) -> dict[str, Array]:
             with loaded:
                 return {k: loaded[k] for k in loaded.files}
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{path}: not a readable .npz or .npy file ({reason}); save it with numpy.savez_compressed") from None
+        raise UsageError(f"{path}: not a readable .npz or .npy file ({_reason(path, error)}); "
+                         "save it with numpy.savez_compressed") from None
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """Why an array file cannot be read, in words of ours where NumPy's speak of pickles, which are never read."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    if "pickle" not in said and not isinstance(error, EOFError):
+        return said
+    with path.open("rb") as stream:
+        start = stream.read(max(map(len, MAGIC)))
+    if not start:
+        return "it is empty"
+    return "it holds Python objects, not numbers" if start.startswith(MAGIC) else "it does not begin as one"
 
 
 def frames_for(x: Array, graph: Graph, name: str, where: str) -> Array:

@@ -16,7 +16,7 @@ from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.gpu_specification import specifications
-from dovetail.platform.repeat import MARK, REPEAT, split_count, written_out
+from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
 from dovetail.platform.schema import Limits, Table, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
 
@@ -88,19 +88,23 @@ def load_platform(name_or_path: str) -> Platform:
     return _platform(Table(where, written_out(name, count, Table(where, entries))))
 
 
-def platform_of_devices(text: str) -> Platform:
-    """`xcku095:4`: the shipped board of several equal FPGAs whose part begins so, with so many of them.
+def platform_of_devices(text: str, name_or_path: str) -> Platform:
+    """`fpga:3`: the board with three of its own FPGA; `xcku095:4`: the shipped board of four FPGAs whose part begins so.
 
     Raises:
-        PlatformError: no such board, or no count.
+        PlatformError: no such device or part, or no count.
     """
     part, count = split_count(text)
-    known = {name: str(next(d.get("part", "") for d in board["device"] if d["name"] == board[REPEAT]["device"]))
-             for name, board in _shipped().items() if REPEAT in board}
+    board = load_platform(name_or_path)
+    if part in {d.name for d in board.devices}:
+        return repeated(board, part, count)
+    known = {name: str(next(d.get("part", "") for d in entries["device"] if d["name"] == entries[REPEAT]["device"]))
+             for name, entries in _shipped().items() if REPEAT in entries}
     found = [name for name, own in known.items() if part and own.startswith(part.lower())]
     if len(found) != 1 or count is None:
-        choices = ", ".join(f"{own.split('-')[0]}:N" for own in sorted(known.values()))
-        raise PlatformError(f"devices {text}: not a part that boards of several FPGAs have, with a count; {choices} are")
+        choices = [*(d.name for d in board.of_kind(Kind.FPGA)), *(own.split("-")[0] for own in sorted(known.values()))]
+        raise PlatformError(f"devices {text}: {'the count is missing' if found and count is None else 'unknown'}; "
+                            f"write {' or '.join(f'{c}:N' for c in choices)} with N from 1 on")
     return load_platform(f"{found[0]}:{count}")
 
 

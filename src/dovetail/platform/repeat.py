@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from dovetail.errors import PlatformError
+from dovetail.platform.device import Kind, Platform
 from dovetail.platform.schema import Limits, Table
 
 REPEAT = "repeat"
@@ -73,3 +76,25 @@ def _entries(table: Table, repeat: Table, count: int) -> dict[str, Any]:
         else:
             written["link"] += [{**found.values, "name": f"{link}{i}", "ends": list(pair)} for i, pair in enumerate(pairs)]
     return written
+
+
+def repeated(platform: Platform, device: str, count: str | None) -> Platform:
+    """The platform with so many of one FPGA of its own: each with a number after its name and links of its own.
+
+    Raises:
+        PlatformError: the count is missing or out of range, or the device is no FPGA.
+    """
+    where = f"devices {device}" if count is None else f"devices {device}:{count}"
+    if (kind := platform.device(device).kind) is not Kind.FPGA:
+        raise PlatformError(f"{where}: {device} of {platform.name} is a {kind}; only FPGAs can be repeated")
+    if count is None or not re.fullmatch("[0-9]{1,9}", count) or not 1 <= int(count) <= MOST.hi:
+        raise PlatformError(f"{where}: a whole number from {MOST} is needed after the colon, such as {device}:2")
+    names = [f"{device}{i}" for i in range(int(count))]
+    devices = tuple(replace(d, name=name) for d in platform.devices for name in (names if d.name == device else [d.name]))
+    links = tuple(replace(x, name=f"{x.name}{i}", ends=(own if x.ends[0] == device else x.ends[0],
+                                                       own if x.ends[1] == device else x.ends[1]))
+                  if device in x.ends else x
+                  for x in platform.links for i, own in enumerate(names if device in x.ends else names[:1]))
+    return replace(platform, name=f"{platform.name} with {device}:{count}",
+                   description=f"{platform.description}; {count} of {device}, each with links of its own",
+                   devices=devices, links=links)

@@ -56,7 +56,8 @@ def verdict(report: Report) -> str:
     every = "a frame every " if goal == "throughput" else ""
     per = "" if goal == "throughput" else " per frame"
     parts = [f"Predicted {every}{units.objective(plan['objective'], goal)}{per} on {' + '.join(devices)}{_compared(report)}"]
-    parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"]))
+    parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"],
+                             plan.get("pinned") or 0, len(report["nodes"])))
     checked = report.get("verification")
     if not checked:
         parts.append("not yet verified")
@@ -105,6 +106,11 @@ def _executed(report: Report) -> Markup | None:
     )
 
 
+def _status(report: Report) -> str:
+    plan = report["plan"]
+    return "every node pinned" if plan.get("pinned") == len(report["nodes"]) else "optimal" if plan["proven"] else plan["status"]
+
+
 def cards(report: Report) -> Markup:
     """The key numbers."""
     plan, model = report["plan"], report["model"]
@@ -118,7 +124,7 @@ def cards(report: Report) -> Markup:
         "Gap to the bound",
         _gap(plan),
         ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
-        + f"{'optimal' if plan['proven'] else plan['status']}, solver {plan['solver']}, {plan['mode']} mode",
+        + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode",
     )
     return join(
         [

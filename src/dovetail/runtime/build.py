@@ -94,14 +94,14 @@ def partial_ranges(program: Program) -> dict[str, Range]:
     return found
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a build, with its schema checked."""
+def read_json(path: Path, remedy: str = "this is not a complete build folder, run `dovetail compile` again") -> dict[str, Any]:
+    """A JSON object of a build, with its schema checked; `remedy` is what a user does about a bad one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BuildError(f"{path}: missing; this is not a complete build folder, run `dovetail compile` again") from None
-    except (OSError, ValueError) as error:
-        raise BuildError(f"{path}: unreadable ({error}); run `dovetail compile` again") from None
+        raise BuildError(f"{path}: missing; {remedy}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BuildError(f"{path}: unreadable ({error}); {remedy}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else None
         raise BuildError(f"{path}: schema {found!r}; this version reads schema {SCHEMA}, build again with it")

@@ -101,10 +101,10 @@ class Blocks:
         return [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
 
     def _behind(self, cut: int) -> int:
-        """The number of the first layer behind a cut."""
+        """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
         assert self.layers is not None
         later = {node.name for node in self.graph.nodes[cut:]}
-        return next(i for i, layer in enumerate(self.layers.layers) if layer.node in later)
+        return next((i for i, layer in enumerate(self.layers.layers) if layer.node in later), len(self.layers.layers))
 
     def _least(self, cut: int) -> tuple[Floats, list[int]]:
         """Behind a cut: resources of every configuration at the least, row by row, and configurations by clocks."""
@@ -130,7 +130,7 @@ class Blocks:
 
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
-        if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
+        if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
             return
         needs, order = self._least(cut)
         at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
