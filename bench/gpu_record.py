@@ -1,7 +1,8 @@
 """Measurements of a sitting into the record that comes with the package: new rows in the place of old ones, each with its day.
 
 `python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_session.py wrote it.
-Of two files with the same row the later counts. Rows without a time are left out; rows that nobody measured again stay.
+Of two files with the same row the later counts. Rows without a time are left out; rows that nobody measured again
+stay, as does torch.compile's time beside a row, with the day it was measured on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dovetail.files import replace_text
 
 RECORD = Path(__file__).parents[1] / "src/dovetail/reproduce/records/gpu_fcm.json"
 HEAD = ("gpu", "date", "torch", "triton", "cudnn", "copy_bytes_per_s")
+COMPILED = ("compile_us", "compile_mj", "compiling_s")
 COMMAND = "PYTHONPATH=src python bench/gpu_session.py --json FILE; rows say when, and with which items"
 
 
@@ -35,7 +37,9 @@ def merged(record: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[st
                 place[batch] = {**row, **when}
                 said.append(f"{name} {kind} {batch}: {before.get('ours_us') or float('nan'):.1f} -> {row['ours_us']:.1f} us")
                 if before.get("compile_us") and not row.get("compile_us"):
-                    said.append(f"{name} {kind} {batch}: torch.compile ({before['compile_us']:.1f} us before) not measured again")
+                    day = before.get("compile_date", before.get("date"))
+                    place[batch] |= {key: before.get(key) for key in COMPILED} | {"compile_date": day}
+                    said.append(f"{name} {kind} {batch}: torch.compile {before['compile_us']:.1f} us, measured {day}, not again")
     for kind, batches in found.get("pairs", {}).items():
         for batch, pairs in batches.items():
             complete = found.get("session", {}).get(f"pairs {kind} {batch}", {}).get("done", False)

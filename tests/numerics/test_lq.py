@@ -238,6 +238,20 @@ def test_thresholds_of_fixed_point_numbers_are_the_next_step_up() -> None:
     assert node.op.attributes() == "to codes of 2"
 
 
+def test_thresholds_by_channel_stand_for_a_gain_and_an_offset_before_the_quantizer() -> None:
+    """Every fixed-point number of every channel, a gain of zero among them, gets the code of gain·number + offset."""
+    scheme, boundaries = Scheme(8, False, (-4,)), [0.5, 1.5, 2.25]
+    gain, offset = np.asarray([1.0, 0.37, 12.0, 0.0, 0.0]), np.asarray([0.0, -0.8, 0.3, 1.6, -1.0])
+    node, steps = threshold_node("t", "x", "y", scheme, boundaries, gain, offset)
+    x = np.broadcast_to(np.arange(256), (5, 256)).T[:, :, None, None]
+    real = gain * x[:, :, 0, 0] * scheme.scale + offset
+    codes = node.op.accumulate((x.astype(np.float64),), (steps.array.astype(np.float64),))[:, :, 0, 0]
+    np.testing.assert_array_equal(codes, (real[:, :, None] >= boundaries).sum(axis=2))
+    with pytest.raises(ValueError, match="negative gain"):
+        threshold_node("t", "x", "y", scheme, boundaries, -gain, offset)
+
+
+
 def test_the_table_holds_what_the_basis_says() -> None:
     """The paper's example: weights over 1.1 and 0.5, the code 10 is 1.1 - 0.5."""
     products, exponents = products_of(np.asarray([[0.5, 1.1]]), np.asarray([1.0, 2.0]), 12)

@@ -202,3 +202,23 @@ def test_networks_train_in_kernels_as_in_plain_operations(method: str, monkeypat
     in_kernels(monkeypatch)
     assert losses() == pytest.approx(plain, rel=1e-4)
     assert len(set(plain)) == 6
+
+
+def test_what_a_block_reads_is_normalised_without_changing_what_floats_had_learned() -> None:
+    """At the first step a block's first layer computes, without quantizers, what it computed before the norm was there."""
+    torch.manual_seed(0)
+    block = build("resnet8", precision_of("w2a2"), (3, 8, 8), 4).blocks[0].train()
+    u = torch.rand(16, 16, 8, 8) * torch.rand(16)[None, :, None, None] * 9
+    before = torch.nn.functional.conv2d(u, block.first.weight.detach().clone(), padding=1)
+    block(u)
+    assert bool(block.entry.begun)
+    after = torch.nn.functional.conv2d(block.entry.norm(u), block.first.weight, padding=1)
+    torch.testing.assert_close(after, before, rtol=1e-2, atol=1e-2)
+    with torch.no_grad():
+        block.entry.norm.weight.neg_()
+    torch.testing.assert_close(block.entry.norm(u), block.entry.norm(u).clamp(min=0.0), rtol=0, atol=1e-2)
+    kept = block.first.weight.detach().clone()
+    again = build("resnet8", precision_of("w2a2"), (3, 8, 8), 4).blocks[0]
+    again.load_state_dict(block.state_dict())
+    again.train()(u)
+    assert torch.equal(again.first.weight, kept)

@@ -187,9 +187,18 @@ def thresholds_of(boundaries: Real, gain: Real, offset: Real, exponents: NDArray
     return np.clip(found, -bound, bound + 1).astype(np.int32)
 
 
-def threshold_node(name: str, source: str, output: str, scheme: Scheme, boundaries: Sequence[float]) -> tuple[Node, Constant]:
-    """The codes of fixed-point numbers, between a quantizer's boundaries."""
+def threshold_node(name: str, source: str, output: str, scheme: Scheme, boundaries: Sequence[float], gain: Real | None = None,
+                   offset: Real | None = None) -> tuple[Node, Constant]:
+    """The codes of fixed-point numbers, between a quantizer's boundaries; where gains (none negative) and offsets by channel are
+    given, the codes of gain·number + offset."""
     bits = (len(boundaries) + 1).bit_length() - 1
-    least = np.ceil(np.asarray(boundaries, dtype=np.float64) / scheme.scale) + scheme.zero
-    steps = Constant(f"{name}_steps", np.clip(least, scheme.lo, scheme.hi + 1).astype(np.int32))
-    return Node(name, Thresholds(bits), (source,), (steps.name,), output), steps
+    real = np.asarray(boundaries, dtype=np.float64)
+    if gain is not None and offset is not None:
+        if np.any(gain < 0):
+            raise ValueError(f"{name}: a negative gain would turn thresholds round")
+        with np.errstate(divide="ignore", invalid="ignore"):  # a gain of zero: every number has the offset's code
+            real = np.where(gain[:, None] > 0, (real - offset[:, None]) / gain[:, None],
+                            np.where(offset[:, None] >= real, -np.inf, np.inf))
+    least = np.clip(np.ceil(real / scheme.scale) + scheme.zero, scheme.lo, scheme.hi + 1)
+    steps = Constant(f"{name}_steps", least.astype(np.int32))
+    return Node(name, Thresholds(bits, gain is not None), (source,), (steps.name,), output), steps

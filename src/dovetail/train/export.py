@@ -35,7 +35,7 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.numerics.lq import PRODUCT_BITS, Learned, boundaries_of, coded_node, ranked, threshold_node
-from dovetail.train.networks import Block, Chain, Layer, Residual
+from dovetail.train.networks import Block, Chain, Layer, Residual, Rising
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
 IMAGE = Scheme(8, False, (-8,))
@@ -150,13 +150,15 @@ class _Exporter:
     def _entry(self, name: str, block: Any, stream: Reading, wide: Scheme | None) -> Reading:
         if wide is None:
             return stream
-        if isinstance(block.entry, ByteActivation):
-            scheme = Scheme(8, False, (int(block.entry.exponent()),))
+        activation = block.entry.activation
+        if isinstance(activation, ByteActivation):
+            scheme = Scheme(8, False, (int(activation.exponent()),))
             stored = self.plain(f"{name}_entry", Clip(), (stream.tensor,), scheme)
             return Reading(stored, 0, np.asarray([scheme.scale]), scheme.hi)
-        basis, boundaries = _quantizer(block.entry)
-        node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries)
-        return Reading(self.add(node, (steps,), Scheme(block.entry.bits, False, (0,))), block.entry.bits, basis)
+        basis, boundaries = _quantizer(activation)
+        gain, offset = _normed(block.entry.norm)
+        node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries, gain, offset)
+        return Reading(self.add(node, (steps,), Scheme(activation.bits, False, (0,))), activation.bits, basis)
 
     def _shortcut(self, name: str, block: Any, tensor: str, wide: Scheme | None) -> str:
         stride, grow = block.shortcut.stride, block.shortcut.grow
@@ -190,8 +192,12 @@ def _affine(layer: Any) -> tuple[Real, Real]:
     """Gain and offset of BatchNorm as it evaluates, or one and the bias."""
     if layer.norm is None:
         return np.ones(len(layer.weight)), _array(layer.bias)
-    norm = layer.norm
-    gain = _array(norm.weight) / np.sqrt(_array(norm.running_var) + norm.eps)
+    return _normed(layer.norm)
+
+
+def _normed(norm: Any) -> tuple[Real, Real]:
+    weight = norm.weight.abs() if isinstance(norm, Rising) else norm.weight
+    gain = _array(weight) / np.sqrt(_array(norm.running_var) + norm.eps)
     return gain, _array(norm.bias) - _array(norm.running_mean) * gain
 
 

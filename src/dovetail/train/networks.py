@@ -132,17 +132,57 @@ class Shortcut(nn.Module):
         return functional.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, 0, self.grow))
 
 
+class Rising(nn.BatchNorm2d):
+    """BatchNorm whose gains never change a sign, so that thresholds on what it reads ascend like those behind it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight.abs(), self.bias, self.training,
+                                     self.momentum, self.eps)
+
+
+class Entry(nn.Module):
+    """Where a block reads the residual sums: normalised by channel, then quantized.
+
+    Without the norm one basis would have to serve channels that have grown apart by addition after addition; bytes are wide
+    enough for them. It begins as a division by each channel's deviation, and the layer behind it is told, so that a network
+    trained in floats stays what it was.
+    """
+
+    def __init__(self, precision: Precision, channels: int) -> None:
+        super().__init__()
+        self.activation = activation_of(precision)
+        self.norm = None if isinstance(self.activation, ByteActivation) else Rising(channels)
+        self.register_buffer("begun", torch.zeros(()))
+        self.ready = False
+
+    @torch.no_grad()
+    def begin(self, u: Tensor, weight: Tensor) -> None:
+        """Once per network: a run that is resumed goes on as it was."""
+        self.ready = True
+        if self.norm is not None and not bool(self.begun):
+            values = u.detach().float()
+            deviation = values.std(dim=(0, 2, 3)).clamp(min=1e-3)
+            self.norm.bias.copy_(values.mean(dim=(0, 2, 3)) / deviation)
+            weight.mul_(deviation[None, :, None, None])
+            self.begun.fill_(1.0)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.activation(u if self.norm is None else self.norm(u))
+
+
 class Block(nn.Module):
     """Two layers beside a shortcut of full precision; only what the layers read is quantized."""
 
     def __init__(self, precision: Precision, channels: int, filters: int, stride: int) -> None:
         super().__init__()
-        self.entry = nn.Identity() if precision.floating else activation_of(precision)
+        self.entry = nn.Identity() if precision.floating else Entry(precision, channels)
         self.first = Layer(precision, channels, filters, 3, stride, 1)
         self.second = Layer(precision, filters, filters, 3, 1, 1, activated=False)
         self.shortcut = Shortcut(stride, filters - channels)
 
     def forward(self, u: Tensor) -> Tensor:
+        if self.training and isinstance(self.entry, Entry) and not self.entry.ready:
+            self.entry.begin(u, self.first.weight)
         return functional.relu(self.second(self.first(self.entry(u))) + self.shortcut(u))
 
 
