@@ -16,7 +16,7 @@ def add_commands(commands: Commands) -> None:
     """`train`."""
     sub = commands.add("train", _train, "train a network of 1 to 4 bits on local images and export it as exact integers",
                        "dovetail train small --bits w2a2 --data /usr/share/datasets/fashion-mnist --epochs 5 -o runs/small-w2a2")
-    sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet or small")
+    sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet, small, or a float ONNX file of your own")
     sub.add_argument("--bits", default="w2a2", help="float, or w1 to w4 with a1 to a4 or a8 (default: %(default)s)")
     sub.add_argument("--method", choices=("lq", "uniform"), default="lq",
                      help="learned bases (LQ-Nets), or equal steps (DoReFa-Net) (default: %(default)s)")
@@ -39,8 +39,11 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("--no-flip", action="store_true", help="do not mirror training images")
     sub.add_argument("--start", default="", metavar="MODEL.pt",
                      help="a finished run's weights, in floats or more bits, to begin with")
-    sub.add_argument("--teacher", default="", metavar="MODEL.pt",
-                     help="a finished float run whose answers are learned beside labels")
+    sub.add_argument("--teacher", default="", metavar="MODEL",
+                     help="the model.pt of a finished float run, or a float ONNX file, whose answers are learned beside labels")
+    for name, text in (("mean", "taken from images, as bytes over 256, before a network from a file reads them"),
+                       ("deviation", "that they are divided by then")):
+        sub.add_argument(f"--{name}", default="", metavar="X[,X,X]", help=f"{text}: one number, or one per channel")
     sub.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="tf32",
                      help="arithmetic of products on a GPU (default: %(default)s)")
     sub.add_argument("--eager", action="store_true", help="launch every kernel on a GPU in place of replaying recorded steps")
@@ -56,7 +59,8 @@ def _train(options: argparse.Namespace) -> int:
     recipe = Recipe(options.network, options.bits, options.method, options.ends, options.epochs, options.batch, options.rate,
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
                     flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
-                    teacher=options.teacher, precision=options.precision)
+                    teacher=options.teacher, precision=options.precision, mean=options.mean,
+                    deviation=options.deviation)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

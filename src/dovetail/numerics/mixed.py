@@ -154,8 +154,8 @@ class Menu:
         (source,), scheme = node.inputs, graph.tensors[node.inputs[0]].scheme
         assert scheme is not None
         made, own = list[Node](), list[Constant]()
-        plain = scheme.signed or source in self.network.inputs
-        basis = np.asarray([scheme.scale]) if plain else self._levels(source, bits)
+        plain = self.is_plain(source, scheme.signed)
+        basis = np.asarray([scheme.scale]) if plain else self.basis_of(source, bits)
         if not plain and (source, bits) not in codes:
             codes[source, bits] = f"{source}_codes{bits}"
             entry, steps = threshold_node(f"{node.name}_entry", source, codes[source, bits], scheme,
@@ -163,28 +163,32 @@ class Menu:
             made.append(entry)
             own.append(steps)
             tensors[codes[source, bits]] = Tensor(codes[source, bits], graph.shape(source), Scheme(bits, False, (0,)))
-        weights, fitted = self._weights(node, bits)
-        filters = len(weights)
-        body = replace(node.op, clamp=None)
-        offset = self._offset(node, weights, fitted, None if plain else basis, scheme)
-        layer = Learned(body, weights, bits, fitted, 0 if plain else bits, basis, np.ones(filters), offset)
+        weights, fitted = self.codes_of(node, bits)
+        affine = self.affine_of(node, weights, fitted, None if plain else basis, scheme)
+        layer = Learned(replace(node.op, clamp=None), weights, bits, fitted, 0 if plain else bits, basis, *affine)
         coded, constants = coded_node(node.name, layer, source if plain else codes[source, bits], node.output, None,
                                       max(-scheme.lo, scheme.hi), PRODUCT_BITS)
         return [*made, coded], [*own, *constants]
 
-    def _levels(self, tensor: str, bits: int) -> Real:
+    def is_plain(self, tensor: str, signed: bool) -> bool:
+        """Whether a layer of codes reads a tensor as the integers it is stored in."""
+        return signed or tensor in self.network.inputs
+
+    def basis_of(self, tensor: str, bits: int) -> Real:
+        """The basis over which a tensor is read."""
         if (tensor, bits) not in self.levels:
             self.levels[tensor, bits] = fit_levels(self.reads[tensor], bits)
         return self.levels[tensor, bits]
 
-    def _weights(self, node: Node, bits: int) -> tuple[Array, Real]:
+    def codes_of(self, node: Node, bits: int) -> tuple[Array, Real]:
+        """A layer's weights as codes, and the basis of each filter."""
         key = (node.name, bits)
         if key not in self.fitted:
             self.fitted[key] = fit_weights(self.network.constants[node.params[0]].array, bits)
         return self.fitted[key]
 
-    def _offset(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> Real:
-        """The bias, and what coding weights and input takes from the mean of every output."""
+    def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> tuple[Real, Real]:
+        """Gains of one; the bias, and what coding weights and input takes from the mean of every output."""
         assert isinstance(node.op, Conv | Gemm)
         weight, *bias = (self.network.constants[p].array for p in node.params)
         x = self.reads[node.inputs[0]]
@@ -192,7 +196,7 @@ class Menu:
             (np.clip(np.rint(x / scheme.scale), scheme.lo, scheme.hi) * scheme.scale).astype(np.float32)
         lost = _means(weighted_sum(node.op, x, weight.astype(np.float32))) \
             - _means(weighted_sum(node.op, seen, weight_values(codes, fitted).astype(np.float32)))
-        return sum((b.astype(np.float64) for b in bias), lost)
+        return np.ones(len(codes)), sum((b.astype(np.float64) for b in bias), lost)
 
 
 def _nearest(x: Array, levels: Real) -> Array:

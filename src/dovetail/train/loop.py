@@ -21,6 +21,7 @@ from torch.nn import functional
 from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
 from dovetail.train.data import Images
+from dovetail.train.imported import load_network
 from dovetail.train.networks import Precision, build
 from dovetail.train.quantizers import learn_every
 
@@ -37,6 +38,7 @@ class Recipe:
     """Everything that decides a run beside its data; two runs with equal recipes are the same experiment."""
 
     network: str
+    """A name of `train/networks.py`, or a float ONNX file."""
     bits: str = "float"
     method: str = "lq"
     ends: int = 8
@@ -56,11 +58,14 @@ class Recipe:
     start: str = ""
     """A model.pt to take weights from where names and shapes agree: a float network, or one of more bits."""
     teacher: str = ""
-    """A model.pt of the same network in floats, whose answers are learned beside the labels."""
+    """A model.pt of the same network in floats, or a float ONNX file, whose answers are learned beside the labels."""
     precision: str = "tf32"
     """Arithmetic of products on a GPU: float32, tf32, bf16."""
     learn_every: int = 4
     """Steps from one update of all bases to the next; their moving averages count the steps between."""
+    mean: str = ""
+    deviation: str = ""
+    """What a network from a file takes from its images (as bytes over 256) and divides them by, one number or one per channel."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("schedule", ("cosine", "step")), ("precision", ("float32", "tf32", "bf16"))):
@@ -238,7 +243,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
     torch.backends.cudnn.benchmark = device.type == "cuda"
-    network = build(recipe.network, precision, images.shape, images.classes, recipe.width)
+    network = network_of(recipe, recipe.network, precision, images)
     if recipe.start:
         say(f"{take_weights(network, recipe.start, 'cpu')} tensors from {recipe.start}")
     network = network.to(device, memory_format=torch.channels_last)
@@ -267,11 +272,20 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     return network, seen
 
 
+def network_of(recipe: Recipe, name: str, precision: Precision, images: Images) -> Any:
+    """An untrained network by its name, or that of a float ONNX file."""
+    if name.endswith(".onnx"):
+        return load_network(name, precision, images.shape, images.classes, recipe.mean, recipe.deviation)
+    return build(name, precision, images.shape, images.classes, recipe.width)
+
+
 def _teacher(recipe: Recipe, images: Images, device: Any) -> Any:
     if not recipe.teacher:
         return None
-    teacher = build(recipe.network, Precision(), images.shape, images.classes, recipe.width)
-    take_weights(teacher, recipe.teacher, "cpu")
+    from_file = recipe.teacher.endswith(".onnx")
+    teacher = network_of(recipe, recipe.teacher if from_file else recipe.network, Precision(), images)
+    if not from_file:
+        take_weights(teacher, recipe.teacher, "cpu")
     return teacher.to(device, memory_format=torch.channels_last).eval()
 
 

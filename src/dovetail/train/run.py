@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from platform import machine, python_version
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 
 from dovetail.files import replace_bytes, replace_text
-from dovetail.ir import Graph
+from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
-from dovetail.train.data import Images, load_images
+from dovetail.train import imported
+from dovetail.train.data import Bytes, Images, load_images
 from dovetail.train.export import to_graph
 from dovetail.train.loop import Heard, Recipe, accuracy, save, train
 from dovetail.train.networks import precision_of
@@ -29,15 +31,24 @@ CALIBRATION = 256
 """Training images that show how large fixed-point tensors become."""
 
 
-def integer_accuracy(graph: Graph, images: Images, limit: int | None, batch: int = 100) -> tuple[float, int]:
-    """Accuracy of the exported integers in the reference, on the first `limit` test images, and how many those are."""
+def integer_accuracy(graph: Graph, images: Images, limit: int | None, batch: int = 100,
+                     read: Callable[[Bytes], Array] = lambda x: x) -> tuple[float, int]:
+    """Accuracy of the exported integers in the reference, on the first `limit` test images, and how many those are.
+
+    `read` turns bytes into the integers that the graph takes, where these are not the bytes themselves.
+    """
     count = len(images.test_labels) if limit is None else min(limit, len(images.test_labels))
     right = 0
     for start in range(0, count, batch):
-        x = images.test_images[start:min(count, start + batch)]
-        answer = run_integer(graph, {graph.inputs[0]: x})[graph.outputs[0]]
+        x = read(images.test_images[start:min(count, start + batch)])
+        answer = run_integer(graph, {graph.inputs[0]: x})[graph.outputs[0]].reshape(len(x), -1)
         right += int(np.sum(answer.argmax(axis=1) == images.test_labels[start:start + len(x)]))
     return right / count, count
+
+
+def exported(network: Any, images: Bytes, name: str) -> Graph:
+    """A trained network as a graph, of whichever kind it is."""
+    return imported.to_graph(network, images, name) if isinstance(network, imported.Imported) else to_graph(network, images, name)
 
 
 def machine_facts(device: Any) -> dict[str, str]:
@@ -68,7 +79,7 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
     seconds = time.monotonic() - started
     save(folder / "model.pt", {"network": network.state_dict(), "recipe": asdict(recipe)})
     network = network.cpu()
-    graph = to_graph(network, images.train_images[:CALIBRATION], f"{recipe.network}_{precision}")
+    graph = exported(network, images.train_images[:CALIBRATION], f"{Path(recipe.network).stem}_{precision}")
     replace_bytes(folder / "model.onnx", to_onnx(graph))
     result = {
         "schema": SCHEMA, "recipe": asdict(recipe), "data": images.name, "command": list(command or sys.argv),
@@ -80,11 +91,21 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
     return result
 
 
+def _reader(graph: Graph, network: Any) -> Callable[[Bytes], Array]:
+    """How a graph's input is made of bytes: as they are, or as the nearest of its own integers."""
+    if not isinstance(network, imported.Imported):
+        return lambda x: x
+    scheme = graph.tensors[graph.inputs[0]].scheme
+    assert scheme is not None
+    return lambda x: quantize(imported.as_read(network, x).astype(np.float64), scheme).astype(scheme.dtype)
+
+
 def _integers(floating: bool, folder: Path, network: Any, images: Images, limit: int | None, say: Heard) -> dict[str, Any]:
     """What the file that was written computes, beside what torch says about the same images."""
     if floating:
         return {}
-    exact, count = integer_accuracy(read_onnx(folder / "model.onnx").graph, images, limit)
+    graph = read_onnx(folder / "model.onnx").graph
+    exact, count = integer_accuracy(graph, images, limit, read=_reader(graph, network))
     peer = accuracy(network, images.test_images[:count], images.test_labels[:count], torch.device("cpu"))
     say(f"integers {exact:.2%}, torch {peer:.2%}, on {count} test images")
     return {"integer_accuracy": exact, "torch_accuracy_on_them": peer, "integer_images": count}
