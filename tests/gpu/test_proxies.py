@@ -24,12 +24,17 @@ STORE, FENCE, BARRIER, PRODUCT = ("\tst.shared.v4.b32 [%r1], {%r2, %r3, %r4, %r5
                                   "\tbar.sync \t0;\n", "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r9}, %rd1;\n")
 
 
-def test_a_barrier_must_stand_between_a_fence_and_a_product() -> None:
+LOOP = "$L__BB0_1:                              // =>This Inner Loop Header: Depth=1\n"
+
+
+def test_a_fence_and_then_a_barrier_must_stand_between_a_store_and_a_product() -> None:
     assert not reads_too_early(STORE + FENCE + BARRIER + PRODUCT + PRODUCT)
     assert reads_too_early(STORE + BARRIER + FENCE + PRODUCT)
-    assert reads_too_early(STORE + FENCE + BARRIER + PRODUCT + BARRIER + STORE + BARRIER + FENCE + PRODUCT)
-    assert not reads_too_early(BARRIER + PRODUCT)  # copied asynchronously: nothing to fence
-    assert not reads_too_early(STORE + FENCE + BARRIER + FENCE.replace("proxy.async", "acq_rel") + PRODUCT)
+    assert reads_too_early(STORE + BARRIER + PRODUCT)
+    assert reads_too_early(LOOP + STORE + FENCE + BARRIER + PRODUCT + BARRIER + STORE + BARRIER + FENCE + PRODUCT)
+    assert reads_too_early(STORE + FENCE + STORE + BARRIER + PRODUCT)
+    assert not reads_too_early(STORE + BARRIER + LOOP + BARRIER + FENCE + PRODUCT)  # there, copied asynchronously
+    assert not reads_too_early(BARRIER + FENCE + PRODUCT + BARRIER + STORE)  # what follows is for other ends
 
 
 def calls_of(graph: Graph, images: int) -> Iterator[Call]:

@@ -11,18 +11,27 @@ from __future__ import annotations
 
 import re
 
-STEP = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:(?P<fence>fence\.proxy\.async)|(?P<barrier>bar\.sync|barrier\.sync)"
-                  r"|(?P<product>wgmma\.mma_async))", re.MULTILINE)
+STEP = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:(?P<store>st\.shared|stmatrix)|(?P<fence>fence\.proxy\.async)"
+                  r"|(?P<barrier>bar\.sync|barrier\.sync)|(?P<product>wgmma\.mma_async))|^(?P<loop>\$L__BB\w+:.*Loop Header)",
+                  re.MULTILINE)
 
 
 def reads_too_early(ptx: str) -> bool:
-    """Whether a matrix instruction follows a fence without a barrier in between."""
-    fenced = False
+    """Whether a matrix instruction follows a store to shared memory without a fence and then a barrier in between.
+
+    Operands that are copied asynchronously are no stores. What was stored before a loop is not asked about inside it. A store
+    that no matrix instruction reads counts too: rather a kernel too few than a wrong one.
+    """
+    stored = fenced = False
     for step in STEP.finditer(ptx):
-        if step["fence"]:
-            fenced = True
+        if step["loop"]:
+            stored = fenced = False
+        elif step["store"]:
+            stored, fenced = True, False
+        elif step["fence"]:
+            fenced = stored
         elif step["barrier"]:
-            fenced = False
-        elif fenced:
+            stored = stored and not fenced
+        elif stored:
             return True
     return False

@@ -117,9 +117,9 @@ class Tuner:
         return self.known[call.key]
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
-        """Seconds with a tile, and the tile: as it is, or without pipelining where it must not run as it is."""
+        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
         seconds = self.timed(call, config)
-        if seconds < float("inf") or config["num_stages"] == 1:
+        if seconds < float("inf") or config["num_stages"] == 1 or call.kernel != "conv":
             return seconds, config
         plain = {**config, "num_stages": 1}
         return self.timed(call, plain), plain
