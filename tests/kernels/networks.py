@@ -34,6 +34,12 @@ def stem(net: Net, size: tuple[int, int] = (9, 7), filters: int = 12) -> str:
     return net.add(Conv(filters, Window((3, 3), (2, 2), SAME), clamp=RELU6), x)
 
 
+def wide_stem() -> Graph:
+    """The first layer of CeiT: every output gathers 147 values of an image, more than one product of matrices takes at once."""
+    net = Net(0)
+    return net.graph(net.add(Conv(64, Window((7, 7), (2, 2), (3,) * 4)), net.input((1, 3, 224, 224))))
+
+
 def inverted(stride: int = 1, kernel: int = 3, residual: bool = True, size: tuple[int, int] = (9, 7)) -> Graph:
     """A stem and one inverted residual."""
     net = Net(stride + 10 * kernel)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import triton
 
-from dovetail.errors import UsageError
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.gpu.memory import Memory, planned
 from dovetail.gpu.precompile import ALIGNED, KERNELS, UNALIGNED, Job
 from dovetail.gpu.remembered import for_gpu
@@ -103,8 +103,8 @@ class Launcher:
         return [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
                 for o in call.operands]
 
-    def bound(self, call: Call, config: Config) -> Callable[[], None]:
-        """A launch with all its arguments."""
+    def bound(self, call: Call, config: Config) -> Callable[[], Any]:
+        """A launch with all its arguments; it returns the compiled kernel, where there is one."""
         kernel, grid, operands = KERNELS[call.kernel], call.grid(config), self.operands(call)
         options = dict(config)
         if self.pdl:
@@ -112,10 +112,11 @@ class Launcher:
         if self.device == "cpu":
             options = {k: v for k, v in options.items() if k not in ("num_warps", "num_stages")}
 
-        def launch() -> None:
+        def launch() -> Any:
             made = kernel[grid](*operands, **call.constants, **options, PDL=self.pdl)
             if self.device != "cpu":
                 self.share_caches(made.function)
+            return made
         return launch
 
     def share_caches(self, function: int) -> None:
@@ -205,6 +206,9 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     parts = chosen(options_of(lowered), Tuner(launcher, timing, known, in_place_s))
+    if none := [p.call for p in parts if p.seconds == float("inf")]:
+        raise UnsupportedError(f"node {none[0].nodes[0]}: none of its kernels runs on this GPU; such parts run in the integer "
+                               "interpreter")
     launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
     launches = [launcher.bound(part.call, part.config) for part in parts]
     made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))

@@ -18,6 +18,7 @@ import torch
 import triton
 
 from dovetail.gpu.precompile import Job, precompile
+from dovetail.gpu.proxies import reads_too_early
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
@@ -111,16 +112,26 @@ class Tuner:
         if not self.timing:
             return ((call.estimates_s[0], call.configs[0]),)
         if call.key not in self.known:
-            timed = [(self.timed(call, c), c) for c in call.configs[:CANDIDATES]]
+            timed = [self.timed_at_best(call, c) for c in call.configs[:CANDIDATES]]
             self.known[call.key] = tuple(sorted(timed, key=lambda t: t[0]))
         return self.known[call.key]
 
+    def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
+        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
+        seconds = self.timed(call, config)
+        if seconds < float("inf") or config["num_stages"] == 1 or call.kernel != "conv":
+            return seconds, config
+        plain = {**config, "num_stages": 1}
+        return self.timed(call, plain), plain
+
     def timed(self, call: Call, config: Config) -> float:
-        """Seconds of one launch among many in a CUDA graph; infinite where it does not fit."""
+        """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
         launch = self.launcher.bound(call, config)
         try:
-            launch()
+            made = launch()
         except (triton.TritonError, RuntimeError):
+            return float("inf")
+        if reads_too_early(made.asm["ptx"]):
             return float("inf")
         return replay_seconds(captured([launch] * REPEATS)) / REPEATS
 

@@ -48,7 +48,7 @@ class ConvShape(NamedTuple):
     def tiles(self) -> Tiles:
         pixels = self.pixels // self.images if self.mean else self.pixels
         return _conv_tiles(pixels if self.mean else min(pixels, 128), min(self.filters, 256), self.depth, self.steps_of,
-                           bool(self.mean), bool(self.halved), 32 if self.element == BYTE else 16)
+                           bool(self.mean), bool(self.halved), 32 if self.element == BYTE else 16, bool(self.scattered))
 
 
 class DeepShape(NamedTuple):
@@ -235,8 +235,13 @@ def configs_of(tiles: Tiles) -> tuple[Config, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, halved: bool, least: int) -> Tiles:
-    """Tiles worth a look; `halved`: also with two sums side by side."""
+def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, halved: bool, least: int,
+                scattered: bool) -> Tiles:
+    """Tiles worth a look; `halved`: also with two sums side by side.
+
+    Loops over `scattered` inputs are not pipelined: such inputs come through registers anyhow, and beside weights that are
+    copied ahead matrix units would read them too early (`gpu/proxies.py`).
+    """
     rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
     columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
     depths = sorted({min(power(depth, least), b) for b in (32, 64, 128, 256)})
@@ -246,7 +251,8 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
         if size > 128 * 256 or bp * bk > 128 * 128 or bn * bk > 256 * 128:
             continue
         for warps, stages in product({2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8},
-                                     (2,) if steps <= 2 else sorted({4, min(steps, 8)})):
+                                     (2,) if steps == 1 else (1,) if scattered else (2,) if steps == 2
+                                     else sorted({4, min(steps, 8)})):
             tile = {"BP": bp, "BN": bn, "BK": bk, "SUMS": 1, "num_warps": warps, "num_stages": stages}
             found += [tile, {**tile, "SUMS": 2}] if halved and steps >= 4 else [tile]
     return tiles_of(found)

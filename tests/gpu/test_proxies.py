@@ -1,0 +1,84 @@
+"""Matrix units read no operand before all threads have stored it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from dovetail.gpu import tuning
+from dovetail.gpu.executor import Launcher
+from dovetail.gpu.proxies import reads_too_early
+from dovetail.gpu.tuning import Tuner
+from dovetail.ir import Conv, Graph, Window
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import CANDIDATES
+from dovetail.kernels.lower import lower
+from dovetail.platform.gpu_specification import specification
+from tests.kernels.networks import wide_stem
+from tests.strategies import Net
+
+STORE, FENCE, BARRIER, PRODUCT = ("\tst.shared.v4.b32 [%r1], {%r2, %r3, %r4, %r5};\n", "\tfence.proxy.async.shared::cta;\n",
+                                  "\tbar.sync \t0;\n", "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r9}, %rd1;\n")
+
+
+LOOP = "$L__BB0_1:                              // =>This Inner Loop Header: Depth=1\n"
+
+
+def test_a_fence_and_then_a_barrier_must_stand_between_a_store_and_a_product() -> None:
+    assert not reads_too_early(STORE + FENCE + BARRIER + PRODUCT + PRODUCT)
+    assert reads_too_early(STORE + BARRIER + FENCE + PRODUCT)
+    assert reads_too_early(STORE + BARRIER + PRODUCT)
+    assert reads_too_early(LOOP + STORE + FENCE + BARRIER + PRODUCT + BARRIER + STORE + BARRIER + FENCE + PRODUCT)
+    assert reads_too_early(STORE + FENCE + STORE + BARRIER + PRODUCT)
+    assert not reads_too_early(STORE + BARRIER + LOOP + BARRIER + FENCE + PRODUCT)  # there, copied asynchronously
+    assert not reads_too_early(BARRIER + FENCE + PRODUCT + BARRIER + STORE)  # what follows is for other ends
+
+
+def calls_of(graph: Graph, images: int) -> Iterator[Call]:
+    lowered = lower(graph, "float16", specification("h200"), images)
+    for run in lowered.runs:
+        assert not isinstance(run, Call)
+        yield from (call for *_, call in lowered.options(run))
+
+
+def test_loops_over_gathered_values_are_not_pipelined() -> None:
+    call, = calls_of(wide_stem(), 1)
+    looped = [c for c in call.configs if c["BK"] < 7 * 7 * 3]
+    assert looped
+    assert all(c["num_stages"] == 1 for c in looped)
+
+
+@dataclass
+class Made:
+    asm: dict[str, str]
+
+
+@dataclass
+class Stub:
+    """A launcher whose pipelined kernels fence too late, and whose largest tiles do so always."""
+
+    bound_tiles: list[dict[str, int]] = field(default_factory=list)
+
+    def bound(self, call: Call, config: dict[str, int]) -> Any:
+        self.bound_tiles.append(config)
+        late = config["num_stages"] > 1 or config["BP"] == 128
+        return lambda: Made({"ptx": STORE + (BARRIER + FENCE if late else FENCE + BARRIER) + PRODUCT})
+
+
+def test_kernels_that_read_too_early_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches)
+    monkeypatch.setattr(tuning, "replay_seconds", lambda replay: 1e-6)
+    net = Net(0)
+    x = net.add(Conv(192, Window((1, 1))), net.input((1, 16, 28, 28)))
+    *_, call = (c for c in calls_of(net.graph(net.add(Conv(384, Window((3, 3), (2, 2), (1,) * 4)), x)), 8) if c.kernel == "conv")
+    assert any(c["num_stages"] > 1 for c in call.configs[:CANDIDATES])
+    stub = Stub()
+    ranked = Tuner(cast("Launcher", stub), timing=True).ranked(call)
+    assert len(ranked) == CANDIDATES
+    for seconds, tile in ranked:
+        assert (seconds < float("inf")) == (tile["BP"] != 128)
+        assert tile["num_stages"] == 1
+    assert ranked[0][0] < float("inf")
