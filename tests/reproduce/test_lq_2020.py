@@ -114,3 +114,7 @@ def test_the_record_that_comes_along_holds_what_was_measured() -> None:
     assert record["faults"]["injected"] == record["faults"]["detected"] > 1000
     assert record["faults"]["wrong_outputs"] == 0
     assert record["fic_cut"]["bit_exact"]
+    assert record["memories"]["rom_equal"]
+    boards = record["memories"]["boards"].values()
+    assert max(b["part"] for b in boards) < 1
+    assert all(b["bram36"] == pytest.approx(b["bram36_model"]) for b in boards)

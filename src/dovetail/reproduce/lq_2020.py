@@ -190,6 +190,9 @@ def _ratios(measured: Mapping[str, Any]) -> list[str]:
     if cut := measured.get("fic_cut"):
         found.append(f"A small AlexNet cut over two boards, links simulated: {'bit-exact' if cut['bit_exact'] else 'WRONG'} over "
                      f"{cut['frames']} frames.")
+    if memories := measured.get("memories"):
+        parts = ", ".join(f"{row['part']:.1%}" for row in memories["boards"].values())
+        found.append(f"Block memories of the network on fic:3 as Yosys counts them, board by board: {parts}.")
     return [*found, ""] if found else []
 
 
