@@ -75,6 +75,8 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
     with open_simulated(shell) as board:
         with pytest.raises(UsageError, match=r"no weights for second weights, third weights; load them first"):
             board.run(frames)
+        with pytest.raises(UsageError, match="load them first"):
+            board.self_test()
         for graph in (segment.graph, changed):
             board.load(loaded_sets(graph, shell.core))
             found = board.run(frames)
