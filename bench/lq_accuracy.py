@@ -18,7 +18,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,10 +34,12 @@ from dovetail.numerics.fast import exact_nodes, run_stored
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.quality import classes, top_classes
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_network
 from dovetail.pipeline import verification_json, verify_build
 from dovetail.planning import Options
 from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
 
 SCHEMA = 1
 CHECKED = 32
@@ -150,14 +152,15 @@ def hardware(model: Path, graph: Graph, images: Array, options: argparse.Namespa
     assert scheme is not None
     np.savez_compressed(samples, x=dequantize(images, scheme).astype(np.float32))
     started = time.monotonic()
-    build = compile_network(model, options.platform, folder / "build", calibration=samples, verify=False,
+    boards = [d.name for d in load_platform(options.platform).of_kind(Kind.FPGA)]
+    alone = {n.name: whole_on(boards[0]) for n in graph.nodes} if len(boards) == 1 else None
+    build = compile_network(model, options.platform, folder / "build", calibration=samples, verify=False, assignment=alone,
                             options=Options(fold=pace, time_limit_s=options.time_limit))
     planned = time.monotonic() - started
     placed = {d for split in build.plan.assignment.values() for d in split.devices}
-    boards = {d.name for d in build.platform.of_kind(Kind.FPGA)}
-    if not placed <= boards:
-        raise UsageError(f"{options.platform}: at {pace:,} clocks per frame {', '.join(sorted(placed - boards))} computes layers "
-                         "too; give a slower --fold or more boards (-p fic:N)")
+    if others := sorted(placed - set(boards)):
+        raise UsageError(f"{options.platform}: at {pace:,} clocks per frame {', '.join(others)} computes layers too; give a"
+                         " slower --fold, or a board of one FPGA, which then gets all layers")
     say(f"rtl: {len(build.plan.assignment)} layers on {', '.join(sorted(placed))} at {pace:,} clocks per frame; simulating "
         f"{len(images)} images")
     outcome = verification_json(verify_build(build, len(images)))
@@ -173,7 +176,7 @@ def hardware(model: Path, graph: Graph, images: Array, options: argparse.Namespa
     return row
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", type=Path, help="a run's folder, or an ONNX file of exact integers")
     parser.add_argument("--data", type=Path, required=True, help=".npz with test_images and test_labels")
@@ -184,7 +187,7 @@ def main() -> int:
     parser.add_argument("--fold", type=int, metavar="CLOCKS", help="clocks per frame (default: about 1,200 products at once)")
     parser.add_argument("--time-limit", type=float, default=20.0, metavar="S", help="of the plan (default: %(default)s)")
     parser.add_argument("--json", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     def say(line: str) -> None:
         print(line, flush=True)

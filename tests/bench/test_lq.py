@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lq
+import lq_accuracy
 import lq_training
 from dovetail.errors import UsageError
+from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
+from tests.numerics.lq_networks import images, network
 
 
 def test_codes_and_bytes_are_the_same_layer() -> None:
@@ -49,6 +53,28 @@ def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
     assert [(j.recipe.epochs, j.recipe.seed) for j in short] == [(2, 0)]
     with pytest.raises(UsageError, match="experiment 'lenet': unknown"):
         lq_training.jobs_of(["lenet"], tmp_path, None, None)
+
+
+def test_a_network_is_judged_in_integers_and_as_hardware(tmp_path: Path) -> None:
+    graph, frames = network(1, 2, 2), images(4, 40)["x"]
+    (tmp_path / "model.onnx").write_bytes(to_onnx(graph))
+    answers = run_integer(graph, {"x": frames})["last_y"].argmax(axis=1)
+    labels = np.where(np.arange(40) < 10, answers, (answers + 1) % 10)
+    np.savez(tmp_path / "data.npz", test_images=frames, test_labels=labels)
+    (tmp_path / "result.json").write_text(json.dumps({"test_accuracy": 0.2, "test_images": 40, "recipe": {}}))
+    common = [str(tmp_path), "--data", str(tmp_path / "data.npz"), "--json", str(tmp_path / "out.json")]
+    assert lq_accuracy.main([*common, "--rtl-images", "2", "--fold", "600"]) == 0
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert (found["integers"]["right"], found["integers"]["images"], found["integers"]["reference_equal"]) == (10, 40, True)
+    assert found["torch"]["points_apart"] == pytest.approx(5.0)
+    assert found["rtl"]["bit_exact"]
+    assert [s["backend"] for s in found["rtl"]["segments"]] == ["verilator"]
+    np.savez(tmp_path / "data.npz", x=frames)
+    with pytest.raises(UsageError, match=r"holds \['x'\]; test_images and test_labels are needed"):
+        lq_accuracy.main(common)
+    np.savez(tmp_path / "data.npz", test_images=frames[:, :2], test_labels=labels)
+    with pytest.raises(UsageError, match=r"shape \[40, 2, 8, 8\]; bytes \[N, 3, 8, 8\] and a label each are needed"):
+        lq_accuracy.main(common)
 
 
 def test_every_experiment_names_what_it_is_compared_with() -> None:

@@ -56,10 +56,11 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert folds[-1]["products_at_once"] > folds[0]["products_at_once"]
     row = {"fps": 100.0, "bram_max": 0.5, "lut_max": 0.25, "dsp_max": 0.1, "divided": ["fc6"]}
     measured = {"alexnet_conv2_cycles": {"value": 1, "fold": "1x16x13", "area_xcku095": {"lut": 2.0, "bram": 3.0, "dsp": 4.0}},
+                "popcount_vs_int8": {"value": 0.29, "target": 0.3, "by_layer": {"5x5": {}}},
                 "datapaths": {"5x5: popcount": {"xcup": {"lut": 2797.0, "ff": 3539.0, "bram": 1.0}}}}
     text = lq_2020.text({"table_5_2": lq_2020.TABLE_5_2, "claims": lq_2020.CLAIMS, "slips": lq_2020.SLIPS, "weights_mbit": 149.5,
                          "conv2_folds": folds, "boards": {"fic": {"2": None, "3": row, "least_by_memory": 3}},
-                         "one_board": layers_on_one_board(SMALL, device, 51_529), "training": None,
+                         "one_board": layers_on_one_board(SMALL, device, (51_529,)), "training": None,
                          "conv2_bits": bits_of_conv2(SMALL, device, None), "measured": measured})
     assert "1,739,753,782" in text
     assert "not legible" in text
@@ -69,17 +70,19 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert "2,797" in text
     assert "not measured: bench/records/lq_training.json is not there" in text
     assert "below 50 % BRAM, 30 % logic" in text
+    assert "at most 0.290 of the logic of int8 adder graphs (asked 0.30), over 5x5." in text
 
 
 def test_a_layer_whose_weights_exceed_the_board_is_said_not_to_fit() -> None:
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
-    rows = {r["layer"]: r for r in layers_on_one_board(SMALL, device, 51_529)}
+    rows = {r["layer"]: r for r in layers_on_one_board(SMALL, device, (51_529,))}
     assert list(rows) == ["conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8"]
     assert rows["conv3"]["as_claimed"]
     small = replace(device, resources={**device.resources, "bram36": 0.25, "lut": 100.0})
-    found = {r["layer"]: r for r in layers_on_one_board(SMALL, small, 51_529)}
+    found = {r["layer"]: r for r in layers_on_one_board(SMALL, small, (51_529, 103_058))}
     assert not found["conv2"]["fits"]
     assert not found["conv2"]["as_claimed"]
+    assert found["conv2"]["pace_clocks"] == 103_058, "the slowest that was tried"
     assert "no board holds it alone" in layer_table(list(found.values()))
 
 
@@ -111,3 +114,7 @@ def test_the_record_that_comes_along_holds_what_was_measured() -> None:
     assert record["faults"]["injected"] == record["faults"]["detected"] > 1000
     assert record["faults"]["wrong_outputs"] == 0
     assert record["fic_cut"]["bit_exact"]
+    assert record["memories"]["rom_equal"]
+    boards = record["memories"]["boards"].values()
+    assert max(b["part"] for b in boards) < 1
+    assert all(b["bram36"] == pytest.approx(b["bram36_model"]) for b in boards)

@@ -11,6 +11,7 @@ import pytest
 from dovetail import pipeline
 from dovetail.cli import main
 from dovetail.errors import UsageError
+from dovetail.fpga.export_pages import link_page
 from dovetail.fpga.part import load_part, load_part_shell, loaded_sets
 from dovetail.ir import Graph
 from dovetail.ir.onnx_write import to_onnx
@@ -62,6 +63,9 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
     (segment,) = (s for s in built.program.segments if s.device == "fpga")
     part = load_part(segment.graph, built.folder / "fpga")
     shell = load_part_shell(segment.graph, built.folder / "fpga")
+    page = link_page(shell)
+    assert "`s_axis_load0`, `s_axis_load1` take weights" in page
+    assert "axi/load0.bin, axi/load1.bin" in page
     trial = try_board(part, shell, 3, stall_seed=2)
     assert trial.equal, trial
     folder = built.folder / "fpga" / segment.graph.name / "axi"
@@ -71,6 +75,8 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
     with open_simulated(shell) as board:
         with pytest.raises(UsageError, match=r"no weights for second weights, third weights; load them first"):
             board.run(frames)
+        with pytest.raises(UsageError, match="load them first"):
+            board.self_test()
         for graph in (segment.graph, changed):
             board.load(loaded_sets(graph, shell.core))
             found = board.run(frames)

@@ -104,6 +104,17 @@ MEMORY_STATUS until CLEAR; what was computed with them is not to be trusted.
 
 """
 
+WEIGHTS = """\
+## Weights
+
+{ports} take weights, a packet each: layers behind them compute nothing until they have one. Its first 16 bits say for how many
+frames it holds, 0 for all that come; where it ends, the next packet is taken when nothing under way reads the old weights. Resets
+(SOFT_RESET, SELF_TEST, `rst`) forget weights: send them again, for the self-test after RESETTING of STATUS is 0. The build keeps
+those of its model in `axi/{files}`; the self-test's checksum is made with them. `dovetail.runtime.driver.Accelerator.load` does
+all this, and `dovetail.fpga.part.loaded_sets` makes packets' values from any model of the same shapes.
+
+"""
+
 LINK = """
 ## Link shell
 
@@ -129,4 +140,7 @@ def link_page(shell: Shell) -> str:
     port, memory = shell.core.memory, ""
     if port is not None:
         memory = MEMORY.format(master=MASTER, bits=shell.memory_bits, file=MEMORY_FILE, size=port.beats * port.bytes)
+    if loads := shell.core.loads:
+        memory += WEIGHTS.format(ports=", ".join(f"`s_axis_{p.name}`" for p in loads),
+                                 files=", axi/".join(f"{p.name}.bin" for p in loads))
     return PACKETS.format(top=shell.top, memory=memory) + registers.markdown() + LINK.format(table=dedent(table))

@@ -26,6 +26,7 @@ from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020_layers import (
+    LAYER_PACES,
     bits_of_conv2,
     bits_table,
     layer_table,
@@ -174,8 +175,25 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
     return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
             "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device),
-            "one_board": layers_on_one_board(graph, device, PACES[0]), "conv2_bits": bits_of_conv2(graph, device, trained),
+            "one_board": layers_on_one_board(graph, device, LAYER_PACES), "conv2_bits": bits_of_conv2(graph, device, trained),
             "training": trained, "boards": found, "measured": record}
+
+
+def _ratios(measured: Mapping[str, Any]) -> list[str]:
+    """What the record says about popcounts, faults and a cut, a line each where it does."""
+    peers = {"int8 adder graphs": measured.get("popcount_vs_int8"), "tables": measured.get("popcount_vs_table")}
+    found = [f"Popcounts take at most {row['value']:.3f} of the logic of {peer} (asked {row['target']:.2f}), over "
+             f"{', '.join(row['by_layer'])}." for peer, row in peers.items() if row]
+    if faults := measured.get("faults"):
+        found.append(f"Words of links lost, duplicated or flipped over {faults['frames']:,} frames: {faults['injected']:,}, "
+                     f"reported {faults['detected']:,}, wrong outputs {faults['wrong_outputs']}.")
+    if cut := measured.get("fic_cut"):
+        found.append(f"A small AlexNet cut over two boards, links simulated: {'bit-exact' if cut['bit_exact'] else 'WRONG'} over "
+                     f"{cut['frames']} frames.")
+    if memories := measured.get("memories"):
+        parts = ", ".join(f"{row['part']:.1%}" for row in memories["boards"].values())
+        found.append(f"Block memories of the network on fic:3 as Yosys counts them, board by board: {parts}.")
+    return [*found, ""] if found else []
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -199,12 +217,13 @@ def text(document: Mapping[str, Any]) -> str:
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
+        *_ratios(document["measured"]),
         "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
         table(("layer and datapath", "family", "LUT", "registers", "BRAM36", "DSP"), paths), "",
         "Layer 2 by folds (the paper's placements of pipeline and unroll pragmas), by the model:",
         table(("fold", "products", "cycles", "paper / ours", "LUT", "BRAM36"), folds), "",
-        f"Every layer by itself on one XCKU095, at most {PACES[0]:,} clocks per frame, by the model; the paper claims that one "
-        "board is enough:", layer_table(document["one_board"]), "",
+        "Every layer by itself on one XCKU095, at the least pace at which the paper's claim holds (one board is enough), by the "
+        "model:", layer_table(document["one_board"]), "",
         "Accuracy against resources: layer 2 over bit widths in at most 90,000 clocks, by the model:",
         bits_table(document["conv2_bits"]), "",
         "Trained networks (bench/lq_training.py):", training_table(document["training"]), "",

@@ -155,6 +155,11 @@ class Accelerator:
                                                             self.shell.bus_bits).tobytes() for port in core.loads}
         self.soft_reset()
 
+    def _check_weights(self) -> None:
+        core = self.shell.core
+        if len(self.weights) != len(core.loads):
+            raise UsageError(f"accelerator {core.top}: no weights for {', '.join(p.tensor for p in core.loads)}; load them first")
+
     def _fill(self) -> None:
         """Send the weights into a design that was just reset; counters must have restarted."""
         for number, packet in self.weights.items():
@@ -190,7 +195,11 @@ class Accelerator:
             self._fill()
 
     def self_test(self) -> SelfTest:
-        """Let the board compute its built-in frame; frames under way are forgotten, counters restart."""
+        """Let the board compute its built-in frame; frames under way are forgotten, counters restart.
+
+        A design that loads weights passes with those of its own build.
+        """
+        self._check_weights()
         self._control(SELF_TEST.mask)
         if self.weights:
             self._poll(RESETTING, 0, "the reset before the self-test did not end")
@@ -226,8 +235,7 @@ class Accelerator:
         Counters restart. Checksums on both sides of the link must agree at the end, else TransportError names the port.
         """
         core, bits = self.shell.core, self.shell.bus_bits
-        if len(self.weights) != len(core.loads):
-            raise UsageError(f"accelerator {core.top}: no weights for {', '.join(p.tensor for p in core.loads)}; load them first")
+        self._check_weights()
         arrays = {name: np.asarray(x) for name, x in frames.items()}
         count = count_frames(replace(core, inputs=core.streams), arrays, f"accelerator {core.top}")
         packets = [to_packets(port, as_pixels(port, arrays[port.tensor]), bits) for port in core.streams]
