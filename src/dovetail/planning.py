@@ -127,7 +127,14 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, board, options, pins)
     progress("plan", 1, 1)
-    return replace(plan, notes=(*plan.notes, *notes, *linked)), timeline, board
+    return replace(plan, notes=(*plan.notes, *notes, *mapped_directly(board), *linked)), timeline, board
+
+
+def mapped_directly(platform: Platform) -> tuple[str, ...]:
+    """What a plan and its bound leave out where no FPGA of the board may share multipliers."""
+    boards = [d for d in platform.of_kind(Kind.FPGA) if d.accelerator is None and pace_of(d) is None]
+    return (f"{', '.join(d.name for d in boards[:3])}{' …' if len(boards) > 3 else ''}: every layer is mapped directly, and the "
+            "bound is for that; --fold auto or --architecture auto lets layers share multipliers",) if boards else ()
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
