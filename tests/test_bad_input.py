@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dovetail
+from dovetail.cli import main
 from dovetail.errors import UsageError
 from dovetail.numerics.calibration import load_arrays
 
@@ -254,6 +255,26 @@ def test_a_wrong_board_names_file_key_value_and_range(old: str, new: str, messag
     line = refusal(tmp_path, "plan", MODEL, "-p", "mine.toml")
     assert "mine.toml" in line
     assert message in line
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("compil", "x"), "(did you mean compile?); `dovetail --help` explains"),
+    (("plan", "x", "--objective", "latancy"), "(did you mean latency?); `dovetail plan --help` explains"),
+    (("plan", "x", "--thrift", "abc"), "argument --thrift: invalid float value: 'abc'; `dovetail plan --help` explains"),
+    (("plan", MODEL, "--min-fps", "inf"), "--min-fps inf: must be from 1e-30 to 1e+30"),
+    (("run", "x", "-i", "x.npy", "-o", "y/z.npy"), "y/z.npy: cannot be written, no such file or directory"),
+    (("inspect", MODEL, "--json", "y/z.json"), "y/z.json: cannot be written, no such file or directory"),
+])
+def test_wrong_arguments_are_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path,
+                                      capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    printed = capsys.readouterr()
+    assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert message in printed.err
 
 
 def test_an_impossible_budget_is_the_answer_no(small: str, tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_bad_input_is_one_line_and_exit_code_two(arguments: list[str], message: 
 def test_a_folder_that_is_not_ours_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     assert main(["compile", MODEL, "-o", str(tmp_path)]) == 2
-    assert "exists and is not a build of ours" in capsys.readouterr().err
+    assert "exists and is not a folder of ours" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 

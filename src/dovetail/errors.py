@@ -41,6 +41,8 @@ class InfeasibleError(DovetailError):
     """No plan meets the limits; the message names the limit and by how much it is missed."""
 
     exit_code = 1
+    excess = float("inf")
+    """By which fraction of the limit, where one limit alone is missed."""
 
 
 class MismatchError(DovetailError):

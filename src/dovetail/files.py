@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EACCES, EISDIR, ENOENT
 from pathlib import Path
 
 from dovetail.errors import UsageError
@@ -57,6 +58,27 @@ def replace_text(path: str | Path, text: str) -> None:
     replace_bytes(path, text.encode("utf-8"))
 
 
+def check_file(path: str | Path) -> None:
+    """Refuse at once a file that could not be written after all the work; UsageError as writing it would give."""
+    path = Path(path)
+    if path.is_dir():
+        raise _refuse(path, IsADirectoryError(EISDIR, os.strerror(EISDIR)))
+    if not path.parent.is_dir():
+        raise _refuse(path, FileNotFoundError(ENOENT, os.strerror(ENOENT)))
+    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+        raise _refuse(path, PermissionError(EACCES, os.strerror(EACCES)))
+
+
+def check_folder(path: str | Path, marker: str) -> None:
+    """Refuse at once a folder that `replace_folder` would not replace after all the work."""
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / marker).is_file())):
+        raise UsageError(f"{path}: exists and is not a folder of ours (no {marker} in it); give another folder or remove it")
+    above = next(p for p in path.absolute().parents if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise _refuse(path, PermissionError(EACCES, os.strerror(EACCES)))
+
+
 @contextmanager
 def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends well, and vanishes when it does not.
@@ -64,8 +86,7 @@ def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
     An existing `path` is replaced only if it is empty or holds `marker`, the file that says it is ours.
     """
     path = Path(path)
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / marker).is_file())):
-        raise UsageError(f"{path}: exists and is not a build of ours (no {marker} in it); give another folder or remove it")
+    check_folder(path, marker)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))

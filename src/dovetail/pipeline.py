@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.cost.folded import folds_of
 from dovetail.errors import BuildError, UnsupportedError
-from dovetail.files import replace_bytes, replace_folder, replace_text
+from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
@@ -51,6 +51,8 @@ from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
 
+MANIFEST = "manifest.json"
+"""The file that tells a build folder from anything else."""
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
@@ -121,6 +123,10 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
+    target = Path(out) if out is not None else Path("build") / Path(model).stem
+    check_folder(target, MANIFEST)
+    if verify:
+        execute.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
     numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
@@ -130,8 +136,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     loads = loaded_folds(program, board, loaded)
-    target = Path(out) if out is not None else Path("build") / Path(model).stem
-    with replace_folder(target, "manifest.json") as folder:
+    with replace_folder(target, MANIFEST) as folder:
         unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits), progress, loads)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
@@ -196,7 +201,7 @@ def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platf
         "segments": [{"name": s.name, "device": s.device, "nodes": list(s.nodes),
                       "reads": [b.name for b in s.reads], "writes": [b.name for b in s.writes]} for s in program.segments],
     }
-    replace_text(folder / "manifest.json", dump(manifest))
+    replace_text(folder / MANIFEST, dump(manifest))
 
 
 def dump(document: object) -> str:

@@ -12,7 +12,7 @@ from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, whole_on
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.partition.solve import plan as solve
 from dovetail.platform.accelerator import Architecture
@@ -37,6 +37,9 @@ PACES = tuple(1024 * 4**k for k in range(7))
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
+NEAR = 0.05
+"""By which fraction a limit may be missed for plans cut between the candidates' positions to be tried."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -111,10 +114,41 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
 
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
     """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
+    try:
+        return _searched(graph, platform, options, assignment, explained)
+    except InfeasibleError as error:
+        found = _between(graph, platform, options, assignment) if options.solver == "exact" and error.excess <= NEAR else None
+        if found is None:
+            raise
+        return found
+
+
+def _searched(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool) -> Plan:
     return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
                  max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
                  fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained,
                  max_interval_s=options.max_interval_s)
+
+
+def _between(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None) -> Plan | None:
+    """A plan for limits that only plans cut between the candidates' positions meet: the fastest, or the thriftiest."""
+    for goal, free in ((Goal.LATENCY, replace(options, max_latency_s=None)), (Goal.ENERGY, replace(options, max_energy_j=None))):
+        try:
+            found = _searched(graph, platform, replace(free, goal=goal, thrift=0.0), assignment, explained=True)
+        except InfeasibleError:
+            continue
+        if found.latency_s > (options.max_latency_s or inf) or found.energy_j > (options.max_energy_j or inf):
+            continue
+        note = f"limits: only plans cut between the candidates' positions meet them; this is the one of least {goal}"
+        if goal is options.goal:
+            return replace(found, notes=(*found.notes, note))
+        unlimited = replace(options, max_latency_s=None, max_energy_j=None, max_interval_s=None, thrift=0.0)
+        bound = _searched(graph, platform, unlimited, assignment, explained=False).lower_bound
+        kept = _searched(graph, platform, replace(options, thrift=0.0), found.assignment, explained=False)
+        return replace(kept, nodes=found.nodes, pinned=len(assignment or {}), lower_bound=min(bound, kept.objective),
+                       status=Status.FEASIBLE, baselines={**kept.baselines, "greedy": None, "balanced": None},
+                       notes=(*found.notes, note))
+    return None
 
 
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
@@ -127,7 +161,14 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, board, options, pins)
     progress("plan", 1, 1)
-    return replace(plan, notes=(*plan.notes, *notes, *linked)), timeline, board
+    return replace(plan, notes=(*plan.notes, *notes, *mapped_directly(board), *linked)), timeline, board
+
+
+def mapped_directly(platform: Platform) -> tuple[str, ...]:
+    """What a plan and its bound leave out where no FPGA of the board may share multipliers."""
+    boards = [d for d in platform.of_kind(Kind.FPGA) if d.accelerator is None and pace_of(d) is None]
+    return (f"{', '.join(d.name for d in boards[:3])}{' …' if len(boards) > 3 else ''}: every layer is mapped directly, and the "
+            "bound is for that; --fold auto or --architecture auto lets layers share multipliers",) if boards else ()
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,

@@ -132,6 +132,8 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
         kinds = (WHOLE, *kinds)
     for kind in kinds:
         bits_of(kind)
+    if not 0 <= max_loss <= 1:
+        raise UsageError(f"--max-loss {max_loss:g}: a fraction from 0 to 1 is needed, such as 0.01")
     if len(question.labels) < 4 or count < 2:
         raise UsageError(f"{len(question.labels)} labelled images, {count} points; 4 images and 2 points are needed at least")
     menu = Menu(question.network, question.samples, question.progress)

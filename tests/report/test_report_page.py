@@ -17,6 +17,7 @@ from report_browser import browse, parse
 
 from dovetail.errors import BuildError, UsageError
 from dovetail.partition.plan import Goal, Status
+from dovetail.platform.load import load_platform
 from dovetail.report import collect, render, write_report
 from dovetail.report.collect import EXTRAS
 from dovetail.schedule.timeline import Timeline
@@ -50,6 +51,17 @@ def test_the_page_opens_without_a_word_on_the_console_and_shows_every_layer(tmp_
         assert box.attributes["aria-label"].startswith(f"{name}: {op.kind}, output ")
         assert page.one("tr", id=f"layer-{index}").all("th")[0].text == name
     assert len(page.all("rect", class_="task")) == len(sample.timeline().tasks)
+
+
+def test_no_part_of_the_page_is_wider_than_a_phone(tmp_path: Path) -> None:
+    charted = collect(sample.graph(), sample.plan(), load_platform("tx2-c10gx"), sample.timeline(), sample.extras())
+    frame = f'<iframe style="width:400px;height:900px" srcdoc="{html.escape(render(charted))}"></iframe>'
+    measure = """<script>document.querySelector("iframe").onload = (loaded) => {
+      const page = loaded.target.contentDocument.documentElement;
+      document.documentElement.dataset.widths = `${page.scrollWidth} ${page.clientWidth}`; }</script>"""
+    document, _ = browse(f"<!DOCTYPE html><title>x</title>{frame}{measure}", tmp_path)
+    needed, given = map(int, parse(document).one("html").attributes["data-widths"].split())
+    assert needed <= given <= 400
 
 
 def test_a_divided_layer_shows_its_parts_in_proportion(tmp_path: Path) -> None:

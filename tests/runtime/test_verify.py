@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.pipeline import run_build, verify_build
-from dovetail.runtime.build import Build, load_build
+from dovetail.runtime.build import SAMPLES, Build, load_build
 from dovetail.runtime.execute import stimulus
 
 
@@ -152,6 +153,19 @@ def test_a_build_without_its_parts_says_what_is_missing(divided: Build, tmp_path
         load_build(tmp_path / "nothing")
     (copy / "plan.json").write_text('{"schema": 99}')
     with pytest.raises(BuildError, match=r"schema 99; this version reads schema 1, build again with it"):
+        load_build(copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    shutil.copy(divided.folder / "plan.json", copy)
+    (copy / SAMPLES).unlink()
+    with pytest.raises(BuildError, match=r"samples\.npz: no samples of input image; this is not a complete build folder"):
+        load_build(copy).samples()
+    for key in ("platform", "model", "quantization"):
+        (copy / "manifest.json").write_text(json.dumps({**manifest, key: {}} if key != "platform" else {"schema": 1}))
+        with pytest.raises(BuildError, match=f"manifest.json: holds no complete {key}; this is not a complete build folder"):
+            load_build(copy)
+    (copy / "model.onnx").unlink()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BuildError, match=r"model\.onnx: missing; this is not a complete build folder"):
         load_build(copy)
 
 

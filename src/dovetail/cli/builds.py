@@ -35,8 +35,8 @@ def add_commands(commands: Commands) -> None:
     add_saved_plan(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
     build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
-    build.add_argument("--bus-bits", type=int, default=64,
-                       help="width of the hardware's AXI4-Stream ports: 32 to 512 (default: %(default)s)")
+    build.add_argument("--bus-bits", type=int, choices=(32, 64, 128, 256, 512), default=64,
+                       help="width of the hardware's AXI4-Stream ports (default: %(default)s)")
     build.add_argument("--memory-bits", type=int, metavar="BITS",
                        help="width of the AXI4 port to memory, where reusable engines have one: 128, 64 or 32 "
                             "(default: that of their beats, 128)")
@@ -144,18 +144,22 @@ def _run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from dovetail import pipeline
-    from dovetail.files import replace_bytes
+    from dovetail.files import check_file, replace_bytes
     from dovetail.numerics.calibration import load_samples
+    check_file(options.output)
     build = _opened(options)
+    single = options.output.suffix != ".npz"
+    if options.output.suffix not in (".npy", ".npz", ""):
+        raise UsageError(f"{options.output}: results are written as .npy, or .npz for several outputs; end the name so")
+    if single and len(build.graph.outputs) > 1:
+        raise UsageError(f"{options.output}: the network has outputs {', '.join(build.graph.outputs)}; give an .npz for several")
     with progress_bar() as progress:
         results = pipeline.run_build(build, load_samples(options.input, build.graph).values, progress)
     buffer = BytesIO()
-    if options.output.suffix == ".npz":
-        np.savez_compressed(buffer, allow_pickle=False, **results)
-    elif len(results) == 1:
+    if single:
         np.save(buffer, next(iter(results.values())))
     else:
-        raise UsageError(f"{options.output}: the network has outputs {', '.join(results)}; give an .npz for several")
+        np.savez_compressed(buffer, allow_pickle=False, **results)
     replace_bytes(options.output, buffer.getvalue())
     for name, values in results.items():
         print(f"{options.output}: {name} {'x'.join(map(str, values.shape))}")

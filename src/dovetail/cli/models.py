@@ -77,7 +77,7 @@ def _zoo(options: argparse.Namespace) -> int:
 
 def _quantize(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.files import replace_bytes
+    from dovetail.files import check_file, replace_bytes
     from dovetail.ir.onnx_write import to_onnx
     from dovetail.ir.qonnx_write import to_qonnx
     from dovetail.numerics import quality
@@ -85,6 +85,8 @@ def _quantize(options: argparse.Namespace) -> int:
         raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
     if options.json is not None and not options.report:
         raise UsageError("quantize: --json holds the report; add --report")
+    if options.output is not None:
+        check_file(options.output)
     with progress_bar() as progress:
         numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
                                           Equalise(options.equalise))

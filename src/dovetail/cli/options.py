@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 BOARD = "tx2-c10gx"
 PAPER_SOLVER = "gp-paper"
+MOST = 1e30
+"""Of a limit, and its inverse the least."""
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -139,10 +142,12 @@ def board(options: argparse.Namespace) -> Platform:
     return (with_topology(found, Topology(options.topology)) if options.topology else found).with_models(models)
 
 
-def above_zero(name: str, limit: float) -> float:
-    """The value of an argument that must be above 0; UsageError where it is not."""
+def above_zero(name: str, limit: float, most: float = MOST) -> float:
+    """The value of an argument that must be above 0; UsageError where it is not, or beyond what numbers can carry."""
     if not limit > 0:
         raise UsageError(f"{name} {limit:g}: must be above 0")
+    if not 1 / MOST <= limit <= most:
+        raise UsageError(f"{name} {limit:g}: must be from {1 / MOST:g} to {most:g}")
     return limit
 
 
@@ -154,9 +159,10 @@ def planning(options: argparse.Namespace) -> Options:
     """
     from dovetail.planning import Options
     for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
-                        ("--min-fps", options.min_fps), ("--time-limit", options.time_limit)):
+                        ("--min-fps", options.min_fps)):
         if limit is not None:
             above_zero(name, limit)
+    above_zero("--time-limit", options.time_limit, inf)
     fold = options.fold
     if fold is not None and fold != "auto":
         if not fold.isdigit() or int(fold) < 1:

@@ -94,9 +94,11 @@ def _platforms(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.files import replace_text
+    from dovetail.files import check_file, replace_text
     from dovetail.partition.plan_json import plan_to_json
     from dovetail.planning import decide
+    if options.output:
+        check_file(options.output)
     board, wanted = board_and_planning(options)
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
@@ -117,10 +119,12 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _pareto(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.files import replace_text
+    from dovetail.files import check_file, replace_text
     from dovetail.partition.plan_json import front_to_json
     from dovetail.planning import Options
     from dovetail.report.front import front_svg
+    if options.output:
+        check_file(options.output)
     board, limits = named_board(options), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
     with progress_bar() as progress:
         graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
@@ -134,10 +138,12 @@ def _pareto(options: argparse.Namespace) -> int:
 
 def _bits(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.files import replace_bytes, replace_folder, replace_text
+    from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
     from dovetail.ir.onnx_write import to_onnx
     from dovetail.report.bits import bits_page
     from dovetail.widths import front_of_bits
+    if options.output is not None:
+        check_folder(options.output, BITS)
     with progress_bar() as progress:
         front, graph, notes = front_of_bits(
             options.model, options.data, board_of(options), planning(options), options.calibration, options.kinds.split(","),

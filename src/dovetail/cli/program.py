@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from dovetail import console
+from dovetail import __version__, console
 from dovetail.cli import builds, campaigns, devices, models, plans, reproduce, training
 from dovetail.cli.options import Command, Commands
 from dovetail.errors import DovetailError
+from dovetail.files import check_file
+from dovetail.platform.schema import suggestion
 
 EXAMPLES = """examples:
   dovetail inspect model.onnx                      what is in it, and what each kind of device can take
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.prepare()
     options = parser().parse_args(arguments)
     try:
+        if getattr(options, "json", None) not in (None, "-"):
+            check_file(options.json)
         command: Command = options.command
         code = command(options)
         console.flush()
@@ -42,11 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+class Parser(argparse.ArgumentParser):
+    """One sentence where arguments are wrong, with the nearest choice where one was mistyped."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2 after one line on standard error."""
+        found = re.search(r"invalid choice: '?([^']*?)'? \(choose from (.*)\)$", message)
+        near = suggestion(found[1], re.findall(r"[\w.+-]+", found[2])) if found else ""
+        self.exit(2, f"{self.prog}: {message}{near}; `{self.prog} --help` explains\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands with their arguments and examples."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = Parser(
         prog="dovetail", description="Join CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.",
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--version", action="version", version=f"dovetail {__version__}")
     commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
     for group in (models, plans, builds, devices, campaigns, reproduce, training):
         group.add_commands(commands)

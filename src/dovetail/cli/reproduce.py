@@ -9,6 +9,8 @@ from dovetail.cli.options import Commands, add_json
 from dovetail.cli.output import emit, progress_bar
 from dovetail.platform.device import ModelSet
 
+TABLES = "tables.txt"
+"""The file that tells a folder of `reproduce` from anything else."""
 PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024", "lq-2020")
 
 
@@ -37,7 +39,13 @@ def add_commands(commands: Commands) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    from dovetail.files import check_folder, replace_folder
+    from dovetail.platform.load import load_platform
     from dovetail.reproduce import compact_2024_fcm, gp_2023, heterogeneity_2021, heterogeneity_figure_1
+    if options.output:
+        check_folder(options.output, TABLES)
+    for count in options.boards or ():
+        load_platform(f"fic:{count}")
     with progress_bar() as progress:
         if options.paper == "gp-2023":
             found, text = gp_2023.reproduce(progress), gp_2023.text
@@ -57,12 +65,11 @@ def _reproduce(options: argparse.Namespace) -> int:
         else:
             found, text = heterogeneity_2021.reproduce(ModelSet(options.models), progress), heterogeneity_2021.text
     if options.output:
-        from dovetail.files import replace_folder
         from dovetail.reproduce.gp_figures import figures
         drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures}.get(text)
-        with replace_folder(options.output, "tables.txt") as folder:
+        with replace_folder(options.output, TABLES) as folder:
             for name, drawing in (drawn(found) if drawn is not None else {}).items():
                 (folder / name).write_text(drawing, encoding="utf-8")
-            (folder / "tables.txt").write_text(text(found) + "\n", encoding="utf-8")
+            (folder / TABLES).write_text(text(found) + "\n", encoding="utf-8")
     emit(options.json, found, lambda: text(found))
     return 0

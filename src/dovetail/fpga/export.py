@@ -98,7 +98,7 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
     tool = VENDORS[vendor]
     if family not in tool.parts:
         fitting = [name for name, other in VENDORS.items() if family in other.parts]
-        raise UsageError(f"vendor {vendor}: {tool.tool} does not build for family {family} of {design.top}; "
+        raise UsageError(f"vendor {vendor}: {tool.tool} cannot build for family {family} of {design.top}; "
                          f"use --vendor {' or '.join(fitting) or 'another board'}")
     target, project = Target(family, part or tool.parts[family], clock_hz), Project(design, shell)
     outside = None if design.memory is None else design.memory.image

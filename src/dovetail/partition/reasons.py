@@ -47,8 +47,10 @@ def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:
     """The error for one limit; times and energy are told in ms and mJ, as in the options."""
     unit = " mJ" if name == "energy" else " ms" if name in ("latency", INTERVAL) or name.endswith(PER_FRAME) else ""
     scale = 1e3 if unit else 1.0
-    return InfeasibleError(f"{name}: {who} needs at least {least * scale:.6g}{unit}, {limit * scale:.6g}{unit} allowed, "
-                           f"{(least - limit) * scale:.6g}{unit} too much; raise the limit")
+    error = InfeasibleError(f"{name}: {who} needs at least {least * scale:.6g}{unit}, {limit * scale:.6g}{unit} allowed, "
+                            f"{(least - limit) * scale:.6g}{unit} too much; raise the limit")
+    error.excess = least / limit - 1
+    return error
 
 
 def no_plan(net: Network, feasible: Callable[[Network], bool]) -> InfeasibleError:

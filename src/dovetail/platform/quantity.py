@@ -38,7 +38,6 @@ LEFT_OUT_UNIT = 5e-4
 
 TINY = 1e-300
 
-_EXPONENT = Limits(-1e3, 1e3, "")
 _LOG = Limits(-1e3, 1e3, "(natural logarithm)")
 _FRACTION = Limits(0.0, 1e3, "(fraction)")
 

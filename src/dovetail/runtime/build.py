@@ -29,6 +29,7 @@ from dovetail.schedule.program import Program, Segment, lower
 
 SCHEMA = 1
 SAMPLES = "samples.npz"
+INCOMPLETE = "this is not a complete build folder, run `dovetail compile` again"
 
 
 class Part(Protocol):
@@ -81,7 +82,11 @@ class Build:
 
     def samples(self) -> dict[str, Array]:
         """The stored calibration inputs, as the integers the devices see."""
-        arrays = load_arrays(self.folder / SAMPLES)
+        path = self.folder / SAMPLES
+        arrays = load_arrays(path) if path.is_file() else {}
+        for name in self.graph.inputs:
+            if name not in arrays:
+                raise BuildError(f"{path}: no samples of input {name}; {INCOMPLETE}")
         return {name: arrays[name] for name in self.graph.inputs}
 
 
@@ -94,7 +99,7 @@ def partial_ranges(program: Program) -> dict[str, Range]:
     return found
 
 
-def read_json(path: Path, remedy: str = "this is not a complete build folder, run `dovetail compile` again") -> dict[str, Any]:
+def read_json(path: Path, remedy: str = INCOMPLETE) -> dict[str, Any]:
     """A JSON object of a build, with its schema checked; `remedy` is what a user does about a bad one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -108,6 +113,18 @@ def read_json(path: Path, remedy: str = "this is not a complete build folder, ru
     return content
 
 
+MANIFEST = {"platform": (), "versions": (), "warnings": (), "model": ("file", "sha256"),
+            "quantization": ("calibration", "samples")}
+"""What a manifest holds that builds are read by, and the keys inside."""
+
+
+def _check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    for key, inner in MANIFEST.items():
+        held = manifest.get(key)
+        if not isinstance(held, list if key == "warnings" else dict) or any(k not in held for k in inner):
+            raise BuildError(f"{path}: holds no complete {key}; {INCOMPLETE}")
+
+
 def load_build(folder: str | Path) -> Build:
     """Load a build folder; the program is lowered again from the stored model and plan."""
     folder = Path(folder)
@@ -115,6 +132,9 @@ def load_build(folder: str | Path) -> Build:
         raise BuildError(f"{folder}: no such build folder; make one with `dovetail compile MODEL -p BOARD -o {folder}`")
     manifest = read_json(folder / "manifest.json")
     document = read_json(folder / "plan.json")
+    _check_manifest(folder / "manifest.json", manifest)
+    if not (folder / "model.onnx").is_file():
+        raise BuildError(f"{folder / 'model.onnx'}: missing; {INCOMPLETE}")
     graph = read_onnx(folder / "model.onnx").graph
     platform = platform_from_dict(manifest["platform"])
     plan = plan_from_json(document)

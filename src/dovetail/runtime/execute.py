@@ -172,11 +172,16 @@ def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
     return {name: np.concatenate([x, extra[name]]) for name, x in samples.items()}
 
 
+def check_frames(frames: int) -> None:
+    """Raise UsageError where there is nothing to verify with."""
+    if frames < 1:
+        raise UsageError(f"verify: {frames} frames; at least 1 is needed")
+
+
 def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None = None) -> Verification:
     """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one."""
     start = time.monotonic()
-    if frames < 1:
-        raise UsageError(f"verify: {frames} frames; at least 1 is needed")
+    check_frames(frames)
     inputs = stimulus(build, frames)
     expected: dict[str, Array] = run_integer(build.graph, inputs, keep=True)
     memory: dict[str, Array] = dict(inputs)
