@@ -22,6 +22,7 @@ from dovetail.partition.pool import Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.seating import seat
+from dovetail.partition.winding import wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -152,6 +153,10 @@ class Hunt:
             assignment = self.unseated or self.of_pool
             if assignment is None:
                 assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+            if self.problem.off_grid and (wound := wind(self.problem, self.pool, assignment, deadline)) is not None:
+                self.problem.loose.append(wound[0])
+                self.plans.append((wound[1].latency_s, wound[1].energy_j))
+                return
             lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
             if lifted is not None:
                 self.keep(*lifted)

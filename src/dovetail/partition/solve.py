@@ -282,8 +282,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     `off_grid` lets `exact` move the cuts of its plan between the positions it proves its bound over, and, if `explained`, weigh
     them against each other.
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about half as long as the plan itself and
-    is not begun once most of the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan and its
-    proof alone.
+    is not begun once most of the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan
+    and its proof alone.
     `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
     `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to search in.
     """
