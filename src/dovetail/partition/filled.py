@@ -123,7 +123,7 @@ BRIM = 0.9985
 """Part of the pool beyond which boards can hardly be filled."""
 FEW_LATE = 0.5
 """Part of the time by which fronts may end late that those of a few boards have."""
-LEAST_S = 0.2
+LEAST_S = 0.5
 """Seconds of computing that must be left for a search to begin."""
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
