@@ -9,6 +9,8 @@ import numpy as np
 from dovetail import zoo
 from dovetail.ir import Axis
 from dovetail.ir.onnx_read import read_onnx
+from dovetail.partition.brimming import Sizes, brimmed
+from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import whole_on
@@ -16,6 +18,7 @@ from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.winding import wind
 from dovetail.platform.load import load_platform
 from tests.partition.test_pooled import Alike, ring
 from tests.partition.worlds import chain
@@ -52,10 +55,77 @@ def test_a_plan_that_cannot_be_is_none() -> None:
     assert pour(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf) is None
 
 
-def test_resnet18_fills_four_boards(tmp_path: Path) -> None:
+def test_boards_that_share_nodes_in_a_row_are_filled_from_an_end() -> None:
+    """Three boards, two nodes shared by neighbours: an end takes all it holds, and the board between them what is left."""
+    full = 0
+    for seed in range(12):
+        graph, costs = chain(2, 32, 3), Alike(seed)
+        nodes = [n for n in graph.nodes if Axis.OUTPUT_CHANNELS in n.op.axes(graph.input_shapes(n))][:2]
+        wide = Problem(graph, ring(seed, 3, 1e9), costs)
+        pooled = pooled_problem(wide)
+        assert pooled is not None
+        assert pooled.pool is not None
+        sizes = [Sizes(wide, pooled.pool).of(n, None, 0, 1) for n in nodes]
+        total = 1e9 * sum(float(s.max()) for s in sizes if s is not None)
+        problem = Problem(graph, ring(seed, 3, 0.36 * total), costs)
+        split = {n.name: whole_on("cpu") for n in graph.nodes}
+        extents = [n.op.extent(Axis.OUTPUT_CHANNELS, graph.input_shapes(n)) for n in nodes]
+        for n, extent, devices in zip(nodes, extents, (("fpga0", "fpga1"), ("fpga1", "fpga2")), strict=True):
+            split[n.name] = divide(Axis.OUTPUT_CHANNELS, [extent // 2], extent, devices)
+        found = brimmed(problem, Sizes(problem, pooled.pool), split)
+        if found is not None:
+            full += 1
+            assert evaluate(problem, found).feasible
+            assert [sorted(found[n.name].devices) for n in nodes] == [["fpga0", "fpga1"], ["fpga1", "fpga2"]]
+            # One more filter of it would not fit on the end that was filled first.
+            ends = [(n, next(p for p in found[n.name].pieces if p.device == end), extent)
+                    for n, extent, end in zip(nodes, extents, ("fpga0", "fpga2"), strict=True)]
+            more = [Sizes(problem, pooled.pool).of(n, Axis.OUTPUT_CHANNELS, max(0, p.start - 1), p.stop + (p.start == 0))
+                    for n, p, _ in ends]
+            assert any(p.stop - p.start == extent - 1 or (size is not None and float(size.max()) > 1)
+                       for size, (_, p, extent) in zip(more, ends, strict=True))
+    assert full
+
+
+def test_what_no_cut_makes_fit_is_none() -> None:
+    graph, costs = chain(2, 8, 3), Alike(3)
+    problem = Problem(graph, ring(3, 3, 1e-3), costs)
+    pooled = pooled_problem(problem)
+    assert pooled is not None
+    assert pooled.pool is not None
+    assert brimmed(problem, Sizes(problem, pooled.pool), {n.name: whole_on("fpga0") for n in graph.nodes}) is None
+
+
+def test_a_plan_is_wound_around_a_long_ring() -> None:
+    """Each node takes most of a board, so seven of them need as many boards: neighbours, as they follow each other."""
+    wound = 0
+    for seed in range(4):
+        graph, costs = chain(6, 16, 3), Alike(seed)
+        wide = Problem(graph, ring(seed, 9, 1e9), costs)
+        pooled = pooled_problem(wide)
+        assert pooled is not None
+        assert pooled.pool is not None
+        sizes = [Sizes(wide, pooled.pool).of(n, None, 0, 1) for n in graph.nodes]
+        problem = Problem(graph, ring(seed, 9, 1.1e9 * max(float(s.max()) for s in sizes if s is not None)), costs)
+        found = wind(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
+        if found is not None:
+            wound += 1
+            assert found[1].feasible
+            assert evaluate(problem, found[0]).objective == found[1].objective
+            assert all(d.startswith("fpga") for s in found[0].values() for d in s.devices)
+    assert wound
+
+
+def test_resnet18_fills_what_links_leave_of_four_boards(tmp_path: Path) -> None:
+    """Five layers take 3.99 of four boards: no quarters fit, but other filters of three shared layers do."""
     path = tmp_path / "m.onnx"
     path.write_bytes(zoo.build("resnet18"))
-    graph, board = read_onnx(path).graph, load_platform("fic:4")
+    graph, board = read_onnx(path).graph, load_platform("fic:4").with_link_logic()
     found = plan(graph, board, off_grid=True, explained=False)
     assert found.gap <= 0.005
-    assert evaluate(Problem(graph, board, DeviceCosts()), found.assignment).objective == found.objective
+    judged = evaluate(Problem(graph, board, DeviceCosts()), found.assignment)
+    assert judged.feasible
+    assert judged.objective == found.objective
+    on_grid = plan(graph, board, explained=False, time_limit_s=1.0)
+    assert on_grid.objective >= found.objective
+    assert on_grid.lower_bound <= on_grid.objective

@@ -29,14 +29,16 @@ class Sizes:
         self.limits = {r: limit for r, limit in resources.items() if limit > 0}
         self.limited: Ints = np.flatnonzero([limit > 0 for limit in resources.values()])
         self.edges: dict[str, tuple[Floats, Floats] | None] = {}
+        self.known: dict[tuple[str, Axis | None, int, int], Floats | None] = {}
 
     def of(self, node: Node, axis: Axis | None, start: int, stop: int) -> Floats | None:
         """Fractions that a share takes; None where it cannot run there."""
-        found = price_pieces(self.problem, node, axis, self.boards[0], [(start, stop)])
-        if found is None or (start, stop) not in found:
-            return None
-        taken = dict(found[start, stop].resources)
-        return np.array([taken.get(r, 0.0) / limit for r, limit in self.limits.items()])
+        key = (node.name, axis, start, stop)
+        if key not in self.known:
+            found = price_pieces(self.problem, node, axis, self.boards[0], [(start, stop)])
+            taken = dict(found[start, stop].resources) if found is not None and (start, stop) in found else None
+            self.known[key] = None if taken is None else np.array([taken.get(r, 0.0) / x for r, x in self.limits.items()])
+        return self.known[key]
 
     def extent(self, node: Node) -> int:
         return axes_of(self.problem, node).get(Axis.OUTPUT_CHANNELS, 1)

@@ -86,12 +86,13 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
     No plan is below `least`.
     """
     best, value, spent, before, growth = least, np.inf, 0.0, 0, GROWTH
+    first_s = 0.0 if filling.many else LEAST_S
     for nearer, most in KEPT:
         now, at = time.thread_time(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
         if value < np.inf and most <= before:
             continue
         # Time grows as labels do: what cannot be done in time is not begun.
-        if best >= min(goal, cutoff) or now + spent * (most / max(1, before)) ** growth > deadline:
+        if best >= min(goal, cutoff) or now + max(first_s, spent * (most / max(1, before)) ** growth) > deadline:
             break
         found = filling.run(at, most, deadline)
         growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
@@ -123,6 +124,8 @@ BRIM = 0.9985
 """Part of the pool beyond which boards can hardly be filled."""
 FEW_LATE = 0.5
 """Part of the time by which fronts may end late that those of a few boards have."""
+LEAST_S = 0.5
+"""Seconds of computing that must be left for a search over all of a few boards to begin."""
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""

@@ -22,6 +22,7 @@ from dovetail.partition.pool import Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.seating import seat
+from dovetail.partition.winding import wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -54,6 +55,8 @@ class Hunt:
     unseated: Assignment | None = None
     of_pool: Assignment | None = None
     """The last plans that found no seats, and that of the pool alone."""
+    filled: Assignment | None = None
+    """The last plan of a search that knows how full boards are, in names of the pool."""
     late_s: float = 0.0
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
@@ -117,6 +120,7 @@ class Hunt:
         if told.assignment is None or told.assignment in self.seated:
             return
         self.seated.append(told.assignment)
+        self.filled = told.pooled
         seated = seat(self.problem, self.pool, told.assignment, told.names, told.line)
         if seated is not None:
             self.keep(*seated)
@@ -147,14 +151,20 @@ class Hunt:
         return [s for s in self.relaxed.shares if s.name.rpartition(" ")[2] in over and s not in known]
 
     def lift_again(self, net: Network, deadline: float) -> None:
-        """Boards of a long ring are farther from each other than in the pool: parts of its plans find their own."""
-        if len(self.pool.boards) > len(self.pool.stand_ins) and not self.close(FAR):
-            assignment = self.unseated or self.of_pool
-            if assignment is None:
-                assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
-            lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
-            if lifted is not None:
-                self.keep(*lifted)
+        """Boards of a long ring are farther from each other than in the pool: nodes of its plans, or parts, find their own."""
+        if len(self.pool.boards) <= len(self.pool.stand_ins) or self.close(FAR):
+            return
+        assignment = self.unseated or self.of_pool
+        if assignment is None:
+            assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+        wound = wind(self.problem, self.pool, self.filled or assignment, deadline) if self.problem.off_grid else None
+        if wound is not None:
+            self.problem.loose.append(wound[0])
+            self.plans.append((wound[1].latency_s, wound[1].energy_j))
+            return
+        lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
+        if lifted is not None:
+            self.keep(*lifted)
 
     def over(self, net: Network) -> Network:
         """A network with the limits found so far."""

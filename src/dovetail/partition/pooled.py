@@ -120,7 +120,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
     filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
-    late = many and bool(hunt.found) and time.thread_time() > ending
+    late = many and bool(hunt.found or problem.loose) and time.thread_time() > ending
     for _ in range(0 if filled or late else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:

@@ -1,0 +1,151 @@
+"""Plans wound around a long ring of boards: a plan of the pool whose windows of neighbours come back to boards that are full.
+
+Node by node, a few beginnings at a time, judged as the evaluator does: what the pool has on FPGAs alone goes whole on a board
+near its inputs, or on the nearest that nothing is on, or fills what is left of one and goes on another near it, cut at any
+filter. What is found is a plan, and no candidate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.cost.estimate import Floats
+from dovetail.errors import UnsupportedError
+from dovetail.ir import Axis, Node
+from dovetail.partition.brimming import Sizes
+from dovetail.partition.candidates import divide
+from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
+from dovetail.partition.lifting import renamed, reseated, settle, size_of
+from dovetail.partition.plan import Assignment, Split, whole_on
+from dovetail.partition.pool import Pool
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.work import Place, input_places, output_place, work_of
+
+WIDTH, ALIKE = 16, 2
+"""Beginnings kept, and how many of them may have left their last tensor in the same place."""
+HURRIED = 4
+"""Beginnings kept once time is up."""
+REACH = 2
+"""How far along the ring from its inputs a node goes, and how far apart two boards are that share it."""
+FRESH = 2
+"""Boards that nothing is on, the nearest, on which it may go besides."""
+LARGE, SOME = 0.05, 0.1
+"""Part of a board beyond which a node is divided, and what of it a board must have room for to take some."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The first nodes of a plan, what is left of every board (boards x resources, as fractions), and which are in use."""
+
+    splits: Mapping[str, Split]
+    places: Mapping[str, Place]
+    left: Floats
+    used: frozenset[int]
+    seconds: float
+    joules: float
+
+
+def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> tuple[Assignment, Evaluation] | None:
+    """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
+    ring = _Ring(problem, pool)
+    plans = [_Begun({}, input_places(problem), np.ones((len(pool.boards), len(ring.sizes.limits))), frozenset(), 0.0, 0.0)]
+    for node in problem.graph.nodes:
+        grown = [new for plan in plans for split in ring.ways(node, assignment[node.name], plan)
+                 if (new := ring.extended(plan, node, split)) is not None]
+        grown.sort(key=lambda new: problem.score(new[1].latency_s, new[1].energy_j))
+        plans = ring.kept(grown, node, WIDTH if time.thread_time() < deadline else HURRIED)
+    judged = [(e, p.splits) for p in plans if (e := evaluate(problem, p.splits)).feasible]
+    if not judged:
+        return None
+    best, chosen = min(judged, key=lambda pair: pair[0].objective)
+    return reseated(problem, pool, *settle(problem, pool, chosen, best))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a plan costs so far."""
+
+    latency_s: float
+    energy_j: float
+
+
+_Grown = tuple[_Begun, _Spent, Split, Floats]
+"""A beginning, what it costs with one more node, its split and what is then left of boards."""
+
+
+class _Ring:
+    """The boards, and what shares of nodes take of them."""
+
+    def __init__(self, problem: Problem, pool: Pool) -> None:
+        self.problem, self.pool, self.sizes = problem, pool, Sizes(problem, pool)
+        self.at = {b: i for i, b in enumerate(pool.boards)}
+
+    def apart(self, a: int, b: int) -> int:
+        """How far two boards are from each other along the ring."""
+        return min((a - b) % len(self.at), (b - a) % len(self.at))
+
+    def ways(self, node: Node, split: Split, plan: _Begun) -> Iterator[Split]:
+        """Where a node may go; one that the host shares stays as it is, on boards near its inputs."""
+        boards, count = self.pool.boards, len(self.at)
+        holding = {self.at[d] for t in node.inputs for d, _ in plan.places[t].parts if d in self.at} or {0}
+        near = list(dict.fromkeys((b + step) % count for b in sorted(holding) for step in range(-REACH, REACH + 1)))
+        own = [d for d in dict.fromkeys((*split.devices, split.reducer)) if d in self.at]
+        if not all(d in self.at for d in split.devices):
+            for b in near if own else near[:1]:
+                yield renamed(split, {d: boards[(b + i) % count] for i, d in enumerate(own)})
+            return
+        fresh = sorted((b for b in range(count) if b not in plan.used), key=lambda b: min(self.apart(b, h) for h in holding))
+        near = list(dict.fromkeys([*near, *fresh[:FRESH]]))
+        whole = self.sizes.of(node, None, 0, 1)
+        fitting = [b for b in near if whole is not None and (plan.left[b] >= whole - TOLERANCE).all()]
+        yield from (whole_on(boards[b]) for b in fitting)
+        if whole is None or whole.max() > LARGE:
+            most = SOME * (1.0 if whole is None else float(whole.max()))
+            some = [b for b in near if b not in fitting and plan.left[b].min() > most]
+            yield from self._shared(node, plan, some, near)
+
+    def _shared(self, node: Node, plan: _Begun, some: Sequence[int], near: Sequence[int]) -> Iterator[Split]:
+        """A node that fills one of some boards and goes on another."""
+        extent = self.sizes.extent(node)
+        for a in some if extent > 1 else ():
+            first = int((self.sizes.growing(node, last=False) <= plan.left[a] + TOLERANCE).all(axis=1).sum())
+            for b in near if first else ():
+                if a != b and self.apart(a, b) <= REACH:
+                    yield divide(Axis.OUTPUT_CHANNELS, [first], extent, [self.pool.boards[a], self.pool.boards[b]])
+
+    def extended(self, plan: _Begun, node: Node, split: Split) -> _Grown | None:
+        """What becomes of a beginning with one more node; None where boards have no room for it or cannot run it."""
+        left, own = plan.left, [p for p in split.pieces if p.device in self.at]
+        if own:
+            left = left.copy()
+            for p in own:
+                size = self.sizes.of(node, split.axis, p.start, p.stop)
+                if size is None:
+                    return None
+                if split.reducer == p.device:
+                    size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
+                left[self.at[p.device]] -= size
+            if (left < -TOLERANCE).any():
+                return None
+        try:
+            cost = cost_node(self.problem, node, split, work_of(self.problem, node, split, plan.places))
+        except UnsupportedError:
+            return None
+        return plan, _Spent(plan.seconds + cost.latency_s, plan.joules + cost.energy_j), split, left
+
+    def kept(self, grown: Sequence[_Grown], node: Node, width: int) -> list[_Begun]:
+        """The best beginnings, not too many of which go on from the same place."""
+        found, alike = list[_Begun](), Counter[tuple[str, ...]]()
+        for plan, spent, split, left in grown:
+            if len(found) < width and alike[split.devices] < ALIKE:
+                alike[split.devices] += 1
+                used = plan.used | {self.at[d] for d in split.devices if d in self.at}
+                found.append(_Begun({**plan.splits, node.name: split}, {
+                    **plan.places, node.output: output_place(self.problem, node, split)}, left, used, spent.latency_s,
+                    spent.energy_j))
+        return found
