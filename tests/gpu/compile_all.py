@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from triton.compiler import compile as compile_kernel
 
 from dovetail.gpu.precompile import KERNELS
 from dovetail.gpu.proxies import reads_too_early
+from dovetail.ir import Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
@@ -21,9 +23,10 @@ from tests.strategies import quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
 KINDS = ("float16", "float32", "int8")
-NETWORKS = {**{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
-            "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
-            "GELU": (partial(activated, "GELU"), ("float16",))}
+NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
+    **{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
+    "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
+    "GELU": (partial(activated, "GELU"), ("float16",))}
 
 
 def compiled(call: Call, kind: str, capability: int) -> str:

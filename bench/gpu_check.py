@@ -1,0 +1,148 @@
+"""Every kernel and tile that a network may get on this GPU, one by one, against float64.
+
+`PYTHONPATH=src:bench python bench/gpu_check.py --network ceit-blocks --batch 8 [--kind fp16] [--kernel conv] [--node i2t]
+[--tiles 6] [--stages 4]`. Noise goes through each kernel alone, several times over; a tile is wrong if a value of any launch is
+further from float64 than rounding brings it. `early` says that a tile's code lets matrix units read before operands are stored
+for certain (`gpu/proxies.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's tiles need not
+have, to see whether that matters. Exits with 1 if a tile that may be chosen, one that is not early, is wrong.
+Layers that read more than one tensor are passed over. Without a GPU: TRITON_INTERPRET=1, and small images (`ceit-blocks@32`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
+from dovetail.gpu.precompile import precompile
+from dovetail.gpu.proxies import reads_too_early
+from dovetail.ir import Add, Concat, Function, Graph, Mul, Node, Select
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import CANDIDATES, Config
+from dovetail.kernels.lower import lower
+from dovetail.kernels.place import Place
+from dovetail.measure.cuda import apply_node
+from gpu_fcm import KINDS
+from gpu_peers import FUNCTIONS
+from zoo_graph import network
+
+LAUNCHES, ROUNDS = 8, 4
+"""Launches in a row of which the last one's results are looked at, and how often."""
+ALLOWED = {"float16": 0.05, "tf32": 0.02, "float32": 1e-4}
+"""Largest error of a value, in root mean squares of all."""
+
+
+@dataclass
+class Checked:
+    """A kernel with noise to read, and what it should make of it."""
+
+    call: Call
+    x: torch.Tensor
+    wanted: torch.Tensor
+
+
+def viewed(launcher: Launcher, place: Place) -> torch.Tensor:
+    """A place as images x channels x rows x columns."""
+    launcher.place(place)
+    whole: torch.Tensor = launcher.buffers[place.buffer]
+    if place.planar:
+        return whole.view(place.images, place.channels, place.height, place.width)
+    maps = whole[:place.pixels * place.pitch].view(place.images, place.height, place.width, place.pitch)
+    return maps[..., place.offset:place.offset + place.channels].permute(0, 3, 1, 2)
+
+
+def computed(graph: Graph, nodes: Sequence[Node], x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Nodes one after another in float64, weights as kernels have them."""
+    value = x.double()
+    for node in nodes:
+        if isinstance(node.op, Function):
+            value = FUNCTIONS[node.op.name](value)
+            continue
+        arrays = [torch.from_numpy(c.array.copy()).to(x.device) for c in graph.params(node)]
+        value = apply_node(torch, node, [value], [(a.to(kind) if a.ndim > 1 else a).double() for a in arrays])
+    return value
+
+
+def to_check(graph: Graph, kind: str, images: int, launcher: Launcher) -> Iterator[Checked]:
+    """Every kernel that could compute some of a network's layers, equal ones once."""
+    nodes, seen = {n.name: n for n in graph.nodes}, set[str]()
+    for ways in options_of(lower(graph, kind, gpu_here(), images)):
+        for *_, call in ways:
+            own, source = [nodes[n] for n in call.nodes], call.operands[0]
+            assert isinstance(source, Place)
+            if call.key in seen or any(isinstance(n.op, Add | Mul | Concat | Select) for n in own) \
+                    or graph.shape(own[0].inputs[0])[1] != source.channels:
+                continue
+            seen.add(call.key)
+            launcher.buffers.clear()
+            torch.manual_seed(0)
+            x = torch.randn(images, source.channels, source.height, source.width, device=launcher.device)
+            x = x.to(launcher.element(source))
+            yield Checked(call, x, computed(graph, own, x, x.dtype))
+
+
+def errors_of(launcher: Launcher, one: Checked, tile: Config) -> tuple[float, int, bool]:
+    """The largest error of a tile, values that are wrong by more than is allowed, and whether its code reads early."""
+    source, allowed = one.call.operands[0], ALLOWED[launcher.kind]
+    assert isinstance(source, Place)
+    viewed(launcher, source).copy_(one.x)
+    launch, unit = launcher.bound(one.call, tile), one.wanted.pow(2).mean().sqrt()
+    worst, wrong, made = 0.0, 0, None
+    for _ in range(ROUNDS if launcher.device == "cuda" else 1):
+        viewed(launcher, one.call.output).fill_(float("nan"))
+        for _ in range(LAUNCHES if launcher.device == "cuda" else 1):
+            made = launch()
+        found = viewed(launcher, one.call.output).double().reshape(one.wanted.shape)
+        errors = ((found - one.wanted).abs() / unit).nan_to_num(float("inf"))
+        worst, wrong = max(worst, float(errors.max())), wrong + int((errors > allowed).sum())
+    return worst, wrong, made is not None and reads_too_early(made.asm["ptx"])
+
+
+def tiles_of(call: Call, count: int, stages: int | None) -> list[Config]:
+    """The tiles that tuning would time, convolutions with as many stages as asked for."""
+    changed: dict[str, Any] = {"num_stages": stages} if stages and call.kernel == "conv" else {}
+    return [{**c, **changed} for c in call.configs[:count]]
+
+
+def check(name: str, kind: str, images: int, options: argparse.Namespace) -> bool:
+    """One network and batch; whether all tiles that may be chosen are right."""
+    launcher, graph, right = launcher_here(kind), network(name), True
+    kernels = [one for one in to_check(graph, kind, images, launcher)
+               if one.call.kernel in (options.kernel or [one.call.kernel]) and options.node in one.call.nodes[0]]
+    if launcher.device == "cuda":
+        precompile([launcher.described(one.call, c) for one in kernels
+                    for c in tiles_of(one.call, options.tiles, options.stages)])
+    for one in kernels:
+        launcher.buffers.clear()
+        for tile in tiles_of(one.call, options.tiles, options.stages):
+            try:
+                worst, wrong, early = errors_of(launcher, one, tile)
+            except RuntimeError as reason:
+                print(f"{name} b{images} {one.call.kernel} {one.call.nodes[0]} {tile}: no run: {str(reason)[:60]}", flush=True)
+                continue
+            right = right and (early or not wrong)
+            print(f"{name} b{images} {one.call.kernel} {'+'.join(one.call.nodes)} {tile}: error {worst:.1e}"
+                  f"{f', {wrong} values WRONG' if wrong else ''}{', early' if early else ''}", flush=True)
+    return right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", action="append", required=True, help="repeatable")
+    parser.add_argument("--batch", action="append", type=int, help="repeatable; 1 if none is named")
+    parser.add_argument("--kind", choices=[k for k in KINDS if k != "int8"], default="fp16")
+    parser.add_argument("--kernel", action="append", help="only these kernels; repeatable")
+    parser.add_argument("--node", default="", help="only kernels whose first node's name holds this")
+    parser.add_argument("--tiles", type=int, default=CANDIDATES, help="tiles of a kernel, the best estimates first")
+    parser.add_argument("--stages", type=int, help="depth of pipelining of convolutions, in the place of their tiles' own")
+    options = parser.parse_args()
+    found = [check(name, KINDS[options.kind], images, options) for name in options.network for images in options.batch or [1]]
+    raise SystemExit(0 if all(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
