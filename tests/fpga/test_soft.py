@@ -10,9 +10,11 @@ from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.expressions import Bits, all_of, bit_width, bits
 from dovetail.fpga.hardware import Module
 from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.synthesize import synthesize
 from dovetail.fpga.verilog import print_module
 
-RANGES = (((-128, 255), (-128, 127)), ((0, 255), (-128, 127)), ((-8, 7), (-4, 3)), ((0, 15), (0, 7)), ((-128, 127), (-1, 1)))
+RANGES = (((-128, 255), (-128, 127)), ((0, 255), (-128, 127)), ((-8, 7), (-4, 3)), ((0, 15), (0, 7)), ((-128, 127), (-1, 1)),
+          ((0, 251), (-127, 127)), ((-100, 90), (-100, 127)))
 
 
 def design(number: int, x: tuple[int, int], w: tuple[int, int], structure: bool) -> Design:
@@ -42,3 +44,11 @@ def test_products_in_logic_and_what_a_simulator_sees_of_them_are_products_for_al
             for number, (ranges, own) in enumerate(zip(RANGES, pairs, strict=True))]
     for own, result in zip(pairs, simulate_many(jobs), strict=True):
         np.testing.assert_array_equal(result.outputs["products"].reshape(-1), (own[0, 0] * own[0, 1]).reshape(-1))
+
+
+def test_a_range_that_leaves_codes_unused_takes_no_more_logic() -> None:
+    counted = []
+    for name, most in (("whole", 255), ("part", 251)):
+        made = soft_multiplier(name, (0, most), (-127, 127))
+        counted.append(synthesize(Design(name, {f"{name}.v": print_module(made)}, (), ()), "xcup").resources["lut"])
+    assert counted[1] <= counted[0] <= 45

@@ -21,8 +21,8 @@ CLAIMS = {
 """As the papers print them."""
 WHY = (
     "The paper's SESL baseline buffers tiles of every layer twice and is slow; ours buffers lines and packs two products into a "
-    "DSP48E2, so on a ZCU102 it holds all of MobileNetV2 and is as fast as the hybrid. Where a SESL does not fit at all (its "
-    "reason says of what there is too little) there is no ratio, and the hybrid is forced.",
+    "DSP48E2, so on a ZCU102 it holds all of MobileNetV2 and is nearly as fast as the hybrid. Where a SESL does not fit at all "
+    "(its reason says of what there is too little) there is no ratio, and the hybrid is forced.",
     "Our reusable engines run depthwise layers behind the convolutions that feed them and prefetch weights, which lifts SEML; "
     "utilisation counts products per multiplier and clock, so packing lifts the hybrid's above one.",
     "Buffers are compared by RAM blocks of everything: dedicated engines keep weights on the chip that reusable ones stream, so "

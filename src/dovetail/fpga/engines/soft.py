@@ -38,7 +38,8 @@ def soft_multiplier(name: str, x: Range, w: Range) -> Module:
     x_in, w_in = m.input("x", width), m.input("w", bit_width(*w))
     rows = _rows(m, x_in, x[0] < 0, w_in, w[0] < 0)
     product = multiply(Signal(*x, "x"), Signal(*w, "w"))
-    m.output("y", m.wire("product", _summed(m, rows, max(-x[0], x[1]), product.width)))
+    most = 1 << width - (x[0] < 0)  # of all its bits: chains whose width follows a narrower range take 72 look-up tables, not 45
+    m.output("y", m.wire("product", _summed(m, rows, most - (x[0] >= 0), product.width)))
     left, right = ("$signed(x)" if x[0] < 0 else "$signed({1'b0, x})", "$signed(w)" if w[0] < 0 else "$signed({1'b0, w})")
     m.behaviour = (f"wire signed [{product.width - 1}:0] both = {left} * {right};", "assign y = both;")
     return m
