@@ -2,11 +2,10 @@
 
 On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--case NAME:IMAGES ...]
 [--kernel NAME] [--tiles N] [--seconds N]` times the estimate's first tiles and a random choice of others, of every kernel of some
-networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the
-costs that come with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's
-correlation over everything measured, and for how many layers the estimate's first choice, or the best of those that are timed
-anyway, is within 5 % of the fastest tile measured. Judge with a file that was not fitted, or fit to five sixths of the shapes and
-judge with the others (`--hold-out FILE ...`).
+networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs and the trees that come with
+the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over everything
+measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the fastest tile
+measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out FILE`).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import json
 import random
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
@@ -27,11 +27,24 @@ import numpy as np
 
 from dovetail.files import replace_text
 from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import CANDIDATES, FITTED_KIND, FITTED_ON, Config, Costs, costs, costs_from, seconds, tiles_of
+from dovetail.kernels.estimator import (
+    CANDIDATES,
+    FITTED_KIND,
+    FITTED_ON,
+    Config,
+    Costs,
+    Floats,
+    Tiles,
+    costs,
+    costs_from,
+    seconds,
+    tiles_of,
+)
 from dovetail.kernels.lower import lower
 from dovetail.kernels.ranking import work_of
+from dovetail.kernels.second_look import Forest, forest_for, forest_from, in_turn, known_of
 from dovetail.kernels.shapes import MovedShape
-from dovetail.platform.gpu_specification import specification
+from dovetail.platform.gpu_specification import Gpu, specification
 from zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
@@ -43,23 +56,36 @@ AT_ONCE = 8
 """Kernels whose tiles are compiled together: results are written after them."""
 CLOSE, LEAST_TILES, FOLDS = 1.05, 4, 6
 Timed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]]]
+Placed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]], int]
+"""A call, times of its tiles, and in how many places of its network it could be."""
+LAYERS = ("conv", "deep", "depthwise", "bytewise", "vector")
+"""Kernels of one layer; the others are modules of several."""
+LOOKED = ("conv", "deep", "depthwise", "fused")
+"""Kernels with tiles enough to grow trees with."""
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
+FORESTS = COSTS.with_name("forests.json")
+
+
+def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
+    """Every kernel with tiles that some part of a network could use."""
+    return {key: call for key, (call, _) in counted(name, images, kind).items()}
 
 
 @lru_cache(maxsize=16)
-def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
-    """Every kernel with tiles that some part of a network could use."""
+def counted(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, tuple[Call, int]]:
+    """The same with the number of places where it could."""
     if kind == "int8":
         from gpu_fcm import quantized
         graph = quantized(name)[0]
     else:
         graph = network(name)
     lowered = lower(graph, kind, specification(FITTED_ON), images)
-    found: dict[str, Call] = {}
+    found: dict[str, tuple[Call, int]] = {}
     for run in lowered.runs:
         for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run, float("inf"))):
             if not isinstance(call.shape, MovedShape):
-                found.setdefault(call.key, call)
+                first, count = found.get(call.key, (call, 0))
+                found[call.key] = first, count + 1
     return found
 
 
@@ -120,23 +146,33 @@ def chosen_tiles(call: Call, rng: random.Random, count: int) -> list[Config]:
     return [*call.configs[:promising], *rng.sample(rest, max(0, min(count - promising, len(rest))))]
 
 
-def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]]]]:
-    """Kernels as they are now with the times measured of them."""
+def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]], int]]:
+    """Kernels as they are now, the times measured of them, and in how many places of their network they could be."""
     held = json.loads(path.read_text())
     kernels, kind = held["kernels"], held.get("kind", FITTED_KIND)
-    calls = {(name, images, call.kernel, call.nodes): call for name, images in {(k["network"], k["images"]) for k in kernels}
-             for call in tiled(name, images, kind).values()}
+    calls = {(name, images, call.kernel, call.nodes): (call, count)
+             for name, images in {(k["network"], k["images"]) for k in kernels}
+             for call, count in counted(name, images, kind).values()}
     for kernel in kernels:
-        call = calls.get((kernel["network"], kernel["images"], kernel["kernel"], tuple(kernel["nodes"])))
+        call, count = calls.get((kernel["network"], kernel["images"], kernel["kernel"], tuple(kernel["nodes"])), (None, 0))
         if call is not None:
-            yield call, kernel["times"]
+            yield call, kernel["times"], count
 
 
-def by_kernel(paths: Sequence[Path]) -> dict[str, list[Timed]]:
+def once(times: Sequence[tuple[float, dict[str, int]]]) -> list[tuple[float, dict[str, int]]]:
+    """Times of tiles; that of a tile timed more than once is the median."""
+    found: dict[str, tuple[list[float], dict[str, int]]] = {}
+    for taken, tile in times:
+        known = sorted((name, size) for name, size in tile.items() if (name, size) != ("SUMS", 1))
+        found.setdefault(str(known), ([], tile))[0].append(taken)
+    return [(median(each), tile) for each, tile in found.values()]
+
+
+def by_kernel(paths: Sequence[Path]) -> dict[str, list[Placed]]:
     """Timed calls of every kernel; files of other arithmetic count for kernels the first lacks."""
-    own, found = {call.kernel for call, _ in matched(paths[0])}, dict[str, list[Timed]]()
-    for call, times in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
-        found.setdefault(call.kernel, []).append((call, times))
+    own, found = {call.kernel for call, *_ in matched(paths[0])}, dict[str, list[Placed]]()
+    for call, times, count in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
+        found.setdefault(call.kernel, []).append((call, times, count))
     return found
 
 
@@ -168,7 +204,8 @@ def least_squares(found: Sequence[Timed]) -> dict[str, Any]:
 def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
     """Write costs, keeping those of kernels that no file times."""
     from gpu_fit import written
-    found, measured = by_kernel(paths), json.loads(paths[0].read_text())
+    measured = json.loads(paths[0].read_text())
+    found: dict[str, list[Timed]] = {k: [(c, t) for c, t, _ in own] for k, own in by_kernel(paths).items()}
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
     made = dict(costs())
     for kernel in sorted({*found, *made}):
@@ -182,10 +219,26 @@ def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
     replace_text(target, "\n".join(lines) + "\n")
 
 
+def grow(paths: Sequence[Path], kernels: Sequence[str] = LOOKED, own: Mapping[str, Costs] | None = None) -> dict[str, Any]:
+    """Trees of kernels with tiles enough, that go by given costs or those of the package."""
+    from gpu_trees import grown_forest, tabled
+    gpu, found, own = specification(FITTED_ON), by_kernel(paths), own or costs()
+    return {kernel: grown_forest(tabled(gpu, kernel, [(call, once(times)) for call, times, _ in found[kernel]], own[kernel]))
+            for kernel in kernels if kernel in found}
+
+
+def write_forests(paths: Sequence[Path], target: Path = FORESTS) -> None:
+    """Grow trees by the costs just written."""
+    measured = json.loads(paths[0].read_text())
+    made = {kernel: costs_from(held) for kernel, held in tomllib.loads(COSTS.read_text()).items() if kernel != "judged"}
+    held = {"by": "python bench/gpu_estimator.py --fit FILE", "gpu": measured["gpu"], "date": measured["date"]}
+    replace_text(target, json.dumps({**held, "forests": grow(paths, own=made)}, separators=(",", ":")) + "\n")
+
+
 def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
     """How far estimates with given costs are from measured times: of all tiles, and of the best tile of each kernel."""
     gpu, every, best = specification(FITTED_ON), list[float](), list[float]()
-    for call, times in matched(path):
+    for call, times, _ in matched(path):
         work = work_of(gpu, call.shape, tiles_of([c for _, c in times]))
         found, taken = seconds(gpu, call.kernel, FITTED_KIND, work, each[call.kernel]), np.array([t for t, _ in times])
         every += np.abs(found / taken - 1)[np.isfinite(found)].tolist()
@@ -194,31 +247,60 @@ def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
             "best_error_90": float(np.percentile(best, 90))}
 
 
+def alike(call: Call) -> str:
+    """A layer whatever its batch and arithmetic: what is held out together."""
+    held = {n: v for n, v in zip(call.shape._fields, call.shape, strict=True) if n not in ("images", "element", "moved_bytes")}
+    if "pixels" in held:
+        held["pixels"] /= call.output.images
+    return str(sorted(held.items()))
+
+
+def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, forest: Forest | None) -> Floats:
+    """What tiles are chosen by, the lowest first: by trees where there are any, else by estimates."""
+    if forest is None:
+        return estimates
+    every = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, call.shape.tiles()), own)
+    each = np.minimum(estimates, 1.0)
+    return forest.scores(known_of(gpu, call.shape, tiles, each, float(min(every.min(), each.min()))), each)
+
+
 def hold_out(paths: Sequence[Path]) -> dict[str, Any]:
-    """How well costs choose tiles of kernels of shapes that took no part in fitting them: a sixth of all shapes at a time."""
-    gpu, lost = specification(FITTED_ON), dict[str, list[float]]()
+    """How well tiles are chosen of layers that took no part in fitting, at no batch: a sixth of all layers at a time."""
+    from gpu_trees import grown_forest, tabled
+    gpu, lost = specification(FITTED_ON), dict[str, list[tuple[float, float, int]]]()
     for kernel, found in by_kernel(paths).items():
-        shapes = sorted({str(call.shape) for call, _ in found})
+        shapes = sorted({alike(call) for call, *_ in found})
         random.Random(0).shuffle(shapes)
         for fold in range(FOLDS):
             out = set(shapes[fold::FOLDS])
-            kept, judged = ([f for f in found if (str(f[0].shape) in out) == held] for held in (False, True))
+            kept = [(call, times) for call, times, _ in found if alike(call) not in out]
+            judged = [(call, once(times), count) for call, times, count in found if alike(call) in out]
+            judged = [one for one in judged if len(one[1]) >= LEAST_TILES]
             if not kept or not judged:
                 continue
             own = costs_from(fit_kernel(kernel, kept))
-            for call, times in judged:
-                if len(times) >= LEAST_TILES:
-                    work = work_of(gpu, call.shape, tiles_of([c for _, c in times]))
-                    first = int(np.argmin(seconds(gpu, kernel, FITTED_KIND, work, own)))
-                    lost.setdefault(kernel, []).append(times[first][0] / min(t for t, _ in times) - 1)
+            forest = None
+            if kernel in LOOKED:
+                forest = forest_from(grown_forest(tabled(gpu, kernel, [(call, once(times)) for call, times in kept], own)))
+            for call, times, count in judged:
+                tiles, best = tiles_of([c for _, c in times]), min(t for t, _ in times)
+                each = seconds(gpu, kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
+                by_trees, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, f)))][0] / best - 1
+                                      for f in (forest, None))
+                lost.setdefault(kernel, []).append((by_trees, by_costs, count))
         print(f"{kernel}: {shown(lost[kernel])}", flush=True)
-    return {"all": shown([v for own in lost.values() for v in own]), **{k: shown(v) for k, v in lost.items()}}
+    every, layers = ([v for k, own in lost.items() if k in some for v in own] for some in (lost, LAYERS))
+    placed = [v for v in layers for _ in range(v[2])]
+    return {"all": shown(every), "layers": shown(layers), "layers_by_place": shown(placed),
+            **{k: shown(v) for k, v in lost.items()}}
 
 
-def shown(lost: Sequence[float]) -> dict[str, float]:
-    """What first choices lose against the fastest tile."""
-    return {"kernels": len(lost), "first_within_5_percent": float(np.mean(np.array(lost) <= CLOSE - 1)),
-            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90))}
+def shown(found: Sequence[tuple[float, float, int]]) -> dict[str, float]:
+    """What first choices lose against the fastest tile, and how often costs alone would have been close."""
+    lost, before = np.array([v for v, *_ in found]), np.array([v for _, v, _ in found])
+    return {"kernels": len(lost), "first_within_5_percent": float(np.mean(lost <= CLOSE - 1)),
+            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90)), "lost_mean": float(lost.mean()),
+            "by_costs_alone": float(np.mean(before <= CLOSE - 1))}
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -230,8 +312,10 @@ def judge(path: Path) -> dict[str, Any]:
     gpu, kind = specification(FITTED_ON), json.loads(path.read_text()).get("kind", FITTED_KIND)
     estimates, taken, errors, inside = [], [], [], []
     firsts: dict[str, list[tuple[bool, bool]]] = {}
-    for call, times in matched(path):
-        found = seconds(gpu, call.kernel, kind, work_of(gpu, call.shape, tiles_of([c for _, c in times])))
+    for call, raw, _ in matched(path):
+        times = once(raw)
+        tiles = tiles_of([c for _, c in times])
+        found = seconds(gpu, call.kernel, kind, work_of(gpu, call.shape, tiles))
         judged = sorted((float(e), t) for e, (t, _) in zip(found, times, strict=True) if e < float("inf"))
         estimates += [e for e, _ in judged]
         taken += [t for _, t in judged]
@@ -239,7 +323,11 @@ def judge(path: Path) -> dict[str, Any]:
         if len(judged) >= LEAST_TILES:
             inside.append(spearman([e for e, _ in judged], [t for _, t in judged]))
             limit = CLOSE * min(t for _, t in judged)
-            firsts.setdefault(call.kernel, []).append((judged[0][1] <= limit, min(t for _, t in judged[:CANDIDATES]) <= limit))
+            forest = forest_for(gpu, call.kernel, kind)
+            order = in_turn(np.argsort(found, kind="stable"), np.argsort(
+                scores(gpu, call, tiles, found, costs()[call.kernel], forest), kind="stable"))
+            first = [times[i][0] <= limit for i in order[:CANDIDATES]]
+            firsts.setdefault(call.kernel, []).append((first[0], any(first)))
     every = [f for found in firsts.values() for f in found]
     return {"tiles": len(taken), "kernels": len(every), "spearman": spearman(estimates, taken),
             "spearman_within_kernel": median(inside), "error_median": median(errors),
@@ -270,6 +358,7 @@ def main() -> None:
                 time.perf_counter() + options.seconds, options.kernel, options.tiles)
     if options.fit:
         fit(options.fit)
+        write_forests(options.fit)
     if options.hold_out:
         print(json.dumps(hold_out(options.hold_out), indent=1))
     if options.judge:

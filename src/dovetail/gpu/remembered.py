@@ -18,7 +18,8 @@ from dovetail.files import cache_folder, replace_text
 
 SOURCES = {"dovetail.gpu": ("kernels.py", "kernels_bytes.py", "kernels_depthwise.py", "kernels_fused.py", "kernels_held.py",
                             "kernels_moves.py", "proxies.py"),
-           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "options.py", "shapes.py", "estimator.py", "amounts.py")}
+           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "options.py", "shapes.py", "estimator.py", "amounts.py",
+                                "looks.py", "second_look.py")}
 """Files on which choices depend, by package."""
 
 Tiles = tuple[tuple[float, Mapping[str, int]], ...]

@@ -17,6 +17,7 @@ from dovetail.kernels.amounts import (
     vector_work,
 )
 from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
+from dovetail.kernels.second_look import LOOKED_AT, forest_for, in_turn, known_of
 from dovetail.kernels.shapes import (
     BandedShape,
     BytewiseShape,
@@ -47,14 +48,20 @@ def work_of(gpu: Gpu, shape: KernelShape, tiles: Tiles) -> Work:
 
 
 def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...], tuple[float, ...]]:
-    """The tiles of a kernel by estimated time; where none fits, the first of them with no end."""
+    """The tiles of a kernel, the most promising first, and estimated times in order; where none fits, the first with no end."""
     tiles = shape.tiles()
     if not tiles:
         return (), ()
     times = seconds(gpu, WORK[type(shape)][0], kind, work_of(gpu, shape, tiles))
     order = np.argsort(times, kind="stable")
     order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
-    return configs_of({name: values[order] for name, values in tiles.items()}), tuple(times[order].tolist())
+    found = tuple(times[order].tolist())
+    forest = forest_for(gpu, WORK[type(shape)][0], kind)
+    if forest is not None and len(order) > 1:  # which tile is that fast, not how fast
+        first = order[:LOOKED_AT]
+        known = known_of(gpu, shape, {name: values[first] for name, values in tiles.items()}, times[first], found[0])
+        order[:LOOKED_AT] = in_turn(first, first[np.argsort(forest.scores(known, times[first]), kind="stable")])
+    return configs_of({name: values[order] for name, values in tiles.items()}), found
 
 
 def best_seconds(gpu: Gpu, kind: str, shapes: Sequence[KernelShape]) -> Floats:
