@@ -136,7 +136,7 @@ NEAR = 0.12
 GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 """Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
 and where a plan was found, below which all others are then looked for."""
-SOON = 1.5
+SOON = 1.3
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 WIDENINGS = (0.02, 0.06, 0.11, 0.18)
 """How far above the prices' bound plans are looked for."""
