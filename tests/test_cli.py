@@ -162,7 +162,7 @@ def test_plan_prints_its_contract(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["status"] in ("optimal", "feasible")
     assert 0 < found["lower_bound"] <= found["objective"]
     assert found["makespan_s"] <= found["objective"] * (1 + 1e-9)
-    assert set(found["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced"}
+    assert set(found["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced", "random"}
     assert found["baselines"]["fpga"] is None
     assert found["objective"] <= min(found["baselines"]["cpu"], found["baselines"]["gpu"])
     graph = read_onnx(MODEL).graph

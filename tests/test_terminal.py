@@ -55,7 +55,7 @@ def test_a_plan_for_an_accelerator_says_what_its_devices_would_do_alone(capsys: 
     assert pinned["gap"] < 1e-9
     assert main([*ask[:-2], "--architecture", "seml"]) == 0
     printed = capsys.readouterr().out
-    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy and balanced keep that, single devices " \
+    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy, balanced and random keep that, single devices " \
            "run everything themselves)" in printed
 
 
@@ -69,7 +69,7 @@ def test_an_infeasible_plan_keeps_the_whole_contract(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["status"] == "infeasible"
-    assert found["baselines"] == dict.fromkeys(["cpu", "gpu", "fpga", "greedy", "balanced"])
+    assert found["baselines"] == dict.fromkeys(["cpu", "gpu", "fpga", "greedy", "balanced", "random"])
     assert "0.0805 ms allowed" in printed.err.splitlines()[-1]
     assert "too much" in printed.err.splitlines()[-1]
 

@@ -146,7 +146,7 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
         bound = _searched(graph, platform, unlimited, assignment, explained=False).lower_bound
         kept = _searched(graph, platform, replace(options, thrift=0.0), found.assignment, explained=False)
         return replace(kept, nodes=found.nodes, pinned=len(assignment or {}), lower_bound=min(bound, kept.objective),
-                       status=Status.FEASIBLE, baselines={**kept.baselines, "greedy": None, "balanced": None},
+                       status=Status.FEASIBLE, baselines={**kept.baselines, "greedy": None, "balanced": None, "random": None},
                        notes=(*found.notes, note))
     return None
 

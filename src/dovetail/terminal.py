@@ -118,7 +118,7 @@ def pins(plan: Plan) -> str:
     """What pinned nodes mean for the plans beside it."""
     if not plan.pinned:
         return ""
-    return (f" ({plan.pinned} of {len(plan.nodes)} nodes are pinned: greedy and balanced keep that, single devices run "
+    return (f" ({plan.pinned} of {len(plan.nodes)} nodes are pinned: greedy, balanced and random keep that, single devices run "
             "everything themselves)")
 
 

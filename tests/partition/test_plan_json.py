@@ -34,7 +34,7 @@ def test_a_plan_read_back_is_equal_and_evaluates_to_the_same_number(goal: Goal, 
 def test_the_contract_of_scripts_is_kept() -> None:
     made = plan_to_json(plan(residual(5), platform(5), costs=Synthetic(5)))
     assert set(made) == KEYS
-    assert set(made["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced"}
+    assert set(made["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced", "random"}
     for entry in made["assignment"].values():
         assert set(entry) == {"axis", "shares", "reducer"}
         assert all(set(s) == {"device", "start", "stop"} for s in entry["shares"])

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Axis
-from dovetail.partition.baselines import balanced
+from dovetail.partition.baselines import balanced, chance
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
@@ -88,6 +88,20 @@ def test_the_balanced_baseline_divides_evenly() -> None:
     assert found["n0"] == Split(Axis.OUTPUT_CHANNELS, (Piece("cpu", 0, 2), Piece("gpu", 2, 4), Piece("fpga", 4, 6)))
 
 
+def test_the_random_baseline_is_drawn_alike_every_time_within_the_budget() -> None:
+    drawn: set[str] = set()
+    for seed in range(6):
+        problem = Problem(residual(seed), platform(seed, budget=4.0), Synthetic(seed))
+        found = chance(problem)
+        assert found is not None
+        assert found == chance(Problem(residual(seed), platform(seed, budget=4.0), Synthetic(seed)))
+        assert evaluate(problem, found).feasible
+        best = plan(residual(seed), platform(seed, budget=4.0), costs=Synthetic(seed))
+        assert best.baselines["random"] == evaluate(problem, found).objective >= best.objective
+        drawn |= {p.device for s in found.values() for p in s.pieces}
+    assert len(drawn) > 1
+
+
 def test_sequential_shares_never_beat_concurrent_ones() -> None:
     for seed in range(5):
         times = [plan(residual(seed), platform(seed), mode=m, costs=Synthetic(seed)).objective
@@ -112,7 +126,7 @@ def test_a_budget_too_small_for_all_nodes_is_named_with_the_amount() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(UsageError, match="solver magic: unknown; possible: exact, greedy, balanced, single"):
+    with pytest.raises(UsageError, match="solver magic: unknown; possible: exact, greedy, balanced, random, single"):
         plan(chain(2), platform(1), solver="magic", costs=Synthetic(1))
     with pytest.raises(UsageError, match="budget lavish: unknown; possible: shared, per_layer"):
         plan(chain(2), platform(1), budget="lavish", costs=Synthetic(1))

@@ -219,6 +219,21 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
     return found + [whole_on(d) for d in hosts_first]
 
 
+def chance(problem: Problem) -> Assignment | None:
+    """Every node drawn from its columns that the budget left has room for, by a seed that never changes: what no thought gives."""
+    draw, used = np.random.default_rng(0), np.zeros(len(problem.budgets))
+    limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+    splits: dict[str, Split] = {}
+    for node in problem.graph.nodes:
+        own = options(problem, node)
+        room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1).nonzero()[0]
+        if not len(room):
+            return None
+        one = own.keep(room[draw.integers(len(room), size=1)])
+        used, splits[node.name] = used + one.resources[0], one.splits[0]
+    return splits
+
+
 def objectives(problem: Problem, judged: Mapping[str, Evaluation]) -> dict[str, float | None]:
     """The objective of every baseline, None where there is none or it misses a limit.
 
@@ -236,4 +251,5 @@ BASELINES: dict[str, Callable[[Problem], Assignment | None]] = {
     "fpga": lambda p: single(p, Kind.FPGA),
     "greedy": greedy,
     "balanced": balanced,
+    "random": chance,
 }

@@ -10,7 +10,7 @@ from dovetail.ir import Axis
 
 OPTIMAL_GAP = 1e-9
 """Relative gap at which a plan counts as proven best."""
-SOLVER_NAMES = ("exact", "greedy", "balanced", "single", "gp", "gp-paper", "gp-paper-one-by-one",
+SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
                 "gp-paper-constant-power")
 """What `solve.SOLVERS` holds; here, so that the command line can name them without loading them."""
 
@@ -128,7 +128,7 @@ class Plan:
     busy_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds per frame of processors, links and the slowest engines, busiest first: the first sets the interval."""
     baselines: Mapping[str, float | None] = field(default_factory=dict)
-    """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`: their objectives.
+    """`cpu`, `gpu`, `fpga` (None where absent or it does not fit), `greedy`, `balanced`, `random`: their objectives.
 
     Where nodes are `pinned`, the single devices are without that, the others with it.
     """

@@ -10,7 +10,7 @@ from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, greedy, objectives
+from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, chance, greedy, objectives
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.cuts import Network, network
@@ -258,6 +258,7 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "exact": exact,
     "greedy": _heuristic(greedy),
     "balanced": _heuristic(balanced),
+    "random": _heuristic(chance),
     "single": _heuristic(best_single),
     "gp": _or_baseline(_geometric("gp", "gp")),
     "gp-paper": _geometric("gp_paper_plan", "gp_paper"),

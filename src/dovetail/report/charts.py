@@ -15,6 +15,7 @@ BASELINES = {
     "fpga": "fpga alone",
     "greedy": "greedy, layer by layer",
     "balanced": "balanced, even shares",
+    "random": "random, one seeded draw",
 }
 """Readable names of the baselines, in the order shown."""
 
