@@ -48,7 +48,7 @@ FIRST, LIFTING, LATE = 0.4, 0.2, 0.8
 """Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting)."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
-BEST, ENOUGH = 1e-3, ((3e-3, 0.25), (4.5e-3, 0.5))
+BEST, ENOUGH = 1e-3, ((3e-3, 0.1), (4.5e-3, 0.5))
 """Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
 POURED = 0.3
 """Part of the time left in which plans of the pool may be poured over the boards."""

@@ -54,7 +54,7 @@ MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
 EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
-TIMELY = 0.8
+TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
 FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
 """Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
