@@ -55,8 +55,8 @@ def test_a_plan_for_an_accelerator_says_what_its_devices_would_do_alone(capsys: 
     assert pinned["gap"] < 1e-9
     assert main([*ask[:-2], "--architecture", "seml"]) == 0
     printed = capsys.readouterr().out
-    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy, balanced and random keep that, single devices " \
-           "run everything themselves)" in printed
+    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy, balanced and random keep that, " \
+           "single devices run everything themselves)" in printed
 
 
 def test_a_long_name_keeps_both_ends() -> None:

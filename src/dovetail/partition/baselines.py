@@ -220,13 +220,13 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
 
 
 def chance(problem: Problem) -> Assignment | None:
-    """Every node drawn from its columns that the budget left has room for, by a seed that never changes: what no thought gives."""
+    """Every node drawn from its columns that the budget left has room for, by a seed that never changes."""
     draw, used = np.random.default_rng(0), np.zeros(len(problem.budgets))
     limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
     splits: dict[str, Split] = {}
     for node in problem.graph.nodes:
         own = options(problem, node)
-        room = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1).nonzero()[0]
+        room = np.flatnonzero((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
         if not len(room):
             return None
         one = own.keep(room[draw.integers(len(room), size=1)])
