@@ -34,6 +34,7 @@ from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.kernels.place import ELEMENT, Place
 from gpu_peers import TorchNetwork
+from gpu_record import mistaken
 from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
 from zoo_graph import network
 
@@ -188,7 +189,7 @@ def told(one: dict[str, Any]) -> str:
     beside = "" if one["cudnn_us"] is None else (
         f"cudnn {one['cudnn_us']:8.1f} us ({one['cudnn_us'] / one['ours_us']:.2f}x)  "
         f"error {one['rel_err']:.1e} against {one['cudnn_rel_err']:.1e}  ")
-    wrong = f"{one['different']} INTEGERS DIFFER FROM THE REFERENCE  " if one.get("different") else ""
+    wrong = f"{mistaken(one)}  ".lstrip()
     return (f"ours {one['ours_us']:8.1f} us  {wrong}{beside}floor {one['floor_us']:.1f} us  cold {one['cold_us']:.1f} us  "
             f"estimated {one['estimated_us']:.1f} us  "
             f"{one['kernels']} kernels ({one['fused']} fused), tuned in {one['tuning_s']:.0f} s, "

@@ -1,8 +1,8 @@
 """Measurements of a sitting into the record that comes with the package: new rows in the place of old ones, each with its day.
 
 `python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_session.py wrote it.
-Of two files with the same row the later counts. Rows without a time are left out; rows that nobody measured again
-stay, as does torch.compile's time beside a row, with the day it was measured on.
+Of two files with the same row the later counts. Rows without a time or with wrong results are left out; rows that nobody measured
+again stay, as does torch.compile's time beside a row, with the day it was measured on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from dovetail.files import replace_text
 RECORD = Path(__file__).parents[1] / "src/dovetail/reproduce/records/gpu_fcm.json"
 HEAD = ("gpu", "date", "torch", "triton", "cudnn", "copy_bytes_per_s")
 COMPILED = ("compile_us", "compile_mj", "compiling_s")
+ALLOWED = 1.5
+"""Times cuDNN's relative error that ours may be."""
 COMMAND = "PYTHONPATH=src python bench/gpu_session.py --json FILE; rows say when, and with which items"
+
+
+def mistaken(one: Mapping[str, Any]) -> str:
+    """What is wrong with a measurement's results, empty where nothing is: integers must be equal, floats near like the peer's."""
+    if one.get("different"):
+        return f"{one['different']} INTEGERS DIFFER FROM THE REFERENCE"
+    if one.get("cudnn_rel_err") and not one["rel_err"] <= ALLOWED * one["cudnn_rel_err"]:
+        return f"WRONG BY {one['rel_err']:.1e}, MORE THAN {ALLOWED} TIMES CUDNN'S"
+    return ""
 
 
 def merged(record: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -31,6 +42,9 @@ def merged(record: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[st
             for batch, row in batches.items():
                 if row.get("ours_us") is None:
                     said.append(f"{name} {kind} {batch}: left out, {row.get('reason', 'no time')}")
+                    continue
+                if mistaken(row):
+                    said.append(f"{name} {kind} {batch}: left out, {mistaken(row)}")
                     continue
                 place = into["networks"].setdefault(name, {}).setdefault(kind, {})
                 before = place.get(batch, {})

@@ -108,16 +108,22 @@ def test_items_are_taken_in_the_order_asked_for() -> None:
 
 
 def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
-    old = {"networks": {"a": {"fp16": {"b1": {"ours_us": 9.0, "compile_us": 20.0, "earlier": True}, "b8": {"ours_us": 7.0}}}}}
+    old = {"networks": {"a": {"fp16": {"b1": {"ours_us": 9.0, "compile_us": 20.0, "date": "yesterday"}, "b8": {"ours_us": 7.0}}}}}
     new = {"gpu": "g", "date": "today", "torch": "1", "triton": "2", "cudnn": 3, "copy_bytes_per_s": 1e12, "command": "c",
-           "networks": {"a": {"fp16": {"b1": {"ours_us": 8.0, "compile_us": None}, "b8": {"ours_us": None, "reason": "none"}}}},
+           "networks": {"a": {"fp16": {"b1": {"ours_us": 8.0, "compile_us": None}, "b8": {"ours_us": None, "reason": "none"}}},
+                        "b": {"fp16": {"b1": {"ours_us": 5.0, "rel_err": 0.86, "cudnn_rel_err": 0.017}},
+                              "int8": {"b1": {"ours_us": 5.0, "different": 3}}}},
            "pairs": {"fp32": {"b1": {"pairs": {"p": {}}}}}, "session": {"pairs fp32 b1": {"done": True}}}
     found, said = gpu_record.merged(old, new)
     assert found["networks"]["a"]["fp16"] == {
-        "b1": {"ours_us": 8.0, "compile_us": None, "date": "today", "command": "c"}, "b8": {"ours_us": 7.0}}
+        "b1": {"ours_us": 8.0, "compile_us": 20.0, "compile_mj": None, "compiling_s": None, "compile_date": "yesterday",
+               "date": "today", "command": "c"}, "b8": {"ours_us": 7.0}}
+    assert "b" not in found["networks"]
     assert found["pairs"]["fp32"]["b1"] == {"pairs": {"p": {}}, "date": "today", "command": "c", "complete": True}
-    assert any("torch.compile (20.0 us before)" in line for line in said)
+    assert "a fp16 b1: torch.compile 20.0 us, measured yesterday, not again" in said
     assert "a fp16 b8: left out, none" in said
+    assert "b fp16 b1: left out, WRONG BY 8.6e-01, MORE THAN 1.5 TIMES CUDNN'S" in said
+    assert "b int8 b1: left out, 3 INTEGERS DIFFER FROM THE REFERENCE" in said
 
 
 def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path: Path) -> None:
