@@ -7,9 +7,11 @@ import pytest
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Conv, Graph, Window
 from dovetail.partition.plan import Goal, Status, whole_on
+from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.solve import plan
 from dovetail.planning import Options, decide
 from dovetail.platform.load import load_platform
+from dovetail.terminal import verdict
 from tests.strategies import Net
 
 
@@ -25,6 +27,11 @@ def deep(names: tuple[str, ...] = ("deep",)) -> Graph:
 def test_limits_that_only_other_cuts_meet_are_met() -> None:
     graph, board = deep(), load_platform("tx2")
     on, off = plan(graph, board), plan(graph, board, off_grid=True)
+    assert on.beyond == 0.0
+    assert off.beyond == pytest.approx(on.latency_s / off.latency_s - 1)
+    assert plan_from_json(plan_to_json(off)).beyond == off.beyond
+    assert f"{100 * off.beyond:.2f} % better than the proven optimum over the candidates' cuts" in verdict(off)
+    assert "proven optimal" in verdict(on)
     assert off.latency_s < on.latency_s * 0.99
     limit = (on.latency_s + off.latency_s) / 2
     with pytest.raises(InfeasibleError) as refused:

@@ -145,10 +145,11 @@ def bits_table(document: Mapping[str, Any]) -> str:
 def verdict(plan: Plan) -> str:
     makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
     name = "interval" if plan.goal == "throughput" else plan.goal
+    within = f"within {percent(plan.gap)} of the bound"
+    proven = proof(plan.proven, within, plan.given_up, plan.pinned, len(plan.nodes), plan.beyond)
     return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
             f"pipelined {rate(plan.interval_s)}; {name} {objective(plan.objective, plan.goal)}, "
-            f"{proof(plan.proven, f'within {percent(plan.gap)} of the bound', plan.given_up, plan.pinned, len(plan.nodes))} "
-            f"({plan.solver})")
+            f"{proven} ({plan.solver})")
 
 
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:

@@ -138,6 +138,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     best_objective: float | None = None
     """The objective of the best plan found, where thrift gave some of it up; None where nothing was given up."""
+    beyond: float = 0.0
+    """By what fraction cuts between the candidates made the best plan found better than all over which the bound holds."""
 
     @property
     def gap(self) -> float:

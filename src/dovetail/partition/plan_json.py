@@ -45,6 +45,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
         "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
         "objective": plan.objective, "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "beyond": plan.beyond,
         "latency_s": plan.latency_s, "energy_j": plan.energy_j, "interval_s": plan.interval_s, "makespan_s": plan.makespan_s,
         "busy_s": dict(plan.busy_s),
         "baselines": dict(plan.baselines), "pinned": plan.pinned,
@@ -96,7 +97,7 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         resources={d: {r: (float(v["used"]), float(v["limit"])) for r, v in held.items()}
                    for d, held in entries["resources"].items()},
         baselines={name: None if v is None else float(v) for name, v in entries["baselines"].items()},
-        pinned=int(entries.get("pinned", 0)),
+        pinned=int(entries.get("pinned", 0)), beyond=float(entries.get("beyond", 0.0)),
         best_objective=None if entries.get("best_objective") is None else float(entries["best_objective"]),
         makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]))
 

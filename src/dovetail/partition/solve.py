@@ -28,7 +28,7 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.reasons import INTERVAL, missed, no_column, no_plan
-from dovetail.partition.refine import refine, refined_note
+from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.shared_kernels import kernels_note
@@ -336,6 +336,8 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
+    beyond = max(0.0, answer.lower_bound / before - 1) if off_grid and before > 0 else 0.0
+    found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 

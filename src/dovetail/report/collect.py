@@ -142,6 +142,7 @@ def _plan(plan: Plan) -> dict[str, object]:
         "gap": plan.gap,
         "proven": plan.proven,
         "given_up": plan.given_up,
+        "beyond": plan.beyond,
         "latency_s": plan.latency_s,
         "energy_j": plan.energy_j,
         "interval_s": plan.interval_s,

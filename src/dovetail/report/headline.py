@@ -57,7 +57,7 @@ def verdict(report: Report) -> str:
     per = "" if goal == "throughput" else " per frame"
     parts = [f"Predicted {every}{units.objective(plan['objective'], goal)}{per} on {' + '.join(devices)}{_compared(report)}"]
     parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"],
-                             plan.get("pinned") or 0, len(report["nodes"])))
+                             plan.get("pinned") or 0, len(report["nodes"]), plan.get("beyond") or 0.0))
     checked = report.get("verification")
     if not checked:
         parts.append("not yet verified")
@@ -108,7 +108,11 @@ def _executed(report: Report) -> Markup | None:
 
 def _status(report: Report) -> str:
     plan = report["plan"]
-    return "every node pinned" if plan.get("pinned") == len(report["nodes"]) else "optimal" if plan["proven"] else plan["status"]
+    if plan.get("pinned") == len(report["nodes"]):
+        return "every node pinned"
+    beyond = plan.get("beyond") or 0.0
+    return f"{units.percent(beyond)} beyond the candidates' optimum" if plan["proven"] and beyond else \
+        "optimal" if plan["proven"] else str(plan["status"])
 
 
 def cards(report: Report) -> Markup:

@@ -78,13 +78,17 @@ def percent(fraction: float | None, digits: int = 3) -> str:
     return ABSENT if fraction is None else f"{significant(fraction * 100, digits)} %"
 
 
-def proof(proven: bool, otherwise: str, given_up: float, pinned: int = 0, nodes: int = 0) -> str:
-    """How good a plan is: proven optimal, or what else is known, what of that was given up on purpose, and around which pins."""
+def proof(proven: bool, otherwise: str, given_up: float, pinned: int = 0, nodes: int = 0, beyond: float = 0.0) -> str:
+    """How good a plan is: proven optimal, or what else is known, what of that was given up on purpose, and around which pins.
+
+    `beyond` is by how much it is better than every plan that the proof is about.
+    """
     if pinned and pinned == nodes:
         return "every node where it was pinned"
     spared = f" before {percent(given_up)} was given up for area" if given_up > 0 else ""
     around = f" around {count(pinned)} pinned node{'' if pinned == 1 else 's'}" if pinned else ""
-    return ("proven optimal" if proven else otherwise) + spared + around
+    best = f"{percent(beyond)} better than the proven optimum over the candidates' cuts" if beyond > 0 else "proven optimal"
+    return (best if proven else otherwise) + spared + around
 
 
 def accuracy(fraction: float | None) -> str:
