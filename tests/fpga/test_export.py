@@ -141,7 +141,7 @@ def test_the_readme_lists_every_port_and_the_command() -> None:
 
 
 @pytest.mark.parametrize(("vendor", "family", "part", "message"), [
-    ("quartus", "ecp5", None, "vendor quartus: Quartus Prime does not build for family ecp5 of accumulate; use --vendor oss"),
+    ("quartus", "ecp5", None, "vendor quartus: Quartus Prime cannot build for family ecp5 of accumulate; use --vendor oss"),
     ("diamond", "ecp5", None, "vendor diamond: unknown; possible: quartus, vivado, oss"),
     ("oss", "ecp5", "iCE40-8K", "part iCE40-8K: not an ECP5 that the open tools know; "
                                 "possible: LFE5U-12F, LFE5U-25F, LFE5U-45F, LFE5U-85F"),

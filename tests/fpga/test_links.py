@@ -83,11 +83,11 @@ def test_a_line_a_ring_and_a_mesh_join_the_boards_they_should() -> None:
 
 
 def test_a_part_and_a_count_name_the_board_that_has_them() -> None:
-    assert platform_of_devices("xcku095:4") == load_platform("fic:4")
-    assert platform_of_devices("XCKU115:2") == load_platform("fic-ku115:2")
+    assert platform_of_devices("xcku095:4", "tx2-c10gx") == load_platform("fic:4")
+    assert platform_of_devices("XCKU115:2", "tx2-c10gx") == load_platform("fic-ku115:2")
     for wrong in ("xcku095", "xcku:2", "xc7z045:2", ":3"):
-        with pytest.raises(PlatformError, match="not a part that boards of several FPGAs have"):
-            platform_of_devices(wrong)
+        with pytest.raises(PlatformError, match="write fpga:N or xcku095:N or xcku115:N with N from 1 on"):
+            platform_of_devices(wrong, "tx2-c10gx")
 
 
 def test_cells_are_as_wide_as_a_clock_of_the_link_carries() -> None:

@@ -122,11 +122,11 @@ class Blocks:
         return self.least[cut]
 
     def least_clocks(self, cut: int) -> float:
-        """Clocks that all configurations behind a cut take at the least, inf where there are none."""
+        """Clocks that all configurations behind a cut take at the least, inf where there are none or nothing computes."""
         if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
             return inf
         at = self._behind(cut)
-        return min((floor[at] for floor in self.floors), default=inf)
+        return min((floor[at] for floor in self.floors), default=inf) if at < len(self.layers.layers) else inf
 
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
