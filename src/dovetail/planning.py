@@ -146,8 +146,8 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
         bound = _searched(graph, platform, unlimited, assignment, explained=False).lower_bound
         kept = _searched(graph, platform, replace(options, thrift=0.0), found.assignment, explained=False)
         return replace(kept, nodes=found.nodes, pinned=len(assignment or {}), lower_bound=min(bound, kept.objective),
-                       status=Status.FEASIBLE, baselines={**kept.baselines, "greedy": None, "balanced": None, "random": None},
-                       notes=(*found.notes, note))
+                       status=Status.FEASIBLE, notes=(*found.notes, note),
+                       baselines={name: v if name in set(Kind) else None for name, v in kept.baselines.items()})
     return None
 
 

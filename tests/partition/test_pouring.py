@@ -14,6 +14,7 @@ from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import whole_on
+from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import Problem
@@ -22,6 +23,14 @@ from dovetail.partition.winding import wind
 from dovetail.platform.load import load_platform
 from tests.partition.test_pooled import Alike, ring
 from tests.partition.worlds import chain
+
+
+def pool_of(problem: Problem) -> Pool:
+    """What all boards of a problem hold together, as its pooled form knows it."""
+    pooled = pooled_problem(problem)
+    assert pooled is not None
+    assert pooled.pool is not None
+    return pooled.pool
 
 
 def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
@@ -34,10 +43,8 @@ def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
                  for n in graph.nodes]
         largest = max(float(v[0]) for s in sizes for v in s.values())
         problem = Problem(graph, ring(seed, 3, 1.05 * largest), costs)
-        pooled = pooled_problem(problem)
-        assert pooled is not None
-        assert pooled.pool is not None
-        found = pour(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
+        pool = pool_of(problem)
+        found = pour(problem, pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
         if found is not None:
             poured += 1
             assert evaluate(problem, found).feasible
@@ -49,10 +56,8 @@ def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
 def test_a_plan_that_cannot_be_is_none() -> None:
     graph, costs = chain(3, 4, 3), Alike(1)
     problem = Problem(graph, ring(1, 2, 1e-3), costs)
-    pooled = pooled_problem(problem)
-    assert pooled is not None
-    assert pooled.pool is not None
-    assert pour(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf) is None
+    pool = pool_of(problem)
+    assert pour(problem, pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf) is None
 
 
 def test_boards_that_share_nodes_in_a_row_are_filled_from_an_end() -> None:
@@ -62,17 +67,15 @@ def test_boards_that_share_nodes_in_a_row_are_filled_from_an_end() -> None:
         graph, costs = chain(2, 32, 3), Alike(seed)
         nodes = [n for n in graph.nodes if Axis.OUTPUT_CHANNELS in n.op.axes(graph.input_shapes(n))][:2]
         wide = Problem(graph, ring(seed, 3, 1e9), costs)
-        pooled = pooled_problem(wide)
-        assert pooled is not None
-        assert pooled.pool is not None
-        sizes = [Sizes(wide, pooled.pool).of(n, None, 0, 1) for n in nodes]
+        pool = pool_of(wide)
+        sizes = [Sizes(wide, pool).of(n, None, 0, 1) for n in nodes]
         total = 1e9 * sum(float(s.max()) for s in sizes if s is not None)
         problem = Problem(graph, ring(seed, 3, 0.36 * total), costs)
         split = {n.name: whole_on("cpu") for n in graph.nodes}
         extents = [n.op.extent(Axis.OUTPUT_CHANNELS, graph.input_shapes(n)) for n in nodes]
         for n, extent, devices in zip(nodes, extents, (("fpga0", "fpga1"), ("fpga1", "fpga2")), strict=True):
             split[n.name] = divide(Axis.OUTPUT_CHANNELS, [extent // 2], extent, devices)
-        found = brimmed(problem, Sizes(problem, pooled.pool), split)
+        found = brimmed(problem, Sizes(problem, pool), split)
         if found is not None:
             full += 1
             assert evaluate(problem, found).feasible
@@ -80,7 +83,7 @@ def test_boards_that_share_nodes_in_a_row_are_filled_from_an_end() -> None:
             # One more filter of it would not fit on the end that was filled first.
             ends = [(n, next(p for p in found[n.name].pieces if p.device == end), extent)
                     for n, extent, end in zip(nodes, extents, ("fpga0", "fpga2"), strict=True)]
-            more = [Sizes(problem, pooled.pool).of(n, Axis.OUTPUT_CHANNELS, max(0, p.start - 1), p.stop + (p.start == 0))
+            more = [Sizes(problem, pool).of(n, Axis.OUTPUT_CHANNELS, max(0, p.start - 1), p.stop + (p.start == 0))
                     for n, p, _ in ends]
             assert any(p.stop - p.start == extent - 1 or (size is not None and float(size.max()) > 1)
                        for size, (_, p, extent) in zip(more, ends, strict=True))
@@ -90,10 +93,8 @@ def test_boards_that_share_nodes_in_a_row_are_filled_from_an_end() -> None:
 def test_what_no_cut_makes_fit_is_none() -> None:
     graph, costs = chain(2, 8, 3), Alike(3)
     problem = Problem(graph, ring(3, 3, 1e-3), costs)
-    pooled = pooled_problem(problem)
-    assert pooled is not None
-    assert pooled.pool is not None
-    assert brimmed(problem, Sizes(problem, pooled.pool), {n.name: whole_on("fpga0") for n in graph.nodes}) is None
+    pool = pool_of(problem)
+    assert brimmed(problem, Sizes(problem, pool), {n.name: whole_on("fpga0") for n in graph.nodes}) is None
 
 
 def test_a_plan_is_wound_around_a_long_ring() -> None:
@@ -102,12 +103,10 @@ def test_a_plan_is_wound_around_a_long_ring() -> None:
     for seed in range(4):
         graph, costs = chain(6, 16, 3), Alike(seed)
         wide = Problem(graph, ring(seed, 9, 1e9), costs)
-        pooled = pooled_problem(wide)
-        assert pooled is not None
-        assert pooled.pool is not None
-        sizes = [Sizes(wide, pooled.pool).of(n, None, 0, 1) for n in graph.nodes]
+        pool = pool_of(wide)
+        sizes = [Sizes(wide, pool).of(n, None, 0, 1) for n in graph.nodes]
         problem = Problem(graph, ring(seed, 9, 1.1e9 * max(float(s.max()) for s in sizes if s is not None)), costs)
-        found = wind(problem, pooled.pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
+        found = wind(problem, pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
         if found is not None:
             wound += 1
             assert found[1].feasible

@@ -122,12 +122,12 @@ def greedy(problem: Problem) -> Assignment | None:
     if not all(len(own) for own in choices):
         return None
     known = inputs_held(problem)
-    limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+    limits = _limits(problem)
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for full in choices:
         own = _without_idle(problem, full, used)
-        room = np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
+        room = _room(problem, own, used, limits)
         if not room.any():
             return None
         own = own.keep((room & _quick(problem, own, known, room, latency)).nonzero()[0])
@@ -141,6 +141,16 @@ def greedy(problem: Problem) -> Assignment | None:
         splits[own.node.name] = own.pattern.split(int(own.columns[best]))
         known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
     return splits
+
+
+def _limits(problem: Problem) -> Floats:
+    """The budgets, with what rounding may exceed them by."""
+    return np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+
+
+def _room(problem: Problem, own: Options, used: Floats, limits: Floats) -> Flags:
+    """Which columns of a node fit beside what is used already, or, where every layer has the budget to itself, alone."""
+    return np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
 
 
 def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
@@ -174,18 +184,18 @@ def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flag
 def _least_busy(problem: Problem) -> Assignment | None:
     """Node by node the column after which the busiest is least busy, then all together, within the budget left."""
     known, busy = inputs_held(problem), dict.fromkeys(shared_names(problem), 0.0)
-    limits, slowest = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets]), 0.0
+    limits, slowest = _limits(problem), 0.0
     used = np.zeros(len(limits))
     splits: dict[str, Split] = {}
     for node in problem.graph.nodes:
         own = options(problem, node)
-        fits = (own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1)
-        if not fits.any():
+        room = _room(problem, own, used, limits)
+        if not room.any():
             return None
         found = busy_table(problem, own, known)
         after = np.stack([busy[name] + np.zeros(len(own)) + found.shared.get(name, np.zeros(1)).ravel() for name in busy])
         interval = np.maximum(np.maximum(after.max(axis=0), found.engines), slowest)
-        best = int(np.lexsort((after.sum(axis=0), np.where(fits, interval, np.inf)))[0])
+        best = int(np.lexsort((after.sum(axis=0), np.where(room, interval, np.inf)))[0])
         busy, used = dict(zip(busy, after[:, best].tolist(), strict=True)), used + own.resources[best]
         slowest = max(slowest, float(found.engines[best]))
         one = own.keep(np.array([best]))
@@ -221,12 +231,12 @@ def _even_splits(problem: Problem, node: Node) -> list[Split]:
 
 def chance(problem: Problem) -> Assignment | None:
     """Every node drawn from its columns that the budget left has room for, by a seed that never changes."""
-    draw, used = np.random.default_rng(0), np.zeros(len(problem.budgets))
-    limits = np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+    draw, limits = np.random.default_rng(0), _limits(problem)
+    used = np.zeros(len(limits))
     splits: dict[str, Split] = {}
     for node in problem.graph.nodes:
         own = options(problem, node)
-        room = np.flatnonzero((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
+        room = np.flatnonzero(_room(problem, own, used, limits))
         if not len(room):
             return None
         one = own.keep(room[draw.integers(len(room), size=1)])

@@ -9,7 +9,7 @@ shrinks is made up for before the first step. All else computes in floats and is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from dovetail.ir import (
     Op,
     Real,
     Reshape,
+    Scheme,
     Select,
     Transpose,
     Upsample,
@@ -246,28 +247,24 @@ def _numbers(text: str) -> tuple[float, ...]:
 class _Trained(Menu):
     """A menu whose bases, codes and norms were learned."""
 
-    origin: Imported | None = None
+    origin: Imported = field(kw_only=True)
 
     def is_plain(self, tensor: str, signed: bool) -> bool:
-        assert self.origin is not None
         return tensor not in self.origin.coded
 
     def basis_of(self, tensor: str, bits: int) -> Real:
-        assert self.origin is not None
         basis: Real = self.origin.entries[_key(tensor)].basis.detach().cpu().double().numpy()
         return basis
 
     def codes_of(self, node: Node, bits: int) -> tuple[Array, Real]:
-        assert self.origin is not None
         layer = self.origin.tuned[_key(node.name)]
         codes, _ = layer.quantizer.coded(layer.weight.detach().reshape(len(layer.weight), -1))
         return (codes.cpu().numpy().astype(np.uint8).reshape(tuple(layer.weight.shape)),
                 layer.quantizer.basis.detach().cpu().double().numpy())
 
-    def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, signed: Any) -> tuple[Real, Real]:
-        assert self.origin is not None
-        gain, offset = self.origin.tuned[_key(node.name)].affine()
-        return gain, offset
+    def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> tuple[Real, Real]:
+        affine: tuple[Real, Real] = self.origin.tuned[_key(node.name)].affine()
+        return affine
 
 
 def to_graph(network: Imported, images: Array, name: str) -> Graph:
