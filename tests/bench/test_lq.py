@@ -41,11 +41,15 @@ def test_both_forms_of_the_layer_use_their_whole_range() -> None:
 
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
-    jobs = lq_training.jobs_of(["resnet20-w2a2"], tmp_path, None, None)
-    assert [j.folder.name for j in jobs] == [f"{n}-{s}" for n in ("resnet20-float", "resnet20-w2a2") for s in range(3)]
+    jobs = lq_training.jobs_of(["resnet20-w2a2-first"], tmp_path, None, None)
+    assert [j.folder.name for j in jobs] == [f"{n}-{s}" for n in ("resnet20-float", "resnet20-w2a2-first") for s in range(3)]
     assert set(jobs[-1].needs) == {tmp_path / "resnet20-float-2" / "model.pt"}
     assert jobs[-1].recipe.start == jobs[-1].recipe.teacher == str(jobs[-1].needs[0])
     assert [j.recipe.seed for j in jobs[3:]] == [0, 1, 2]
+    second = lq_training.jobs_of(["resnet20-w2a2"], tmp_path, None, None)
+    assert [j.folder.name for j in second[:6]] == [j.folder.name for j in jobs]
+    assert [j.folder.name for j in second[6:]] == ["vgg-small-float-0", *(f"resnet20-w2a2-{s}" for s in range(3))]
+    assert [p.parent.name for p in second[-1].needs] == ["resnet20-w2a2-first-2", "vgg-small-float-0"]
     vgg = lq_training.jobs_of(["vgg-small-w2a2"], tmp_path, None, None)
     assert [j.folder.name for j in vgg if not j.needs] == ["vgg-small-float-0"]
     assert {j.recipe.start for j in vgg[1:]} == {str(tmp_path / "vgg-small-float-0" / "model.pt")}

@@ -68,7 +68,7 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert "does not fit" in text
     assert "59.1 Mbit" in text
     assert "2,797" in text
-    assert "not measured: bench/records/lq_training.json is not there" in text
+    assert "not measured: the record of trainings is not there" in text
     assert "below 50 % BRAM, 30 % logic" in text
     assert "at most 0.290 of the logic of int8 adder graphs (asked 0.30), over 5x5." in text
 

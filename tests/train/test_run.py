@@ -87,6 +87,23 @@ def test_fewer_bits_start_from_more_and_learn_from_floats(tmp_path: Path) -> Non
     assert result["test_accuracy"] > 0.6
 
 
+def test_a_teacher_may_be_another_network_but_not_one_of_few_bits(tmp_path: Path) -> None:
+    data = packed(tmp_path, patterns())
+    run(replace(RECIPE, network="resnet8", bits="float", epochs=1), data, tmp_path / "other", quiet, "cpu", 1)
+    taught = replace(RECIPE, epochs=2, teacher=str(tmp_path / "other" / "model.pt"), temperature=4.0)
+    run(taught, data, tmp_path / "few", quiet, "cpu", 1)
+    with pytest.raises(UsageError, match=r"model.pt: a network of w2a2; a teacher is a float run's"):
+        run(replace(taught, teacher=str(tmp_path / "few" / "model.pt")), data, tmp_path / "again", quiet, "cpu", 1)
+
+
+def test_what_is_learned_from_a_teacher_does_not_fade_with_temperature() -> None:
+    """Zero for equal answers at any temperature; for large ones the gradient tends to the plain difference over the classes."""
+    ours, theirs = torch.tensor([[1.0, 2.0, -3.0]], requires_grad=True), torch.tensor([[0.5, 2.5, -3.0]])
+    assert float(loop.distance(theirs, theirs, 4.0)) == pytest.approx(0.0, abs=1e-6)
+    loop.distance(ours, theirs, 1000.0).backward()
+    assert torch.allclose(ours.grad, (ours.detach() - theirs) / 3, atol=1e-3)
+
+
 def test_a_folder_that_is_done_is_not_trained_again(tmp_path: Path) -> None:
     data, recipe = packed(tmp_path, patterns(count=128)), replace(RECIPE, epochs=1)
     first = run(recipe, data, tmp_path / "run", quiet, "cpu", 1)

@@ -41,6 +41,9 @@ def add_commands(commands: Commands) -> None:
                      help="a finished run's weights, in floats or more bits, to begin with")
     sub.add_argument("--teacher", default="", metavar="MODEL",
                      help="the model.pt of a finished float run, or a float ONNX file, whose answers are learned beside labels")
+    sub.add_argument("--temperature", type=float, default=1.0, metavar="X",
+                     help="what answers are divided by before a teacher's are learned: above 1 (4 is usual), what the teacher "
+                          "holds for nearly right counts too (default: %(default)s)")
     for name, text in (("mean", "taken from images, as bytes over 256, before a network from a file reads them"),
                        ("deviation", "that they are divided by then")):
         sub.add_argument(f"--{name}", default="", metavar="X[,X,X]", help=f"{text}: one number, or one per channel")
@@ -59,7 +62,7 @@ def _train(options: argparse.Namespace) -> int:
     recipe = Recipe(options.network, options.bits, options.method, options.ends, options.epochs, options.batch, options.rate,
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
                     flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
-                    teacher=options.teacher, precision=options.precision, mean=options.mean,
+                    teacher=options.teacher, temperature=options.temperature, precision=options.precision, mean=options.mean,
                     deviation=options.deviation)
 
     def say(line: str) -> None:

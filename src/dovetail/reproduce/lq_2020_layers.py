@@ -32,7 +32,7 @@ LAYER_PACES = (51_529, 103_058, 206_116, 515_290, 1_030_580)
 """Clocks per frame that are tried for layers by themselves: from one per pixel of the image to twenty."""
 NETWORK = "resnet20"
 """Whose accuracies stand beside the bits."""
-TRAINING = Path(__file__).parents[3] / "bench" / "records" / "lq_training.json"
+TRAINING = Path(__file__).parent / "records" / "lq_training.json"
 NOT_MEASURED = "not measured"
 
 
@@ -118,7 +118,7 @@ def bits_table(rows: list[dict[str, Any]]) -> str:
 def training_table(training: Mapping[str, Any] | None) -> str:
     """Every experiment that was trained, for a terminal."""
     if training is None:
-        return f"{NOT_MEASURED}: bench/records/lq_training.json is not there; `python bench/lq_training.py --json` writes it"
+        return f"{NOT_MEASURED}: the record of trainings is not there; `python bench/lq_training.py --json` writes it"
     shown = [(name, f"{row['mean_accuracy']:.2f} %", "" if row.get("points_lost") is None else f"{row['points_lost']:.2f}",
               str(len(row.get("runs", ()))), row.get("published") or "") for name, row in training["experiments"].items()]
     return table(("experiment", "accuracy, mean", "points lost", "seeds", "published"), shown)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import cos, pi
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,9 @@ class Recipe:
     start: str = ""
     """A model.pt to take weights from where names and shapes agree: a float network, or one of more bits."""
     teacher: str = ""
-    """A model.pt of the same network in floats, or a float ONNX file, whose answers are learned beside the labels."""
+    """A model.pt of a network in floats, or a float ONNX file, whose answers are learned beside the labels."""
+    temperature: float = 1.0
+    """What answers are divided by before the teacher's are learned: above one, what it holds for nearly right counts too."""
     precision: str = "tf32"
     """Arithmetic of products on a GPU: float32, tf32, bf16."""
     learn_every: int = 4
@@ -71,9 +73,9 @@ class Recipe:
         for name, allowed in (("schedule", ("cosine", "step")), ("precision", ("float32", "tf32", "bf16"))):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"recipe: {name} {getattr(self, name)!r}; {', '.join(allowed)} exist")
-        if min(self.epochs, self.batch, self.learn_every) < 1 or self.rate <= 0:
-            raise UsageError(f"recipe: {self.epochs} epochs of batches of {self.batch} at rate {self.rate:g}; "
-                             "all must be positive")
+        if min(self.epochs, self.batch, self.learn_every) < 1 or min(self.rate, self.temperature) <= 0:
+            raise UsageError(f"recipe: {self.epochs} epochs of batches of {self.batch} at rate {self.rate:g}, "
+                             f"temperature {self.temperature:g}; all must be positive")
 
     def rate_at(self, progress: float) -> float:
         """The rate after a fraction of all epochs."""
@@ -139,6 +141,12 @@ class Augmented:
         return self.padded[index[:, None, None, None], channels[None, :, None, None], y[:, None, :, None], x[:, None, None, :]]
 
 
+def distance(answer: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """How far answers are from a teacher's (Kullback and Leibler), scaled so that its gradients do not fade with temperature."""
+    ours, theirs = (functional.log_softmax(x / temperature, 1) for x in (answer, known))
+    return temperature**2 * functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+
 class Stepper:
     """One training step; on a GPU it is recorded once and replayed, which saves a thousand launches."""
 
@@ -163,8 +171,7 @@ class Stepper:
                     known = self.teacher(x).float()
         loss = functional.cross_entropy(answer.float(), self.labels)
         if self.teacher is not None:
-            loss = 0.5 * loss + 0.5 * functional.kl_div(functional.log_softmax(answer.float(), 1),
-                                                       functional.log_softmax(known, 1), reduction="batchmean", log_target=True)
+            loss = 0.5 * loss + 0.5 * distance(answer.float(), known, self.recipe.temperature)
         loss.backward()
         self.descent.step()
         self.loss.copy_(loss.detach())
@@ -282,9 +289,15 @@ def network_of(recipe: Recipe, name: str, precision: Precision, images: Images) 
 def _teacher(recipe: Recipe, images: Images, device: Any) -> Any:
     if not recipe.teacher:
         return None
-    from_file = recipe.teacher.endswith(".onnx")
-    teacher = network_of(recipe, recipe.teacher if from_file else recipe.network, Precision(), images)
-    if not from_file:
+    if recipe.teacher.endswith(".onnx"):
+        teacher = network_of(recipe, recipe.teacher, Precision(), images)
+    else:
+        own = load(recipe.teacher, "cpu").get("recipe", {})
+        if own.get("bits", "float") != "float":
+            raise UsageError(f"{recipe.teacher}: a network of {own['bits']}; a teacher is a float run's model.pt or a float ONNX"
+                             " file")
+        same = replace(recipe, width=own.get("width", recipe.width))
+        teacher = network_of(same, own.get("network", recipe.network), Precision(), images)
         take_weights(teacher, recipe.teacher, "cpu")
     return teacher.to(device, memory_format=torch.channels_last).eval()
 
