@@ -6,6 +6,8 @@ import gzip
 import json
 import pickle
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,3 +202,29 @@ def test_the_command_trains_and_reports(tmp_path: Path, capsys: pytest.CaptureFi
     found = capsys.readouterr()
     assert "epoch 2 of 2" in found.err
     assert "as integers" in found.out
+
+
+def test_training_and_its_judgement_need_no_onnx_runtime(tmp_path: Path) -> None:
+    """A machine with PyTorch, NumPy and onnx alone trains, exports and counts right answers."""
+    data = packed(tmp_path, patterns(count=128))
+    script = """
+import importlib.util, sys
+
+class Absent:
+    def find_spec(self, name, *rest):
+        if name.split(".")[0] in ("onnxruntime", "scipy", "cvxpy"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "onnxruntime" else find(name, *rest)
+from dovetail.train.loop import Recipe
+from dovetail.train.run import run
+data, folder = sys.argv[1:]
+result = run(Recipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", 1, 10)
+print(result["integer_images"])
+"""
+    command = [sys.executable, "-c", script, str(data), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "10"
