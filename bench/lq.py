@@ -1,6 +1,7 @@
 """Datapaths for layers of learned quantization: popcounts, tables, conditionals, and int8 as Direct Hardware Mapping builds it.
 
-`python bench/lq.py --json FILE [--part NAME ...] [--layer NAME ...] [--family NAME ...]`.
+`python bench/lq.py --json FILE [--resume] [--part NAME ...] [--layer NAME ...] [--family NAME ...]`. FILE is written after every
+figure of `datapaths` and after every other part, so that an interrupted run goes on with `--resume`.
 
 `datapaths`: every layer exists four times with the same drawn weights
 (Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
@@ -30,6 +31,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +80,10 @@ ACTIVATIONS = np.asarray([0.52, 1.05])
 TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
-PARTS = ("datapaths", "faults", "conv2", "loaded", "links", "rom", "memories", "fic")
+KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
+        "rom": "parts", "memories": "memories", "loaded": "loaded_weights"}
+"""Every part and the key of its figures, shortest first but for the first."""
+PARTS = tuple(KEYS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -132,31 +138,45 @@ def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) ->
     return {**row, "adders": float(design.adders)}
 
 
-def measure(layers: list[str], families: list[str], wanted: list[str]) -> dict[str, Any]:
-    datapaths: dict[str, Any] = {}
-    for name in layers:
-        codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-        forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
-        if name in WITH_FLOATS:
-            forms += [(str(d), codes, d) for d in FLOATS]
-        for form, graph, datapath in (f for f in forms if f[0] in wanted):
-            for family in families:
-                counts = datapath_of(family) if form == Datapath.POPCOUNT else datapath
-                row = counted(graph, family, counts)
-                datapaths.setdefault(f"{name}: {form}", {})[family] = row
-                print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
-                      f"{row['adders']:6.0f} adders", flush=True)
+def forms_of(name: str, wanted: Sequence[str]) -> list[tuple[str, Graph, Datapath]]:
+    """The forms of a layer that are asked for: name, graph and datapath of each."""
+    codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
+    forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
+    if name in WITH_FLOATS:
+        forms += [(str(d), codes, d) for d in FLOATS]
+    return [f for f in forms if f[0] in wanted]
+
+
+def measure(layers: list[str], families: list[str], wanted: list[str], known: Mapping[str, Any],
+            keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Areas of all forms of some layers; `keep` hears of every one, and those that are `known` are not synthesized again."""
+    datapaths = {name: dict(row) for name, row in known.get("datapaths", {}).items()}
+    asked = [(name, form, family) for name in layers for form in forms_of(name, wanted) for family in families
+             if family not in datapaths.get(f"{name}: {form[0]}", {})]
+    for number, (name, (form, graph, datapath), family) in enumerate(asked, 1):
+        print(f"{number} of {len(asked)}: {name}, {form}, {family} …", flush=True)
+        began = time.monotonic()
+        row = counted(graph, family, datapath_of(family) if form == Datapath.POPCOUNT else datapath)
+        datapaths.setdefault(f"{name}: {form}", {})[family] = row
+        print(f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
+              f"{row['adders']:6.0f} adders, {time.monotonic() - began:.0f} s", flush=True)
+        keep({"datapaths": datapaths, **ratios_of(datapaths)})
+    return {"datapaths": datapaths, **ratios_of(datapaths)}
+
+
+def ratios_of(datapaths: Mapping[str, Any]) -> dict[str, Any]:
+    """Popcounts against both peers, wherever both were counted."""
     ratios: dict[str, Any] = {}
     for key, target in TARGETS.items():
-        peer = key.removeprefix("popcount_vs_")
-        if not {"popcount", peer} <= set(wanted):
-            continue
-        by = {name: {f: datapaths[f"{name}: popcount"][f]["lut"] / datapaths[f"{name}: {peer}"][f]["lut"] for f in families}
-              for name in layers}
-        largest = max(r for row in by.values() for r in row.values())
-        ratios[key] = {"value": largest, "target": target, "status": "ok" if largest <= target else "missed", "by_layer": by}
-        print(f"{key}: at most {largest:.3f} of its LUTs (target {target})", flush=True)
-    return {"datapaths": datapaths, **ratios}
+        peer, by = key.removeprefix("popcount_vs_"), dict[str, Any]()
+        for name in LAYERS:
+            own, other = (datapaths.get(f"{name}: {form}", {}) for form in ("popcount", peer))
+            if shared := [f for f in own if f in other]:
+                by[name] = {f: own[f]["lut"] / other[f]["lut"] for f in shared}
+        if by:
+            largest = max(r for row in by.values() for r in row.values())
+            ratios[key] = {"value": largest, "target": target, "status": "ok" if largest <= target else "missed", "by_layer": by}
+    return ratios
 
 
 def small_network() -> Graph:
@@ -271,9 +291,10 @@ def cut_in_two() -> dict[str, Any]:
     return row
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true", help="keep what FILE holds of earlier runs, and measure the rest")
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
     parser.add_argument("--frames", type=int, default=10_000, help="of the faults (default: %(default)s)")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
@@ -281,30 +302,54 @@ def main() -> int:
     parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
     parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
     families = options.family or ["xcup"]
     for family in families:
         if family not in FAMILIES:
             raise UsageError(f"--family {family}: unknown; {', '.join(FAMILIES)} exist")
-    parts, found = options.part or PARTS, dict[str, Any]()
-    if "datapaths" in parts:
-        found |= measure(options.layer or list(LAYERS), families, options.form or list(FORMS))
-    if "faults" in parts:
-        found |= faulty_links(options.frames)
-    if "conv2" in parts:
-        found |= alexnet_conv2()
-    if "loaded" in parts:
-        found |= loaded_layers(options.loaded or list(LOADED))
-    if "links" in parts:
-        found |= link_ends()
-    if "rom" in parts:
-        found |= roms()
-    if "memories" in parts:
-        found |= memories()
-    if "fic" in parts:
-        found |= boards_of_fic(options.boards or list(FIC_BOARDS))
-    replace_text(options.json, json.dumps(found, indent=1) + "\n")
+    if not options.json.parent.is_dir():
+        raise UsageError(f"--json {options.json}: no folder {options.json.parent}; make it first")
+    found = load_record(options.json) if options.resume else dict[str, Any]()
+
+    def keep(more: dict[str, Any]) -> None:
+        found.update(more)
+        replace_text(options.json, json.dumps(found, indent=1) + "\n")
+
+    work: dict[str, Callable[[], dict[str, Any]]] = {
+        "datapaths": lambda: measure(options.layer or list(LAYERS), families, options.form or list(FORMS), found, keep),
+        "faults": lambda: faulty_links(options.frames), "conv2": alexnet_conv2,
+        "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends, "rom": roms, "memories": memories,
+        "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
+    for part in options.part or PARTS:
+        if part != "datapaths" and options.resume and KEYS[part] in found:
+            print(f"{part}: kept as {options.json} has it", flush=True)
+            continue
+        print(f"== {part}", flush=True)
+        began = time.monotonic()
+        keep(work[part]())
+        if not options.resume:
+            keep({"wall_s": {**found.get("wall_s", {}), part: round(time.monotonic() - began, 1)}})
+    for key in TARGETS:
+        if key in found:
+            print(f"{key}: at most {found[key]['value']:.3f} of its LUTs (target {found[key]['target']})", flush=True)
     return 0
+
+
+def load_record(path: Path) -> dict[str, Any]:
+    """What an earlier run has found; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a record to go on from ({error}); leave out --resume, or name another file") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: holds a {type(found).__name__}; a record of this bench is an object")
+    return found
 
 
 if __name__ == "__main__":

@@ -174,8 +174,6 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple
              "counts (docs/lq.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
-            if any(designs[s.name].loads for s in segments):
-                raise UnsupportedError(f"{name}: weights are loaded by the host, and links between boards carry none")
             write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
         except UnsupportedError as reason:
             notes.append(f"{reason}; the host carries what passes between these boards")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from dovetail.cost import costs_of_many
+import lq
+from dovetail.cost import costs_of, costs_of_many
 from dovetail.cost.engines import engine_of
 from dovetail.cost.work import whole_units, work_of
 from dovetail.fpga.assemble import build_design
 from dovetail.ir import Coded
 from dovetail.ir.tensor import region_size
+from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from tests.numerics.lq_networks import coded, network
 
 GRAPH = network(1, 2, 2)
+RECORD = json.loads((Path(lq.__file__).parent / "records" / "lq_datapaths.json").read_text(encoding="utf-8"))
 
 
 def test_work_of_a_share_of_codes_is_that_of_the_operator_it_becomes() -> None:
@@ -51,3 +57,17 @@ def test_many_answers_are_those_asked_one_by_one() -> None:
     assert all(a is not None and np.isfinite(a.alone_s).all() for row in answers for a in row)
     area = {n.name: a.resources["alm"][0] for n, a in zip(GRAPH.nodes, answers[1], strict=True) if a is not None and a.resources}
     assert area["second"] > area["third"] > 0  # half the taps of each filter
+
+
+COUNTED = [(layer, family) for layer in lq.LAYERS for family in RECORD["datapaths"].get(f"{layer}: popcount", {})]
+
+
+@pytest.mark.parametrize(("layer", "family"), COUNTED)
+def test_logic_of_counters_is_near_what_was_synthesized(layer: str, family: str) -> None:
+    """Families count in their own way, and plans know: full adders of two LUT4 where look-up tables have four inputs."""
+    board, logic = {"xcup": ("zcu102", "lut"), "ecp5": ("ecp5-85", "lut4"), "cyclonev": ("tx2-c10gx", "alm")}[family]
+    graph, device = lq.coded_graph(*lq.LAYERS[layer]), load_platform(board).of_kind(Kind.FPGA)[0]
+    share = costs_of(graph, graph.nodes[0], None, *whole_units(), device)
+    assert share is not None
+    counted = RECORD["datapaths"][f"{layer}: popcount"][family]["lut"]
+    assert float(share.resources[logic][0]) == pytest.approx(counted, rel=0.08)

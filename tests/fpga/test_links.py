@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.cost.folds import Fold
 from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
@@ -20,6 +21,7 @@ from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
+from dovetail.fpga.loading import weight_sets
 from dovetail.ir import Array, Axis, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
@@ -207,3 +209,39 @@ def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_r
     designs = {s.name: build_design(s.graph, s.name) for s in segments}
     write_system(name, segments, designs, program, platform, tmp_path)
     assert load_system(name, tmp_path) == system, "what is stored comes back"
+
+
+def test_boards_in_a_mesh_are_exact_and_report_every_spoilt_word() -> None:
+    """What leaves a board for two others goes different ways, and what comes back is joined."""
+    graph, platform = chain(2, 2, 3), with_topology(narrow(load_platform("fic:4")), Topology.MESH)
+    filters = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga1", 0, 1), Piece("fpga2", 1, 2)))
+    system, _ = joined(graph, {"n0": whole_on("fpga3"), "n1": filters}, platform)
+    assert len(system.wires) == 8
+    check(system, graph, 4, stall_seed=2, jitter=5)
+    injected, detected = check(system, graph, 400, faults=Faults(3, 120))
+    assert injected > 30
+    assert detected == injected
+
+
+def test_weights_are_loaded_over_a_line_of_boards_and_again_after_every_reset() -> None:
+    """Weights and frames pass a board that reads neither."""
+    graph, platform, fold = chain(2, 2, 3), with_topology(narrow(load_platform("fic:3")), Topology.LINE), Fold(1, 2, 1)
+    places: Assignment = {"n0": whole_on("fpga0"), "n1": whole_on("fpga2")}
+    program = lower(graph, places)
+    ((name, segments),) = systems_of(program, platform).items()
+    designs = {s.name: build_design(s.graph, s.name, folds={"n1": fold} if s.device == "fpga2" else None,
+                                    loaded=("n1",) if s.device == "fpga2" else ()) for s in segments}
+    system = build_system(name, segments, designs, program, platform)
+    assert any(c.startswith("n1 weights: fpga0 > fpga1 > fpga2") for c in system.circuits)
+    others = np.random.default_rng(5).permutation(graph.constants["n1_codes"].array.reshape(-1)).reshape(2, 2, 3, 3)
+    changed = replace(graph, constants={**graph.constants, "n1_codes": replace(graph.constants["n1_codes"], array=others)})
+    x, seen = frames(200, graph), list[Array]()
+    for own in (graph, changed):
+        (reader,) = (s.graph for s in lower(own, places).segments if s.device == "fpga2")
+        found = simulate_system(system, {**x, **weight_sets(reader, {"n1": fold}, ("n1",))}, faults=Faults(1, 150))
+        (values,) = found.outputs.values()
+        np.testing.assert_array_equal(values.reshape(200, 2, 3, 3), run_integer(own, x)["y1"])
+        assert all(f.detected for f in found.faults)
+        assert len(found.faults) > 10
+        seen.append(values)
+    assert not np.array_equal(*seen), "the other weights give other answers"

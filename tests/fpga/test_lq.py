@@ -168,6 +168,8 @@ LOADED = (
     (Gemm(5), (5, 12), (1, 12), (2, 2, 2), Fold(1, 4, 2)),
     (conv_of((4, 4, 3, 3), stride=2), (4, 4, 3, 3), (1, 4, 5, 5), (2, 2, 2), Fold(1, 4, 3)),
     (conv_of((3, 4, 2, 2), pad=0), (3, 4, 2, 2), (1, 4, 3, 3), (0, 2, 2), Fold(1, 2, 1)),
+    (Gemm(5), (5, 12), (1, 12), (2, 2, 0), Fold(1, 4, 2)),
+    (conv_of((4, 4, 3, 3)), (4, 4, 3, 3), (1, 4, 5, 5), (2, 2, 0), Fold(1, 2, 3)),
 )
 
 
@@ -208,5 +210,6 @@ def test_a_set_for_all_frames_holds_and_layers_that_cannot_take_one_are_refused(
     with pytest.raises(UsageError, match="loaded weights for n, which is no folded layer of codes; give it a fold"):
         build_design(graph, "unfolded", loaded=("n",))
     rounds = layer(61, body, weights, shape, (2, 2, 0))[0]
-    with pytest.raises(UsageError, match="n: loaded weights for a layer that rounds its sums; only layers with thresholds"):
-        build_design(rounds, "rounds", folds={"n": fold}, loaded=("n",))
+    coarse = replace(rounds.tensors["y"], scheme=Scheme(8, True, (12,)))
+    with pytest.raises(UsageError, match=r"are shifted by \d+ to \d+; where weights are loaded they are shifted down by 1 to 16"):
+        build_design(replace(rounds, tensors={**rounds.tensors, "y": coarse}), "far", folds={"n": fold}, loaded=("n",))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.fpga import tools
+from dovetail.fpga import tools, units
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.resources import RESOURCES
 from dovetail.fpga.synthesize import find_synthesizer, parse_cells, synthesize
@@ -137,6 +137,15 @@ def test_parts_say_how_often_they_are_there_and_add_up():
 def test_multipliers_are_left_out_only_where_nothing_multiplies():
     assert "-nodsp" in divide(filters(), None)[0].script("ecp5")
     assert "-nodsp" not in divide(storage("ecp5"), None)[0].script("ecp5")
+
+
+def test_leaving_out_the_search_for_state_machines_changes_no_count(monkeypatch):
+    lanes = divide(filters(), None)[0]
+    assert "fsm_encoding" not in lanes.script("ecp5")
+    searched = synthesize(filters(), "ecp5")
+    monkeypatch.setattr(units, "FSM_SEARCH_BYTES", 0)
+    assert "fsm_encoding" in lanes.script("ecp5")
+    assert synthesize(filters(), "ecp5").cells == searched.cells
 
 
 def test_counts_follow_the_hierarchy_in_both_formats_of_yosys():

@@ -18,10 +18,12 @@ from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.planning import Options
+from dovetail.platform.load import load_platform
 from dovetail.runtime.board_trial import try_board
 from dovetail.runtime.build import Build, load_build
 from dovetail.runtime.driver import open_simulated
 from dovetail.runtime.weights import loaded_names, with_weights
+from tests.fpga.joined_boards import chain, narrow
 from tests.numerics.lq_networks import images, network
 
 PINNED = {n.name: whole_on("fpga" if n.name in ("second", "pool", "third") else "cpu") for n in network(1, 2, 2).nodes}
@@ -89,7 +91,8 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
 
 @pytest.mark.parametrize(("loaded", "said"), [
     ("nobody", "--loaded nobody: no such layer; second, third can be loaded"),
-    ("last", "--loaded last: a LqGemm whose weights are constants of the design"),
+    ("pool", "--loaded pool: a MaxPool whose weights are constants of the design; only layers of codes have memories"),
+    ("last", r"--loaded last: not whole on an FPGA whose layers are folded"),
     ("first", r"--loaded first: not whole on an FPGA whose layers are folded \(--fold CLOCKS\); second, third can be loaded")])
 def test_layers_that_cannot_be_loaded_are_refused_by_name(tmp_path: Path, loaded: str, said: str) -> None:
     (tmp_path / "lq.onnx").write_bytes(to_onnx(network(1, 2, 2)))
@@ -107,3 +110,13 @@ def test_weights_of_another_network_are_refused(built: Build, tmp_path: Path) ->
     path.write_bytes(to_onnx(network(1, 3, 2)))
     with pytest.raises(UsageError, match="node second is another operator or scheme there; weights come from a model"):
         with_weights(load_build(built.folder), path)
+
+
+def test_boards_that_are_joined_load_their_weights_over_the_links(tmp_path: Path) -> None:
+    (tmp_path / "chain.onnx").write_bytes(to_onnx(chain(1, 2, 3)))
+    build = pipeline.compile(tmp_path / "chain.onnx", narrow(load_platform("fic:2")), tmp_path / "build", frames=2,
+                             options=Options(fold=90), assignment={"n0": whole_on("fpga1")}, loaded=("n0",))
+    found = pipeline.read_json(build.folder / "verification.json")
+    assert found["equal"]
+    assert [s["name"] for s in found["segments"]][-1] == "boards0"
+    assert list(build.systems()["boards0"].weights) == ["n0 weights"]

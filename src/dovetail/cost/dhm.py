@@ -168,6 +168,7 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
     control = engine.control_bits + 4 * np.ceil(np.log2(fifo_words_of(engine)))  # two pointers, beats, credits
     stored = engine.accumulator_bits + engine.rounded_bits + engine.clamped_bits
     logic = (cost["logic_per_engine"] + cost["logic_per_adder_bit"] * engine.adder_bits
+             + cost["logic_per_counted_bit"] * engine.counted_bits
              + cost["logic_per_adder"] * engine.adders + cost["logic_per_loop_bit"] * engine.loop_bits
              + cost["logic_per_bias_bit"] * engine.accumulator_bits + cost["logic_per_rounded_bit"] * engine.rounded_bits
              + cost["logic_per_comparison_bit"] * engine.comparison_bits
@@ -176,6 +177,7 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
              + cost["logic_per_choice_bit"] * choices + cost["logic_per_buffer_bit"] * bits
              + cost["logic_per_chain_bit"] * engine.chain_rows + cost["logic_per_table_bit"] * engine.table_bits)
     registers = (cost["register_per_engine"] + cost["register_per_sum_bit"] * engine.sum_bits
+                 + cost["register_per_counted_bit"] * engine.counted_bits
                  + cost["register_per_output_bit"] * stored + cost["register_per_lag_bit"] * engine.lag_bits
                  + cost["register_per_control_bit"] * control + cost["register_per_chain_bit"] * engine.chain_bits
                  + engine.register_bits + engine.masked_bits)

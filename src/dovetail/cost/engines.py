@@ -96,6 +96,8 @@ class Engine:
     """Registers of sums and of what waits to be added."""
     accumulator_bits: Floats | float = 0.0
     """Widths of the sums that take a bias."""
+    counted_bits: Floats | float = 0.0
+    """Bits that counters of ones remove from their columns."""
     adders: Floats | float = 0.0
     loop_bits: Floats | float = 0.0
     """Bits of sums that run over a frame and start again with the next."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from dovetail.cost.folds import Fold, Loops, channels_of
+from dovetail.errors import UsageError
 from dovetail.fpga.assemble import load_tensor
 from dovetail.fpga.engines.coded_lane import coded_filters
 from dovetail.fpga.engines.folded_coded import weight_set
 from dovetail.fpga.engines.lq import coded_window
-from dovetail.fpga.mapping import stream_formats
+from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers
 from dovetail.ir import Coded, Graph
 
@@ -26,7 +27,11 @@ def weight_sets(graph: Graph, folds: Mapping[str, Fold], loaded: Collection[str]
         assert isinstance(node.op, Coded)
         form, output = formats[node.inputs[0]], formats[node.output]
         loops = Loops(channels_of(node.op.body, form.channels, output.channels), folds[node.name])
-        filters = coded_filters(node.op, graph.params(node), coded_window(node.op, form), None, form, loaded=True)
-        beats = weight_set(loops, filters, frames)
+        filters = coded_filters(node.op, graph.params(node), coded_window(node.op, form), coded_rescale(graph, node), form,
+                                loaded=True)
+        try:
+            beats = weight_set(loops, filters, frames)
+        except UsageError as error:
+            raise UsageError(f"{node.name}: {error}") from None
         found[load_tensor(node.name)] = beats.T.reshape(1, beats.shape[1], 1, len(beats))
     return found

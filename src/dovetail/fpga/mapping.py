@@ -243,10 +243,10 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
         case Lookup():
             table = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
-        case Coded(_, _, _, bits):
+        case Coded():
             front, behind, window = _explicit_padding(layer, coded_window(node.op, inputs[0]), 0)
-            return (*front, direct_coded_engine(behind, window, node.op, graph.params(node),
-                                                None if bits else _rescale(graph, node), datapath))
+            how = coded_rescale(graph, node)
+            return (*front, direct_coded_engine(behind, window, node.op, graph.params(node), how, datapath))
         case Thresholds():
             steps = graph.constants[node.params[0]].array.astype(np.int64)
             return (join_engine(layer, stepped(layer, np.broadcast_to(steps, (output.channels, steps.shape[-1])))),)
@@ -335,13 +335,17 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
     front, layer, inner = _explicit_padding(Layer(module, label, head, (form,), output), window, zero)
     if isinstance(node.op, Coded):
-        how = None if node.op.output_bits else _rescale(graph, node)
-        codes = coded_filters(node.op, graph.params(node), window, how, form, loaded)
+        codes = coded_filters(node.op, graph.params(node), window, coded_rescale(graph, node), form, loaded)
         return (*front, folded_coded_engine(layer, inner, codes, loops))
     weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
     _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
     return (*front, folded_engine(layer, inner, zero, Filters(weights, bias, rescale), loops))
 
+
+def coded_rescale(graph: Graph, node: Node) -> Rescale | None:
+    """How a layer of codes rounds its sums; None where thresholds turn them into codes."""
+    assert isinstance(node.op, Coded)
+    return None if node.op.output_bits else _rescale(graph, node)
 
 
 def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:

@@ -17,6 +17,9 @@ PASSES: Mapping[str, str] = {
     "cyclonev": "synth_intel_alm -family cyclonev -noiopad -noclkbuf {dsp} -top {top}",
     "cyclone10gx": "synth_intel_alm -family cyclone10gx -noiopad -noclkbuf {dsp} -top {top}",
 }
+FSM_SEARCH_BYTES = 300_000
+"""Text up to which Yosys looks for state machines: it judges every register that selects among constants by all cells, so that a
+layer of thousands of products in tables takes hours. Engines have none to find."""
 HEADER = re.compile(r"\bmodule\s+\w+\s*\((?:[^()]|\([^()]*\))*\)\s*;")
 MULTIPLICATION = re.compile(r"(?<![(@*])\*(?![)*])")
 DEFINED = re.compile(r"\bmodule\s+(\w+)")
@@ -36,7 +39,8 @@ class Unit:
         """Yosys commands that read `unit.v` and write the cell counts to `cells.json`."""
         code = without_comments(self.text, keep_strings=False)
         dsp = "" if MULTIPLICATION.search(code) else "-nodsp"
-        return f"read_verilog unit.v\n{PASSES[family].format(dsp=dsp, top=self.top)}\ntee -q -o cells.json stat -json\n"
+        search = "" if len(self.text) <= FSM_SEARCH_BYTES else 'setattr -set fsm_encoding "none" w:*\n'
+        return f"read_verilog unit.v\n{search}{PASSES[family].format(dsp=dsp, top=self.top)}\ntee -q -o cells.json stat -json\n"
 
     def nameless(self) -> tuple[Unit, dict[str, str]]:
         """The same part with modules and memory images named by their place in it, and the modules' own names by the new ones.

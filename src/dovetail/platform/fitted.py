@@ -117,6 +117,7 @@ class DhmModel:
 
 DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "logic_per_adder_bit": Limits(0.01, 10.0, "logic cells per bit of a carry chain"),
+    "logic_per_counted_bit": Limits(0.0, 10.0, "logic cells per bit that a counter of ones removes"),
     "logic_per_bias_bit": Limits(0.0, 10.0, "logic cells per bit of adding a constant"),
     "logic_per_rounded_bit": Limits(0.0, 10.0, "logic cells per bit of adding one bit"),
     "logic_per_output_bit": Limits(0.0, 100.0, "logic cells per bit of a clamped output"),
@@ -135,6 +136,7 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "dsp_per_product": Limits(0.0, 8.0, "multiplier blocks per product of two activations"),
     "logic_per_engine": Limits(0.0, 1e5, "logic cells"),
     "register_per_sum_bit": Limits(0.0, 10.0, "registers per bit of a sum or of an operand that waits"),
+    "register_per_counted_bit": Limits(0.0, 10.0, "registers per bit that a counter of ones removes"),
     "register_per_lag_bit": Limits(0.0, 10.0, "registers per bit and clock of an output that waits for deeper ones"),
     "register_per_output_bit": Limits(0.0, 100.0, "registers per bit of a sum with its bias, rounded, or clamped"),
     "register_per_control_bit": Limits(0.0, 100.0, "registers per bit of a counter"),

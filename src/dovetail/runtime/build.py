@@ -70,8 +70,10 @@ class Build:
     def systems(self) -> dict[str, Boards]:
         """Boards that are joined by links, by the name of their system."""
         folder = self.folder / "fpga"
-        return {name: Boards(load_system(name, folder), segments)
-                for name, segments in systems_of(self.program, self.platform).items() if is_stored(name, folder)}
+        return {name: Boards(load_system(name, folder), segments, {
+            port: beats for s in segments
+            for port, beats in fpga_part.loaded_sets(s.graph, fpga_part.load_design(folder / s.graph.name)).items()})
+            for name, segments in systems_of(self.program, self.platform).items() if is_stored(name, folder)}
 
     def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""

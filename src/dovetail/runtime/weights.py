@@ -13,6 +13,8 @@ from dovetail.cost.folded import coded_shape, folds_of, pace_of
 from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import loaded_node
+from dovetail.fpga.engines.coded_lane import LOADED_SHIFT, shifts_alone
+from dovetail.fpga.mapping import coded_rescale
 from dovetail.fpga.part import load_design
 from dovetail.ir import Coded, Constant, Graph, Node
 from dovetail.ir.onnx_read import read_onnx
@@ -27,9 +29,12 @@ ALL = "all"
 Folds = Mapping[str, Fold]
 
 
-def loadable(node: Node) -> bool:
-    """Whether a layer's weights can be loaded where it is folded: its sums become codes."""
-    return isinstance(node.op, Coded) and node.op.output_bits > 0
+def loadable(graph: Graph, node: Node) -> bool:
+    """Whether a layer's weights can be loaded where it is folded: its sums become codes, or are shifted and rounded."""
+    if not isinstance(node.op, Coded):
+        return False
+    how = coded_rescale(graph, node)
+    return how is None or shifts_alone(graph.params(node)[2].array.tolist(), how)
 
 
 def loaded_folds(program: Program, platform: Platform, wanted: Sequence[str]) -> dict[str, Folds]:
@@ -44,7 +49,7 @@ def loaded_folds(program: Program, platform: Platform, wanted: Sequence[str]) ->
             possible |= {name: (segment.name, fold) for name, fold in _folds(segment.graph, device).items()}
     names = list(possible) if list(wanted) == [ALL] else list(dict.fromkeys(wanted))
     if wanted and not names:
-        raise UsageError(f"--loaded {ALL}: no layer of codes with thresholds is folded on an FPGA; give --fold CLOCKS, or leave "
+        raise UsageError(f"--loaded {ALL}: no layer of codes is folded on an FPGA; give --fold CLOCKS, or leave "
                          "--loaded out")
     found: dict[str, dict[str, Fold]] = {}
     for name in names:
@@ -61,7 +66,7 @@ def _folds(graph: Graph, device: Device) -> dict[str, Fold]:
     known, pace, limits = folds_of(graph, device), pace_of(device), tuple(sorted(device.resources.items()))
     assert pace is not None
     found: dict[str, Fold] = {}
-    for node in filter(loadable, graph.nodes):
+    for node in (n for n in graph.nodes if loadable(graph, n)):
         best = None if node.name in known else best_coded_fold(coded_shape(graph, node), device.model, limits, pace)
         if node.name in known or best is not None:
             found[node.name] = known[node.name] if best is None else best[0]
@@ -72,8 +77,10 @@ def _why_not(graph: Graph, name: str) -> str:
     node = next((n for n in graph.nodes if n.name == name), None)
     if node is None:
         return "no such layer"
-    if not loadable(node):
-        return f"a {node.op.kind} whose weights are constants of the design; only layers of codes with thresholds have memories"
+    if not isinstance(node.op, Coded):
+        return f"a {node.op.kind} whose weights are constants of the design; only layers of codes have memories"
+    if not loadable(graph, node):
+        return f"its sums are not shifted down by 1 to {LOADED_SHIFT} places alone"
     return "not whole on an FPGA whose layers are folded (--fold CLOCKS)"
 
 

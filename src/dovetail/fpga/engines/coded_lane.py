@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from dovetail.cost.adder_graph import IntMatrix
+from dovetail.errors import UsageError
 from dovetail.fpga.engines.lane import Constants, Range, Ranges, constants_of, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.lq import Planes
@@ -42,6 +43,10 @@ from dovetail.numerics.lq import PRODUCT_BITS
 
 LARGEST_PRODUCT = 1 << PRODUCT_BITS
 """Of a basis's products as they are rounded on export, where a later set of weights may bring any."""
+LOADED_SHIFT = 16
+"""Places by which rounding layers with loaded weights may shift their sums down: 1 to as many, filter by filter."""
+LOADED_BIASES = (-(1 << 31), (1 << 31) - 1 + (1 << LOADED_SHIFT - 1))
+"""What comes with a filter: any bias, and half a unit of what is rounded."""
 PAIRS = 3
 """Products of one bit with one bit that a look-up table of six inputs counts."""
 
@@ -110,12 +115,17 @@ class CodedFilters:
         return (int(low.min()), int(high.max()) + 1) if self.loaded else (int(own.min()), int(own.max()))
 
     def field_ranges(self) -> list[Range]:
-        """Of the fields of layers with thresholds."""
+        """Of the fields of layers whose weights are loaded."""
         pairs = [self.product_range(i, j) for i in range(self.op.weight_planes) for j in range(self.op.input_planes)]
+        if self.rescale is not None:
+            return [*pairs, LOADED_BIASES, (0, LOADED_SHIFT - 1)]
         return pairs + [self.step_range(k) for k in range(self.steps.shape[1])]
 
     def constants(self) -> Constants | None:
-        return None if self.rescale is None else constants_of([int(b) for b in self.steps], self.rescale)
+        """Bias and rounding of every filter; None where there are thresholds."""
+        if self.rescale is None:
+            return None
+        return (loaded_constants if self.loaded else constants_of)([int(b) for b in self.steps], self.rescale)
 
     def fields(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and value per filter of everything that comes in beside the weights."""
@@ -125,6 +135,34 @@ class CodedFilters:
         if constants is not None:
             return named + list(constants.fields())
         return named + [(f"step_{k}", tuple(int(t) for t in column)) for k, column in enumerate(self.limits().T)]
+
+
+def shifts_of(own: Constants) -> list[int]:
+    """Places by which every filter's sum is shifted down."""
+    return [own.shift - own.lifts[place] for place in own.places]
+
+
+def shifts_alone(bias: Sequence[int], rescale: Rescale) -> bool:
+    """Whether engines that load weights can round so."""
+    own = constants_of(bias, rescale)
+    return max(own.multipliers) == 1 and min(shifts_of(own)) >= 1 and max(shifts_of(own)) <= LOADED_SHIFT
+
+
+def loaded_constants(bias: Sequence[int], rescale: Rescale) -> Constants:
+    """Constants with the one shift and all the lifts that engines of loaded weights have; UsageError where none is a filter's."""
+    own = constants_of(bias, rescale)
+    if not shifts_alone(bias, rescale):
+        how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(shifts_of(own))} to {max(shifts_of(own))}"
+        raise UsageError(f"sums {how}; where weights are loaded they are shifted down by 1 to {LOADED_SHIFT} places alone, leave "
+                         "this layer's constant")
+    return Constants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)), tuple(LOADED_SHIFT - s for s in shifts_of(own)),
+                     LOADED_SHIFT, True)
+
+
+def any_constants() -> Constants:
+    """Filters at the ends of what may be loaded, so that ranges over them hold for all."""
+    ends, last = LOADED_BIASES, LOADED_SHIFT - 1
+    return Constants((*ends, *ends), (1,) * 4, tuple(range(LOADED_SHIFT)), (0, 0, last, last), LOADED_SHIFT, True)
 
 
 def coded_filters(op: Coded, params: Sequence[Constant], window: Window, rescale: Rescale | None, form: Format,
@@ -270,6 +308,8 @@ def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering:
     constants, (low, high) = filters.constants(), filters.bounds()
     if constants is not None:
         assert filters.rescale is not None
+        if filters.loaded:
+            constants, low, high = any_constants(), np.resize(low, 4), np.resize(high, 4)
         whole = (int(low.min()), int(high.max()))
         given = {field: Staged(pipeline.at(value, total.stage), total.stage)
                  for field, value in given_fields(m, constants, entering).items()}

@@ -41,8 +41,6 @@ def folded_coded_engine(layer: Layer, window: Window, filters: CodedFilters, loo
     if loops.channels.inputs % loops.fold.inputs or loops.fold.products != 1:
         raise UsageError(f"{layer.label}: a fold of {loops.fold} for {loops.channels.inputs} input channels of codes; it must "
                          "divide them, and no multiplier holds two products")
-    if filters.loaded and filters.rescale is not None:
-        raise UsageError(f"{layer.label}: loaded weights for a layer that rounds its sums; only layers with thresholds take them")
     may_step = all_of(MAY_STEP, MAY_WORK) if filters.loaded else MAY_STEP
     pipeline, folded, slot, taps = begun(layer, window, 0, loops, may_step)
     store = Store(pipeline.module) if filters.loaded else None

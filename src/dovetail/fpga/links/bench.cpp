@@ -3,7 +3,8 @@
 // bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table of every board.
 // usage: bench FOLDER   where FOLDER/system.txt holds one item per line:
 //   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY DETECT_LIMIT     (FAULT_SEED 0: no faults)
-//   in BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT     (host: the status of a board the host is linked to)
+//   in BOARD PORT | load BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT
+//   (load: an input that takes weights, once after every reset; host: the status of a board the host is linked to)
 //   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
 // Beats lie in FOLDER/inN.bin and go to FOLDER/outN.bin in the byte layout of the Verilated port; only whole frames are written.
 // FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
@@ -123,6 +124,7 @@ struct Source {
     Port port;
     Stall stall;
     std::vector<uint8_t> beats;
+    bool once = false;
     uint64_t sent = 0, total = 0;
     bool offered = false;
     void drive(bool stalls) {
@@ -163,7 +165,7 @@ public:
             } else {
                 fields >> board >> port;
                 if (!fields || board >= boards_.size()) return false;
-                if (what == "in") add_source(boards_[board].inputs.at(port));
+                if (what == "in" || what == "load") add_source(boards_[board].inputs.at(port), what == "load");
                 if (what == "out") add_sink(boards_[board].outputs.at(port));
                 if (what == "status") statuses_.push_back(boards_[board].outputs.at(port));
                 if (what == "host") hosts_.push_back(boards_[board].outputs.at(port));
@@ -180,7 +182,7 @@ public:
     }
 
     int simulate() {
-        for (Source& source : sources_) source.total = run_.frames * source.port.beats;
+        for (Source& source : sources_) source.total = (source.once ? 1 : run_.frames) * source.port.beats;
         for (Sink& sink : sinks_) sink.total = run_.frames * sink.port.beats;
         reset();
         int code = kDone;
@@ -196,10 +198,10 @@ public:
 private:
     uint64_t seed() { return run_.stall_seed ? mix(stream_ += 0x9E3779B97F4A7C15ull) : 0; }
 
-    void add_source(const Port& port) {
+    void add_source(const Port& port, bool once) {
         std::ifstream file(folder_ + "/in" + std::to_string(sources_.size()) + ".bin", std::ios::binary);
         std::vector<uint8_t> beats((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        sources_.push_back({port, Stall(seed()), beats});
+        sources_.push_back({port, Stall(seed()), beats, once});
     }
     void add_sink(const Port& port) { sinks_.push_back({port, Stall(seed()), {}}); }
 
@@ -220,7 +222,7 @@ private:
     void reset() {
         const uint64_t done = delivered();
         for (Source& source : sources_) {
-            source.sent = done * source.port.beats;
+            source.sent = source.once ? 0 : done * source.port.beats;
             source.offered = false;
             *source.port.valid = 0;
         }

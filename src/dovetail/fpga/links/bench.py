@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.errors import MismatchError, ToolError
+from dovetail.fpga.design import StreamPort
 from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, pack, unpack
 from dovetail.fpga.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
@@ -66,18 +67,18 @@ def build_bench(system: System) -> Path:
 
 def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: int | None = None, jitter: int = JITTER_CLOCKS,
                     faults: Faults | None = None, on_frame: Callable[[int], None] | None = None) -> SystemRun:
-    """Send frames through all boards; `tensors` are whole ones, (frames, …).
+    """Send frames through all boards; `tensors` are whole ones, (frames, …), and one set for every input that takes weights.
 
     Raises MismatchError when the boards lock up, send too much, or report a fault that was not injected.
     """
     start = time.monotonic()
     program = build_bench(system)
-    count = len(next(iter(tensors.values())))
+    count = next(len(tensors[p.tensor]) for p in system.inputs if not _stream(system, p).loads)
     with scratch_folder() as folder:
         for number, port in enumerate(system.inputs):
-            stream = system.boards[port.board].inputs[port.port]
+            stream = _stream(system, port)
             values = np.asarray(tensors[port.tensor])[(slice(None), *slices(port.region)[1:])]
-            pack(stream, as_pixels(stream, values), count).tofile(folder / f"in{number}.bin")
+            pack(stream, as_pixels(stream, values), 1 if stream.loads else count).tofile(folder / f"in{number}.bin")
         (folder / "system.txt").write_text("\n".join(_lines(system, count, stall_seed, jitter, faults)) + "\n", encoding="ascii")
         began = time.monotonic()
         found = _run(system, program, folder, on_frame)
@@ -90,13 +91,19 @@ def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: in
     return SystemRun(outputs, counts[0], counts[1], tuple(counts[2:]), tuple(found), ended - start, ended - began)
 
 
+def _stream(system: System, port: HostPort) -> StreamPort:
+    """The board's input that a stream of the host enters by."""
+    return system.boards[port.board].inputs[port.port]
+
+
 def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faults: Faults | None) -> list[str]:
     """What the bench is told."""
     bits = next((system.boards[w.source].outputs[w.output].data_bits for w in system.wires), 0)
     quiet = max(QUIET_CYCLES, 4 * sum(b.latency_cycles + b.interval_cycles for b in system.boards))
     spoil = (0, 0, 0) if faults is None else (1 + faults.seed, faults.every, DETECT_CLOCKS)
     lines = [f"run {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {jitter} {bits} {' '.join(map(str, spoil))}"]
-    lines += [f"in {p.board} {p.port}" for p in system.inputs] + [f"out {p.board} {p.port}" for p in system.outputs]
+    lines += [f"{'load' if _stream(system, p).loads else 'in'} {p.board} {p.port}" for p in system.inputs]
+    lines += [f"out {p.board} {p.port}" for p in system.outputs]
     lines += [f"status {n} {len(b.outputs) - 1}" for n, b in enumerate(system.boards)]
     entries = sorted({p.board for p in (*system.inputs, *system.outputs)})
     lines += [f"host {n} {len(system.boards[n].outputs) - 1}" for n in entries]

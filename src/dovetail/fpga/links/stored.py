@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dovetail.errors import BuildError
@@ -63,6 +63,8 @@ class Boards:
 
     system: System
     segments: tuple[Segment, ...]
+    weights: Mapping[str, Array] = field(default_factory=dict)
+    """What the boards load before the first frame, by the names of their inputs."""
 
     @property
     def emulated(self) -> bool:
@@ -85,4 +87,4 @@ class Boards:
 
     def run(self, tensors: Mapping[str, Array], stall_seed: int | None = None,
             on_frame: Callable[[int], None] | None = None) -> SystemRun:
-        return simulate_system(self.system, tensors, stall_seed, on_frame=on_frame)
+        return simulate_system(self.system, {**tensors, **self.weights}, stall_seed, on_frame=on_frame)

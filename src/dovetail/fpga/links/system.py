@@ -2,7 +2,7 @@
 
 A stream that crosses links is a circuit: its way is fixed when the system is built, the shortest over the platform's links, and
 on every link it has time slots in proportion to what a frame of it takes. Boards on the way pass it on. Frames enter and leave
-at the board that the host is linked to.
+at the board that the host is linked to; so do weights that are loaded, over circuits of their own with the fewest time slots.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ class _Layout:
         self.hosts: dict[tuple[str, str, Region], int] = {}
         self.laid: dict[tuple[str, Key, str], tuple[Key, Carriage]] = {}
         self.circuits: list[str] = []
+        self.seldom: set[tuple[str, str, int]] = set()
+        """Circuits that carry weights: link, board they leave, number."""
 
     def site(self, device: str) -> _Site:
         return self.sites.setdefault(device, _Site())
@@ -173,6 +175,8 @@ class _Layout:
                                        "link the FPGAs to each other")
             sent = self.site(at).outgoing.setdefault(cable.name, [])
             come = self.site(there).incoming.setdefault(cable.name, [])
+            if source.port.loads:
+                self.seldom.add((cable.name, at, len(sent)))
             sent.append((key, cells))
             come.append(cells)
             if len(sent) > MOST_CIRCUITS:
@@ -200,7 +204,8 @@ class _Layout:
         asked = (entry, binding.tensor, binding.region)
         if asked not in known:
             known[asked] = len(site.inputs)
-            made = StreamPort(f"in{known[asked]}", port.tensor, port.channels, port.bits, port.signed, port.height, port.width)
+            made = StreamPort(f"in{known[asked]}", port.tensor, port.channels, port.bits, port.signed, port.height, port.width,
+                              loads=port.loads)
             site.inputs.append((made, binding))
         return _Source(entry, ("host", known[asked]), site.inputs[known[asked]][0], binding.region)
 
@@ -221,11 +226,21 @@ class _Layout:
         wanted = None if alone else self.area(binding.region, port, binding.tensor)
         self.site(segment.device).readings.append((segment.name, index, port, wanted, tuple(parts)))
 
+    def load(self, segment: Segment, index: int, port: StreamPort) -> None:
+        """Lay the way of the weights that an input of a segment takes; the host has them."""
+        region = ((0, 1), (0, port.channels), (0, port.height), (0, port.width))
+        source = self.host_input(Binding(port.name, port.tensor, region), port, segment.device)
+        reading = Reading(*self.laid_to(source, segment.device, port.tensor), None, False)
+        self.site(segment.device).readings.append((segment.name, index, port, None, (reading,)))
+
     def lay(self, program: Program) -> None:
         """Everything that these segments read, and what others want of them."""
         for segment in self.segments:
             for index in range(len(segment.reads)):
                 self.read(segment, index)
+            for index, port in enumerate(self.designs[segment.name].inputs):
+                if port.loads:
+                    self.load(segment, index, port)
         self.wait_for_host(wanted_outside(self.segments, program))
 
     def area(self, region: Region, port: StreamPort, tensor: str) -> Area:
@@ -337,7 +352,8 @@ def _plan(layout: _Layout, device: str, identity: int) -> BoardPlan:
     ends = []
     for name in names:
         sent = [(numbered(key), cells) for key, cells in site.outgoing.get(name, [])]
-        ends.append(LinkEnd(name, tuple(site.incoming.get(name, ())), tuple(sent), time_slots([c.cells for _, c in sent])))
+        words = [1 if (name, device, k) in layout.seldom else cells.cells for k, (_, cells) in enumerate(sent)]
+        ends.append(LinkEnd(name, tuple(site.incoming.get(name, ())), tuple(sent), time_slots(words)))
     cores = tuple((s.name, layout.designs[s.name]) for s in layout.segments if s.device == device)
     return BoardPlan(f"{layout.name}_{device}", layout.cell, identity, depth_of(layout.cables, layout.platform), cores,
                      tuple(p for p, _ in site.inputs), tuple((p, own(r)) for p, r, _ in site.outputs),
