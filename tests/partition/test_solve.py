@@ -116,6 +116,13 @@ def test_a_node_nothing_can_run_is_named_with_every_reason() -> None:
         plan(chain(2), board, costs=Synthetic(1))
 
 
+def test_a_node_too_large_for_where_it_is_pinned_is_told_what_it_exceeds_there() -> None:
+    board = platform(1, (Kind.FPGA, Kind.GPU), 0.5)
+    with pytest.raises(InfeasibleError, match=r"^fpga alm \d+ > 0(, fpga m20k \d+ > 0)? already at n1, which is pinned there; "
+                                              "pin it elsewhere, or use a platform with a larger device$"):
+        plan(chain(3), board, costs=Synthetic(1), fixed={"n1": whole_on("fpga")})
+
+
 def test_a_budget_too_small_for_all_nodes_is_named_with_the_amount() -> None:
     board = platform(1, (Kind.FPGA, Kind.GPU), 45.0)
     board = replace(board, devices=(board.devices[0],), links=())

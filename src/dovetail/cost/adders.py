@@ -58,14 +58,15 @@ class Digits:
     with some PART of them: the `sample`. `peaks` are the largest magnitudes of filters of floats, where they are known.
     """
 
-    __slots__ = ("_channels", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "sample", "weights")
+    __slots__ = ("_channels", "_factors", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "sample",
+                 "weights")
 
     def __init__(self, weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = None) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
         count = len(weights)
         self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
-        self._peaks = peaks
+        self._peaks, self._factors = peaks, None if peaks is None or (peaks < 0).any() else _factors(peaks)
         self.few = self.weights.size <= FEW
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
         found = self._count(self.sample, lengths=True)
@@ -128,8 +129,8 @@ class Digits:
 
     def _count(self, rows: Ints, lengths: bool = False) -> Counted:
         whole = len(rows) == len(self.weights)
-        peaks = None if self._peaks is None or (self._peaks[rows] < 0).any() else self._peaks[rows]
-        found = _counted(self.weights if whole else self.weights[rows], peaks, lengths)
+        factors = None if self._factors is None else self._factors[rows]
+        found = _counted(self.weights if whole else self.weights[rows], factors, lengths)
         self._filters[rows], self._sizes[rows] = found.per_filter, found.magnitudes
         return found
 
@@ -143,24 +144,26 @@ class Digits:
         step, total = max(1, STRETCH // row), np.zeros(last - first, dtype=np.int64)
         for i in range(0, len(self.weights), step):
             block = self.weights[i:i + step, first:last]
-            sizes = _sizes(block, self._peak(i, min(i + step, len(self.weights))))
+            sizes = _sizes(block, self._factor(i, min(i + step, len(self.weights))))
             total += digit_counts(sizes).sum(axis=(0, 2), dtype=np.int64)
             if i + step < len(self.weights) and enough(int(total.sum())):
                 return int(total.sum())
         self._channels[first:last] = total
         return None
 
-    def _peak(self, start: int, stop: int) -> NDArray[np.floating] | None:
-        """Largest magnitudes of filters, which decide how floats are rounded; integers are taken as they are."""
+    def _factor(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        """What filters are multiplied by, which their largest magnitudes decide; integers are taken as they are."""
         if self.weights.dtype.kind != "f":
             return None
+        if self._factors is not None:
+            return self._factors[start:stop]
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
         if (self._peaks[start:stop] < 0).any():
             step = max(1, BLOCK // max(1, self.weights[0].size))
             for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
                 self._peaks[i:min(i + step, stop)] = largest(self.weights[i:min(i + step, stop)])
-        return self._peaks[start:stop]
+        return _factors(self._peaks[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +205,8 @@ def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
         shift += 1
 
 
-def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = None, lengths: bool = True) -> Counted:
-    """Digits of filters, block by block, each small enough to stay in the cache; largest magnitudes where they are known."""
+def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True) -> Counted:
+    """Digits of filters, block by block, each small enough to stay in the cache; `factors` where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     per_weight = np.zeros(channels * taps, dtype=np.int64)
@@ -212,7 +215,7 @@ def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = 
     floats = weights.dtype.kind == "f"
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
-        m = _sizes(block, (largest(block) if peaks is None else peaks[i:i + step]) if floats else None)
+        m = _sizes(block, (_factors(largest(block)) if factors is None else factors[i:i + step]) if floats else None)
         digits = digit_counts(m)
         per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
@@ -226,14 +229,19 @@ def _counted(weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = 
     return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
 
 
-def _sizes(block: NDArray[np.generic], peaks: NDArray[np.floating] | None) -> NDArray[np.unsignedinteger]:
-    """Magnitudes of integer weights, or of floats as `int8_weights` rounds them; scales are exact powers of two."""
-    if peaks is None:
+def _sizes(block: NDArray[np.generic], factors: NDArray[np.float32] | None) -> NDArray[np.unsignedinteger]:
+    """Magnitudes of integer weights, or of floats as `int8_weights` rounds them; `factors` are exact powers of two."""
+    if factors is None:
         size = np.abs(block.astype(np.int64))
         return size.astype(np.uint8 if int(size.max(initial=0)) <= SMALL else np.uint32)
-    inverse = np.minimum(1.0 / _scales(peaks), LARGEST_FLOAT)  # dead filters have tiny weights
-    scaled = np.abs(block.astype(np.float32, copy=False)) * inverse.astype(np.float32).reshape(-1, *([1] * (block.ndim - 1)))
+    scaled = np.abs(block.astype(np.float32, copy=False))
+    scaled *= factors.reshape(-1, *([1] * (block.ndim - 1)))
     return np.rint(scaled, out=scaled).astype(np.uint8)
+
+
+def _factors(peaks: NDArray[np.floating]) -> NDArray[np.float32]:
+    """What weights of filters with such largest magnitudes are multiplied by to be rounded."""
+    return np.minimum(1.0 / _scales(peaks), LARGEST_FLOAT).astype(np.float32)  # dead filters have tiny weights
 
 
 class Once(Generic[Value]):
@@ -279,6 +287,7 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
     # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(weights, largest(weights))
+    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(
+        weights, _factors(largest(weights)))
     used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)

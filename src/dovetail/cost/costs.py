@@ -108,8 +108,7 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
 
 def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
     """Seconds and joules of transfers over a route with the given rates."""
-    seconds = (sizes > 0).astype(np.float64)
-    seconds *= latency_s
+    seconds: Floats = np.multiply(sizes > 0, latency_s)
     if s_per_byte:
         seconds += sizes * s_per_byte
     return seconds, sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)

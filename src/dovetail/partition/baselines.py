@@ -121,7 +121,7 @@ def greedy(problem: Problem) -> Assignment | None:
     choices = [options(problem, n) for n in problem.graph.nodes]
     if not all(len(own) for own in choices):
         return None
-    known = inputs_held(problem)
+    known, places = inputs_held(problem), input_places(problem)
     limits = _limits(problem)
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
@@ -131,16 +131,31 @@ def greedy(problem: Problem) -> Assignment | None:
         if not room.any():
             return None
         own = own.keep((room & _quick(problem, own, known, room, latency)).nonzero()[0])
-        table = tabulate(problem, own, known)
-        latencies = latency + table.latency_s.ravel()
-        energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
+        if problem.goal is Goal.LATENCY:
+            latencies, energies = latency + _latencies(problem, own, known, places), np.zeros(len(own))
+        else:
+            table = tabulate(problem, own, known)
+            latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
         best = int(scores.argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
         place = own.place_of[best]
-        splits[own.node.name] = own.pattern.split(int(own.columns[best]))
+        split = splits[own.node.name] = own.pattern.split(int(own.columns[best]))
         known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
+        places[own.node.output] = output_place(problem, own.node, split)
     return splits
+
+
+FEW_COLUMNS = 2
+"""Columns that are sooner judged one by one than together."""
+
+
+def _latencies(problem: Problem, own: Options, known: Mapping[str, Held], places: Mapping[str, Place]) -> Floats:
+    """How long a node takes by each of its columns, its inputs being where they are."""
+    if len(own) > FEW_COLUMNS:
+        return tabulate(problem, own, known).latency_s.ravel()
+    return np.array([cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s
+                     for split in own.splits]) + own.home_s
 
 
 def _limits(problem: Problem) -> Floats:

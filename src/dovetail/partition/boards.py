@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.cuts import Network, Step
 from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
 from dovetail.partition.lifting import renamed
@@ -25,37 +26,10 @@ from dovetail.partition.memory import Along, Emptied, Exchanged
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.renaming import Names, states_of
 
-PIVOTS = 32
-"""Labels of a state that others are compared with, in one pass."""
-PASSES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """Later parts of plans from the states of one cut, sorted by state (`of`, its number among those reached).
-
-    `parent` counts the labels of the cut `stop`, to which `column` leads from the state with the key `member`. `order` is how
-    boards were renamed there, and `back` how those of the later part are called now (see `Names.orders`). What is not `real`
-    stands for several, and costs and takes no more of anything than each of them.
-    """
-
-    of: Ints
-    cost: Floats
-    used: Floats
-    load: Floats
-    bound: Floats
-    parent: Ints
-    stop: Ints
-    column: Ints
-    order: Ints
-    back: Ints
-    real: Flags
-
-    def __len__(self) -> int:
-        return len(self.cost)
-
-    def take(self, chosen: Ints | Flags) -> Labels:
-        return Labels(*(getattr(self, f.name)[chosen] for f in fields(self)))
+COMPARED = 8
+"""Times as many labels as are kept that are compared with each other."""
+HURRIED = 64
+"""Labels kept per cut once time is up."""
 
 
 Seat = tuple[int, int]
@@ -149,9 +123,9 @@ class Filling:
         for k in range(count - 1, -1, -1):
             room = most if time.thread_time() < deadline else min(most, HURRIED)
             parts = [p for step in net.steps(k) for p in self._parts(step, self.fronts.reached[k], found[step.stop], cutoff)]
-            labels = _without_same(_joined(parts, self.width), steps)
+            labels = without_same(joined(parts, self.width), steps)
             if steps is None:
-                found[k] = labels = _fewer(_undominated(_fewer(labels, COMPARED * room)), room)
+                found[k] = labels = fewer(undominated(fewer(labels, COMPARED * room)), room)
             else:
                 found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
             largest = max(largest, len(labels))
@@ -327,75 +301,3 @@ class Filling:
             yield _Taken(step.own.assignment(net.problem, column - step.first_column), int(labels.order[at]),
                          int(labels.back[at]), int(held), int(behind))
             k, at = stop, parent
-
-
-COMPARED = 8
-"""Times as many labels as are kept that are compared with each other."""
-GRAINS = (16.0, 4.0, 1.0, 0.0)
-"""Steps in which loads are told apart where labels are too many; none at last."""
-HASH = 0x9E3779B1
-HURRIED = 64
-"""Labels kept per cut once time is up."""
-
-
-def _joined(parts: Sequence[Labels], width: int) -> Labels:
-    if not parts:
-        none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return Labels(none, empty, empty, np.zeros((0, width)), empty, none, none, none, none, none, np.zeros(0, dtype=np.bool_))
-    return parts[0] if len(parts) == 1 else Labels(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Labels)))
-
-
-def _fewer(labels: Labels, most: int) -> Labels:
-    """So many real labels of the lowest bounds; the others are seen as no more than that, where they are alike as one."""
-    if len(labels) <= most:
-        return labels
-    order = np.lexsort((labels.bound, ~labels.real))
-    kept = min(most, int(labels.real.sum()))
-    near, rest = labels.take(np.sort(order[:kept])), labels.take(np.sort(order[kept:]))
-    for grain in GRAINS:
-        size = np.floor(rest.load * grain + EPSILON).astype(np.int64)
-        # States and loads in steps make one number; where two make the same, they are only seen as one once more.
-        key = rest.of * HASH + size @ (HASH ** np.arange(1, 1 + size.shape[1], dtype=np.int64) | 1)
-        order = np.lexsort((rest.cost, key, rest.of))
-        begins = (key[order][1:] != key[order][:-1]) | (rest.of[order][1:] != rest.of[order][:-1])
-        if begins.sum() < most:
-            break
-    rest, first = rest.take(order), np.flatnonzero(np.append(True, begins))
-    alike = replace(rest.take(first), cost=np.minimum.reduceat(rest.cost, first), used=np.minimum.reduceat(rest.used, first),
-                    bound=np.minimum.reduceat(rest.bound, first), load=np.minimum.reduceat(rest.load, first, axis=0),
-                    real=np.zeros(len(first), dtype=np.bool_))
-    both = _joined([near, alike], labels.load.shape[1])
-    return both.take(np.argsort(both.of, kind="stable"))
-
-
-def _without_same(labels: Labels, steps: float | None) -> Labels:
-    """Of labels that take the same of every board, or the same in steps, the cheapest."""
-    if not len(labels):
-        return labels
-    size = (np.round(labels.load * 1e9) if steps is None else np.ceil(labels.load * steps - EPSILON)).astype(np.int64)
-    order = np.lexsort((labels.cost, *size.T, labels.real, labels.of))
-    same = (size[order][1:] == size[order][:-1]).all(axis=1) & (labels.of[order][1:] == labels.of[order][:-1])
-    same &= labels.real[order][1:] == labels.real[order][:-1]
-    return labels.take(order[np.append(True, ~same)])
-
-
-def _undominated(labels: Labels) -> Labels:
-    """Labels sorted by state, without those that another of their state undercuts in cost and in every load."""
-    order = np.lexsort((labels.load.sum(axis=1), labels.cost, labels.of))
-    labels = labels.take(order)
-    for _ in range(PASSES):
-        new = np.append(True, labels.of[1:] != labels.of[:-1])[:len(labels)]
-        first = np.flatnonzero(new)[np.cumsum(new) - 1] if len(labels) else np.zeros(0, dtype=np.int64)
-        alive, asked = np.ones(len(labels), dtype=np.bool_), np.flatnonzero(~new)
-        for pivot in range(PIVOTS):
-            asked = asked[first[asked] + pivot < asked]
-            if not len(asked):
-                break
-            other = first[asked] + pivot
-            beaten = (labels.load[asked] >= labels.load[other] - SLACK).all(axis=1) & (labels.real[other] | ~labels.real[asked])
-            alive[asked[beaten]] = False
-            asked = asked[~beaten]
-        if alive.all():
-            break
-        labels = labels.take(alive)
-    return labels

@@ -18,7 +18,7 @@ from dovetail.ir import Axis, Node, whole
 from dovetail.partition.candidates import Candidates
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Mode, Piece, Split
-from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, sort_of
+from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
 from dovetail.partition.quotes import ask_all, capable, menu_of
 from dovetail.partition.regions import share_boxes
 from dovetail.partition.work import Layout, Place
@@ -185,7 +185,7 @@ def options(problem: Problem, node: Node) -> Options:
         families: dict[tuple[object, ...], list[Node]] = {}
         for n in problem.graph.nodes:
             able = tuple(capable(problem, n, d) for d in problem.devices)
-            key = (sort_of(problem, n), able, problem.fixed.get(n.name), problem.more.get(n.name))
+            key = (shape_of(problem, n), able, problem.fixed.get(n.name), problem.more.get(n.name))
             families.setdefault(key, []).append(n)
         for members in families.values():
             _offer(problem, members)
@@ -193,7 +193,7 @@ def options(problem: Problem, node: Node) -> Options:
 
 
 def _offer(problem: Problem, members: list[Node]) -> None:
-    """Options of alike nodes that the same devices can run."""
+    """Options of nodes of the same geometry that the same devices can run."""
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
     chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)

@@ -19,7 +19,7 @@ from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, 
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import variable_inputs
-from dovetail.partition.tree import Tree, cheapest, marginals
+from dovetail.partition.tree import Hanging, Tree, cheapest, hang, marginals
 
 CORE = 16
 """Columns per node, besides whole placements, that a first search looks at."""
@@ -73,9 +73,10 @@ def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadli
     """Bounds from the relaxation with the best prices on shared budgets; `known` is a plan's latency and energy."""
     if problem.goal is not Goal.EDP:
         costs = tree.latencies if problem.goal is Goal.LATENCY else tree.energies
-        plain = marginals(tree, costs)
+        hung = hang(tree, costs)
+        plain = marginals(tree, costs, hung)
         ceiling = inf if known is None else known[0] if problem.goal is Goal.LATENCY else known[1]
-        priced, prices = _priced_marginals(problem, tree, costs, ceiling, deadline)
+        priced, prices = _priced_marginals(problem, tree, costs, ceiling, deadline, hung)
         return Ranking([np.maximum(a, b) for a, b in zip(plain, priced, strict=True)], prices)
     latency, energy = marginals(tree, tree.latencies), marginals(tree, tree.energies)
     if known is None:
@@ -94,9 +95,9 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
     return np.minimum(at_latency, at_energy)
 
 
-def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float,
-                      deadline: float) -> tuple[list[Floats], Mapping[str, float]]:
-    """Marginals under the best prices on all limits that can bind, and these prices."""
+def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float, deadline: float,
+                      unpriced: Hanging | None = None) -> tuple[list[Floats], Mapping[str, float]]:
+    """Marginals under the best prices on all limits that can bind, and these prices; `unpriced` is what costs alone come to."""
     every = [(share.name, [share.taken(own.resources) for own in tree.owners]) for share in problem.shares if share.limit > 0]
     if problem.max_latency_s is not None:
         every.append(("latency", [a / problem.max_latency_s for a in tree.latencies]))
@@ -104,16 +105,19 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
         every.append(("energy", [a / problem.max_energy_j for a in tree.energies]))
     binding = {name: a for name, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1}
     amounts = list(binding.values())
+    hung = {} if unpriced is None else {np.zeros(len(amounts)).tobytes(): unpriced}
 
     def answer(prices: Floats) -> Reply:
-        priced = priced_costs(costs, amounts, prices)
-        path = cheapest(tree, priced)
+        priced, key = priced_costs(costs, amounts, prices), prices.tobytes()
+        if key not in hung:
+            hung[key] = hang(tree, priced)
+        path = cheapest(tree, priced, hung[key])
         spent = sum(float(costs[i][entry]) for i, entry in path)
         used = np.array([sum(float(a[i][entry[-1]] if a[i].ndim == 1 else a[i][entry]) for i, entry in path) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
-    found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices))]
+    found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices), hung.get(prices.tobytes()))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.ir import Axis, Graph, Node, Region, whole
+from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
 from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
@@ -61,6 +61,7 @@ class Problem:
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
+    geometries: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
     extents: dict[int, Mapping[Axis, int]] = field(default_factory=dict, repr=False, compare=False)
     order: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
@@ -127,8 +128,9 @@ class Problem:
         """Nothing is remembered that depends on which splits there are to choose from."""
         return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
                        self.max_energy_j, self.max_interval_s, fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
-                       routes=self.routes, sorts=self.sorts, extents=self.extents, regions=self.regions, moved=self.moved,
-                       works=self.works, judged=self.judged, checked=self.checked, forks=self.forks)
+                       routes=self.routes, sorts=self.sorts, geometries=self.geometries, extents=self.extents,
+                       regions=self.regions, moved=self.moved, works=self.works, judged=self.judged, checked=self.checked,
+                       forks=self.forks)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -303,6 +305,16 @@ def axes_of(problem: Problem, node: Node) -> Mapping[Axis, int]:
         shapes = problem.graph.input_shapes(node)
         problem.extents[sort] = {a: node.op.extent(a, shapes) for a in node.op.axes(shapes)}
     return problem.extents[sort]
+
+
+def shape_of(problem: Problem, node: Node) -> int:
+    """A number that nodes share whose shares read and make the same regions: activations, which cut nothing, left aside."""
+    found = problem.geometries.get(node.name)
+    if found is None:
+        op, shapes = node.op, problem.graph.input_shapes(node)
+        plain = replace(op, clamp=None) if isinstance(op, Conv) and op.clamp is not None else op
+        found = problem.geometries[node.name] = problem.geometries.setdefault((plain, shapes), len(problem.geometries))
+    return found
 
 
 def sort_of(problem: Problem, node: Node) -> int:

@@ -13,6 +13,7 @@ from dovetail.cost.estimate import Flags, Ints, Segments, ShareCosts
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, Candidates, candidates, even_counts, even_cuts
 from dovetail.partition.cost_model import answers
+from dovetail.partition.plan import Piece
 from dovetail.partition.problem import Problem, axes_of, price_pieces, sort_of
 from dovetail.platform.device import Device
 
@@ -132,6 +133,16 @@ def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float
         return {r: float(v[i]) for r, v in quote[1].resources.items()} if np.isfinite(quote[1].alone_s[i]) else None
     found = price_pieces(problem, node, None, device, [(0, 1)]) if node.name in problem.fixed else None
     return dict(found[0, 1].resources) if found else None
+
+
+def share_needs(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> Mapping[str, float] | None:
+    """The same of a share that was asked for; None if the device cannot run it."""
+    ask_all(problem)
+    quote = problem.quotes.get((node.name, piece.device))
+    i = None if quote is None else quote[0].get((axis, piece.start, piece.stop))
+    if quote is None or i is None or not np.isfinite(quote[1].alone_s[i]):
+        return None
+    return {r: float(v[i]) for r, v in quote[1].resources.items()}
 
 
 def priced_alike(problem: Problem, devices: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from dovetail.cost.estimate import Floats
 from dovetail.errors import InfeasibleError
@@ -11,8 +12,9 @@ from dovetail.ir import Node
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, completions
 from dovetail.partition.paced import PER_FRAME
+from dovetail.partition.plan import Split
 from dovetail.partition.problem import Problem
-from dovetail.partition.quotes import whole_needs
+from dovetail.partition.quotes import share_needs, whole_needs
 
 INTERVAL = "interval between frames"
 
@@ -34,13 +36,36 @@ def obstacle(problem: Problem, node: Node, device: str) -> str | None:
 
 
 def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError | None:
-    """The error for a node that no device can run, if there is one."""
+    """The error for a node that no device can run, or not where it is pinned, if there is one."""
     for own in choices:
+        if not len(own) and own.node.name in problem.fixed:
+            return _pinned(problem, own.node, problem.fixed[own.node.name])
         if not len(own):
-            reasons = "; ".join(f"{d}: {obstacle(problem, own.node, d) or 'fits only in part'}" for d in problem.devices)
+            same: dict[str, list[str]] = {}
+            for d in problem.devices:
+                same.setdefault(obstacle(problem, own.node, d) or "fits only in part", []).append(d)
+            reasons = "; ".join(f"{', '.join(devices)}: {reason}" for reason, devices in same.items())
             return InfeasibleError(f"node {own.node.name}: no device can run it ({reasons}); "
                                    "use a platform with a capable or larger device")
     return None
+
+
+def _pinned(problem: Problem, node: Node, split: Split) -> InfeasibleError:
+    """The error for a node that does not fit where it is pinned: what it exceeds there by itself, or why it cannot run there."""
+    over, cannot = list[str](), list[str]()
+    for piece in split.pieces:
+        needs, limits = share_needs(problem, node, split.axis, piece), problem.platform.device(piece.device).resources
+        if needs is None:
+            reason = problem.costs.why_not(problem.graph, node, problem.platform.device(piece.device))
+            cannot.append(f"{piece.device} cannot run it, {reason or 'no cost is known for it'}")
+        else:
+            over += [f"{piece.device} {r} {quantity(amount)} > {quantity(limits[r])}" for r, amount in needs.items()
+                     if amount > limits.get(r, inf)]
+    if over and not cannot:
+        return InfeasibleError(f"{', '.join(over)} already at {node.name}, which is pinned there; "
+                               "pin it elsewhere, or use a platform with a larger device")
+    why = "; ".join(cannot) or f"{', '.join(dict.fromkeys(split.devices))} cannot hold it"
+    return InfeasibleError(f"node {node.name}: it is pinned where it cannot run ({why}); pin it elsewhere")
 
 
 def missed(name: str, who: str, least: float, limit: float) -> InfeasibleError:

@@ -21,6 +21,9 @@ from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.timing import Ask, timed
 from dovetail.partition.work import follows
 
+AT_ONCE = 1 << 16
+"""Comparisons of columns of a table that are made all together."""
+
 
 class Later:
     """An array worked out when it is first asked for: energies, which plans for latency alone never look at."""
@@ -174,7 +177,14 @@ def prune(problem: Problem, table: Table) -> Table:
 def _unbeaten(profile: Floats) -> list[int]:
     """Columns of a profile that no other column is at most equal to in every row."""
     kept: list[int] = []
-    for i in np.argsort(profile.sum(axis=0), kind="stable").tolist():
+    order = np.argsort(profile.sum(axis=0), kind="stable").tolist()
+    if profile.size * len(order) <= AT_ONCE:
+        beats: list[list[bool]] = np.asarray((profile[:, :, None] <= profile[:, None, :]).all(axis=0)).tolist()
+        for i in order:
+            if not any([beats[j][i] for j in kept]):
+                kept.append(i)
+        return sorted(kept)
+    for i in order:
         if not any((profile[:, j] <= profile[:, i]).all() for j in kept):
             kept.append(i)
     return sorted(kept)

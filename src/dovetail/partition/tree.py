@@ -19,6 +19,9 @@ from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import Table, tabulate_all, variable_inputs
 
+NOTHING = np.zeros(())
+"""Stands for what hangs below a node where nothing does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -153,11 +156,11 @@ class Hanging:
 
 def hang(tree: Tree, costs: list[Floats]) -> Hanging:
     """Add up the tree from its leaves."""
-    below, everything = [np.zeros(len(t.first)) for t in tree.tables], 0.0
-    least = [np.zeros(())] * len(below)
-    arms, either, jumped = {b.name: np.zeros(()) for b in tree.branches}, dict[int, Floats](), dict[int, Floats]()
+    below, everything = [NOTHING] * len(tree.tables), 0.0
+    least = [NOTHING] * len(below)
+    arms, either, jumped = dict.fromkeys((b.name for b in tree.branches), NOTHING), dict[int, Floats](), dict[int, Floats]()
     for k in range(len(below) - 1, -1, -1):
-        least[k] = (costs[k] + below[k][tree.tables[k].place_of]).min(axis=-1)
+        least[k] = np.minimum.reduce(_onward(costs[k], below[k], tree.tables[k]), axis=-1)
         hanging, branch = [(tree.parent[k], least[k])], tree.entered(k)
         if branch is not None:
             arms[branch.name] = arms[branch.name] + least[k]
@@ -166,20 +169,30 @@ def hang(tree: Tree, costs: list[Floats]) -> Hanging:
         if branch is not None:  # it begins with an entry, so all of its nodes are counted
             for i, jump, leaves in branch.jumps:
                 beyond = least[branch.join] if branch.join is not None and jump.stop == branch.stop else below[branch.stop]
-                jumped[i] = costs[i] + (0.0 if branch.join is None else beyond[leaves])
+                jumped[i] = costs[i] if branch.join is None or beyond is NOTHING else costs[i] + beyond[leaves]
             either[branch.name] = np.minimum.reduce([arms[branch.name], *(jumped[i].min(axis=-1) for i, *_ in branch.jumps)])
             hanging.append((branch.root, either[branch.name]))
         for root, own in hanging:
             if root is not None:
-                below[root] += own
+                below[root] = own if below[root] is NOTHING else below[root] + own
             else:
                 everything += float(own)
     return Hanging(below, least, arms, either, jumped, everything)
 
 
-def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
-    """For every column of every node, the least sum of `costs` over the network if that column is used, alone or in a jump."""
-    hung = hang(tree, costs)
+def _onward(cost: Floats, below: Floats, table: Table) -> Floats:
+    """What columns cost with all that hangs below the places they leave their output in."""
+    if below is NOTHING:
+        return cost
+    return cost + (below if len(below) == len(table) else below[table.place_of])
+
+
+def marginals(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> list[Floats]:
+    """For every column of every node, the least sum of `costs` over the network if that column is used, alone or in a jump.
+
+    `hung` is what `hang` says of these costs, where it was asked before.
+    """
+    hung = hang(tree, costs) if hung is None else hung
     found: list[Floats] = []
     above: list[list[Floats]] = []
     jumped: dict[int, Floats] = {}
@@ -188,7 +201,7 @@ def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
         if branch is not None:
             jumped |= {i: _beyond(hung, branch, above, hung.jumped[i]) for i, *_ in branch.jumps}
         # From the first of these to the last, ever fewer of the blocks around a node are kept from jumping over it.
-        levels = [_alone(tree, hung, k, costs[k] + hung.below[k][table.place_of], above)]
+        levels = [_alone(tree, hung, k, _onward(costs[k], hung.below[k], table), above)]
         for joined in (b for b in tree.branches if b.join == k):
             levels[0] = np.minimum.reduce([levels[0], *(_within(jump, k, jumped[i], table)
                                                         for i, jump, _ in joined.jumps if jump.stop > k)])
@@ -199,7 +212,8 @@ def marginals(tree: Tree, costs: list[Floats]) -> list[Floats]:
             best = np.minimum.reduce([best, *ways])
         found.append(best)
         # What hangs below the node hears of jumps that leave it in place, not of those that take the join along as well.
-        above.append([np.minimum.reduceat(level, table.first) for level in levels[::-1]])
+        above.append([level if len(table.first) == len(level) else np.minimum.reduceat(level, table.first)
+                      for level in levels[::-1]])
     return found
 
 
@@ -210,7 +224,7 @@ def _alone(tree: Tree, hung: Hanging, k: int, reach: Floats, above: list[list[Fl
         return _beyond(hung, branch, above, np.atleast_2d((hung.arms[branch.name] - hung.least[k])[..., None] + reach))
     if root is None:
         return reach + (hung.everything - float(hung.least[k]))
-    found: Floats = ((above[root][len(tree.inside[k])] - hung.least[k])[:, None] + reach).min(axis=0)
+    found: Floats = np.minimum.reduce((above[root][len(tree.inside[k])] - hung.least[k])[:, None] + reach, axis=0)
     return found
 
 
@@ -235,9 +249,9 @@ def _within(jump: Jump, k: int, jumped: Floats, table: Table) -> Floats:
     return found
 
 
-def cheapest(tree: Tree, costs: list[Floats]) -> list[tuple[int, tuple[int, ...]]]:
-    """A plan that is cheapest in the relaxation: which entries of which tables and jumps it is made of."""
-    hung = hang(tree, costs)
+def cheapest(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> list[tuple[int, tuple[int, ...]]]:
+    """A plan that is cheapest in the relaxation: which entries of which tables and jumps it is made of; `hung` as above."""
+    hung = hang(tree, costs) if hung is None else hung
     chosen: list[tuple[int, tuple[int, ...]]] = []
     places: dict[int, int] = {}
     covered = 0
@@ -260,7 +274,7 @@ def cheapest(tree: Tree, costs: list[Floats]) -> list[tuple[int, tuple[int, ...]
                 continue
         root = tree.parent[k]
         entry = () if root is None else (places[root],)
-        best = int((costs[k][entry] + hung.below[k][table.place_of]).argmin())
+        best = int(_onward(costs[k][entry], hung.below[k], table).argmin())
         chosen.append((k, (*entry, best)))
         places[k] = int(table.place_of[best])
     return chosen

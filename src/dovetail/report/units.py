@@ -81,13 +81,15 @@ def percent(fraction: float | None, digits: int = 3) -> str:
 def proof(proven: bool, otherwise: str, given_up: float, pinned: int = 0, nodes: int = 0, beyond: float = 0.0) -> str:
     """How good a plan is: proven optimal, or what else is known, what of that was given up on purpose, and around which pins.
 
-    `beyond` is by how much it is better than every plan that the proof is about.
+    `beyond` is by how much moving cuts between the positions that the proof is about made it better than all plans with those.
     """
     if pinned and pinned == nodes:
         return "every node where it was pinned"
     spared = f" before {percent(given_up)} was given up for area" if given_up > 0 else ""
     around = f" around {count(pinned)} pinned node{'' if pinned == 1 else 's'}" if pinned else ""
-    best = f"{percent(beyond)} better than the proven optimum over the candidates' cuts" if beyond > 0 else "proven optimal"
+    best = "proven optimal"
+    if beyond > 0:
+        best += f" over all candidate cuts, then {percent(beyond)} better by cuts between them{',' * bool(spared or around)}"
     return (best if proven else otherwise) + spared + around
 
 
