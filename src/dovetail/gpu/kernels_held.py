@@ -6,7 +6,7 @@ Conventions as in `gpu/kernels.py`.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished, joined
+from dovetail.gpu.kernels import begin, constants, finished, joined, to_store
 
 
 @triton.jit
@@ -56,14 +56,18 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
         for step in tl.static_range(STEPS):
             acc = tl.dot(inputs[step], weights[step], acc, input_precision=PRECISION, out_dtype=kind)
         total = tl.sum(acc, 0)
-    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
     if MEAN:
+        total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
         total = tl.sum(tl.where(alive[:, None], total, 0.0), 0) / SPACE
         tl.store(y + tl.program_id(0) * YP + n, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
+            total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
             total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-        tl.store(y + m[:, None] * YP + n[None, :], total.to(y.dtype.element_ty), mask=keep)
+            done = total.to(y.dtype.element_ty)
+        else:
+            done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+        tl.store(y + m[:, None] * YP + n[None, :], done, mask=keep)
 
 
 @triton.jit
@@ -84,5 +88,5 @@ def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, X
     begin(PDL)
     v = tl.load(x + image * XP + k, mask=k < K, other=0)
     total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
-    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])
+    done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+    tl.store(y + image * YP + n[None, :], done, mask=own[None, :])
