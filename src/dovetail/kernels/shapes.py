@@ -330,7 +330,7 @@ MOST_TURNED, MOST_TAPS = 128, 160
 @lru_cache(maxsize=1024)
 def _bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> Tiles:
     def pixels(r: int) -> int:
-        return 4 * s.words * ((r - 1) * s.stride + s.taps_down)
+        return int(4 * s.words * ((r - 1) * s.stride + s.taps_down))
     taps = 4 * s.words * s.side * s.taps_down
     found = [{"R": r, "TW": tw, "BC": bc, "EARLY": int(each * (pixels(r) + taps) <= MOST_TAPS),
               "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
