@@ -164,6 +164,24 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
 
 
 @triton.jit
+def averaged(total, PIXELS: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
+             LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr):
+    """Sums over all pixels of an image as their mean; of integers the exact quotient, rounded half to even once."""
+    if INTEGER:
+        product = (total - PIXELS * FROM).to(tl.int64) * FACTOR
+        whole: tl.constexpr = PIXELS << SHIFT
+        # Division rounds towards zero; the quotient below is the floor.
+        quotient = product // whole
+        quotient -= (quotient * whole > product).to(tl.int64)
+        rest = product - quotient * whole
+        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
+        done = tl.minimum(tl.maximum((quotient + up.to(tl.int64)).to(tl.int32) + ZERO, LO), HI)
+    else:
+        done = total / PIXELS
+    return done
+
+
+@triton.jit
 def _left(a, b):
     return a
 
@@ -217,7 +235,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
          ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
          ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
          AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr,
-         MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+         MEAN: tl.constexpr, M_FACTOR: tl.constexpr, M_SHIFT: tl.constexpr, M_FROM: tl.constexpr, M_ZERO: tl.constexpr,
+         M_LO: tl.constexpr, M_HI: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
          BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
     """Convolution as a product of matrices: BP pixels x BN channels per program, the third axis is the group.
 
@@ -300,7 +319,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     if MEAN:
         acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-        total = tl.sum(tl.where(alive[:, None], acc, 0.0), 0) / (OH * OW)
+        total = tl.sum(tl.where(alive[:, None], acc, 0), 0)
+        total = averaged(total, OH * OW, M_FACTOR, M_SHIFT, M_FROM, M_ZERO, M_LO, M_HI, INTEGER)
         tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:

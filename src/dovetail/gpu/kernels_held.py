@@ -6,7 +6,7 @@ Conventions as in `gpu/kernels.py`.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished, joined, to_store
+from dovetail.gpu.kernels import averaged, begin, constants, finished, joined, to_store
 
 
 @triton.jit
@@ -14,7 +14,9 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
          ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, ADD: tl.constexpr,
          A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr,
-         ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, MEAN: tl.constexpr, PRECISION: tl.constexpr,
+         ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, MEAN: tl.constexpr, M_FACTOR: tl.constexpr,
+         M_SHIFT: tl.constexpr, M_FROM: tl.constexpr, M_ZERO: tl.constexpr, M_LO: tl.constexpr, M_HI: tl.constexpr,
+         PRECISION: tl.constexpr,
          PARTS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
     """A pointwise layer of few pixels (SPACE per image) and many input channels: each of PARTS warps sums a part of them.
 
@@ -58,7 +60,8 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
         total = tl.sum(acc, 0)
     if MEAN:
         total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-        total = tl.sum(tl.where(alive[:, None], total, 0.0), 0) / SPACE
+        total = tl.sum(tl.where(alive[:, None], total, 0), 0)
+        total = averaged(total, SPACE, M_FACTOR, M_SHIFT, M_FROM, M_ZERO, M_LO, M_HI, INTEGER)
         tl.store(y + tl.program_id(0) * YP + n, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
