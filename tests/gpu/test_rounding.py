@@ -8,18 +8,19 @@ import torch
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import finished
+from dovetail.gpu.kernels import finished, to_store
 from dovetail.kernels.layers import FLOATING, LARGEST_FLOATING, MOST_FLOATING_SHIFT, PLAIN, WIDE
 
 COUNT = 1024
 
 
 @triton.jit
-def once(sums, offsets, multipliers, shifts, y, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr,  # type: ignore[no-untyped-def]  # noqa: N803
+def once(sums, offsets, multipliers, shifts, y, stored, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr,  # type: ignore[no-untyped-def]  # noqa: N803
          ROUND: tl.constexpr, COUNT: tl.constexpr):  # noqa: N803
     at = tl.arange(0, COUNT)[None, :]
     total, offset, multiplier, shift = tl.load(sums + at), tl.load(offsets + at), tl.load(multipliers + at), tl.load(shifts + at)
     tl.store(y + at, finished(total, offset, multiplier, shift, LO, HI, ZERO, 0, True, ROUND))
+    tl.store(stored + at, to_store(total, offset, multiplier, shift, LO, HI, ZERO, 0, True, ROUND, tl.int8))
 
 
 def expected(total: int, multiplier: int, shift: int) -> int:
@@ -41,9 +42,9 @@ def test_sums_are_rounded_half_to_even(rounding: int, largest: int, deepest: int
     offsets = rng.integers(-50, 50, COUNT)
     sums = np.clip(totals - offsets, -largest, largest)
     offsets = totals - sums
-    y = torch.zeros(COUNT, dtype=torch.int32)
+    y, stored = torch.zeros(COUNT, dtype=torch.int32), torch.zeros(COUNT, dtype=torch.int8)
     given = [sums.astype(np.int32), offsets.astype(np.int32), multipliers, shifts.astype(np.int32)]
-    once[(1,)](*map(torch.from_numpy, given), y, lo, hi, zero, rounding, COUNT)
+    once[(1,)](*map(torch.from_numpy, given), y, stored, lo, hi, zero, rounding, COUNT)
     every = zip(totals.tolist(), multipliers.tolist(), shifts.tolist(), strict=True)
     wanted = [min(max(expected(total, multiplier, shift) + zero, lo), hi) for total, multiplier, shift in every]
-    assert y.tolist() == wanted
+    assert y.tolist() == stored.tolist() == wanted

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import Costs, Factors, Work, costs, seconds, shared_out, tiles_of
+from dovetail.kernels.estimator import CANDIDATES, Costs, Factors, Work, costs, seconds, shared_out, tiles_of
 from dovetail.kernels.lower import lower
+from dovetail.kernels.ranking import ranked
+from dovetail.kernels.shapes import DepthwiseShape
 from dovetail.platform.gpu_specification import matching, specification, specifications
 from tests.kernels.networks import GRAPHS
 
@@ -67,3 +69,10 @@ def test_parts_of_a_kernel_overlap_as_its_costs_say() -> None:
     assert seconds(gpu, "conv", "float16", work, Costs(each, 2.0)) == pytest.approx([6e-3])
     doubled = Costs(each, 2.0, waits=Factors({"R": {"1": 2.0}}))
     assert seconds(gpu, "conv", "float16", work, doubled) == pytest.approx([1e-3 + 1e-3 * 52 ** 0.5])
+
+
+def test_of_bytes_depthwise_tiles_with_one_column_are_among_those_timed() -> None:
+    shape = DepthwiseShape(1, 2 * 56 * 56 * 96, 1, 56, 56, 96, 3, 3, 1, 3)
+    configs, times = ranked(specification("h200"), "int8", shape)
+    assert {c["SIDE"] == 1 for c in configs[:CANDIDATES]} == {False, True}
+    assert len({tuple(sorted(c.items())) for c in configs}) == len(configs) == len(times)

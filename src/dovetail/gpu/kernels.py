@@ -26,6 +26,8 @@ def begin(PDL: tl.constexpr):
         gdc_launch_dependents()
 
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Triton's interpreter knows no instructions: there, the same is computed by what it knows."""
 MAGIC = tl.constexpr(0x4B400000)
 """float32's 1.5 * 2**23: its mantissa counts ones, from there up and down."""
 
@@ -44,16 +46,34 @@ def rounded(total, multiplier, shift, ROUND: tl.constexpr):
 
 
 @triton.jit
-def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
-    """(total + offset) / 2**shift, half to even, between bounds: float32 rounds where its mantissa ends.
+def quotient(total, offset, shift):
+    """(total + offset) / 2**shift, half to even, beside float32's 1.5 * 2**23: it rounds where its mantissa ends.
 
     Sums below 2**22 and shifts up to 22 make every step but that rounding exact.
     """
     one = 12582912.0
     scale = ((127 - shift) << 23).to(tl.float32, bitcast=True)
-    value = (total + (offset + MAGIC)).to(tl.float32, bitcast=True) * scale + (one - one * scale)
-    value = tl.minimum(tl.maximum(value, one + LO), one + HI)
+    return (total + (offset + MAGIC)).to(tl.float32, bitcast=True) * scale + (one - one * scale)
+
+
+@triton.jit
+def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
+    """(total + offset) / 2**shift, half to even, between bounds."""
+    one = 12582912.0
+    value = tl.minimum(tl.maximum(quotient(total, offset, shift), one + LO), one + HI)
     return value.to(tl.int32, bitcast=True) - MAGIC
+
+
+@triton.jit
+def saturated(values):
+    """Integers as bytes, what lies beyond them as the nearest: one instruction for two of them, which also packs them."""
+    if INTERPRETED:
+        packed = tl.minimum(tl.maximum(values, -128), 127).to(tl.int8)
+    else:
+        packed = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
+                                           "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [values], tl.int8,
+                                           is_pure=True, pack=4)
+    return packed
 
 
 @triton.jit
@@ -81,6 +101,17 @@ def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
         done = rounded_between(acc, offset, by, LO - ZERO, HI - ZERO) + ZERO
     else:
         done = tl.minimum(tl.maximum(rounded(acc + offset, factor, by, ROUND) + ZERO, LO), HI).to(tl.int32)
+    return done
+
+
+@triton.jit
+def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
+    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own."""
+    if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
+        done = saturated(quotient(acc, offset, by).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
+    else:
+        done = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND).to(kind)
     return done
 
 
@@ -129,6 +160,24 @@ def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO
         done = tl.minimum(tl.maximum(total, LO), HI)
     else:
         done = limited(acc + other.to(tl.float32), LO, HI)
+    return done
+
+
+@triton.jit
+def averaged(total, PIXELS: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
+             LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr):
+    """Sums over all pixels of an image as their mean; of integers the exact quotient, rounded half to even once."""
+    if INTEGER:
+        product = (total - PIXELS * FROM).to(tl.int64) * FACTOR
+        whole: tl.constexpr = PIXELS << SHIFT
+        # Division rounds towards zero; the quotient below is the floor.
+        quotient = product // whole
+        quotient -= (quotient * whole > product).to(tl.int64)
+        rest = product - quotient * whole
+        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
+        done = tl.minimum(tl.maximum((quotient + up.to(tl.int64)).to(tl.int32) + ZERO, LO), HI)
+    else:
+        done = total / PIXELS
     return done
 
 
@@ -186,7 +235,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
          ZERO: tl.constexpr, ACT: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
          ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
          AZERO: tl.constexpr, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr,
-         MEAN: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+         MEAN: tl.constexpr, M_FACTOR: tl.constexpr, M_SHIFT: tl.constexpr, M_FROM: tl.constexpr, M_ZERO: tl.constexpr,
+         M_LO: tl.constexpr, M_HI: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
          BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
     """Convolution as a product of matrices: BP pixels x BN channels per program, the third axis is the group.
 
@@ -267,14 +317,19 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
                 weight = w + (tap * CI + k)[:, None] * WK + n[None, :] * WN
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
-    acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
     if MEAN:
-        total = tl.sum(tl.where(alive[:, None], acc, 0.0), 0) / (OH * OW)
+        acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
+        total = tl.sum(tl.where(alive[:, None], acc, 0), 0)
+        total = averaged(total, OH * OW, M_FACTOR, M_SHIFT, M_FROM, M_ZERO, M_LO, M_HI, INTEGER)
         tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
+            acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
             acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-        tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], acc.to(y.dtype.element_ty), mask=keep)
+            done = acc.to(y.dtype.element_ty)
+        else:
+            done = to_store(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+        tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], done, mask=keep)
         if AC > 0:
             if (tl.program_id(1) == 0) & (group == 0):
                 taken_along(source, target, picked, m, alive, AC, AXP, AYP)

@@ -8,10 +8,7 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished
-
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Triton's interpreter knows no instructions: there, the same is computed byte by byte."""
+from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient
 
 
 @triton.jit
@@ -71,16 +68,64 @@ def summed(total, pixels, taps):
 
 
 @triton.jit
+def saturated(a, b, c, d):
+    """Four numbers as one word of bytes, what lies beyond bytes as the nearest."""
+    if INTERPRETED:
+        word = combined(tl.minimum(tl.maximum(a, -128), 127), tl.minimum(tl.maximum(b, -128), 127),
+                        tl.minimum(tl.maximum(c, -128), 127), tl.minimum(tl.maximum(d, -128), 127))
+    else:
+        word = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
+                                         "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [a, b, c, d], tl.int32,
+                                         is_pure=True, pack=1)
+    return word
+
+
+@triton.jit
+def constants_of(at, own, bias, multiplier, shift, ROUND: tl.constexpr):
+    """Bias, multiplier and shift of a channel of each word, by every thread for its own: see `weights_of` of halves."""
+    offset = tl.load(bias + at, mask=own, other=0)
+    factor = tl.load(multiplier + at, mask=own, other=0) if ROUND == 1 else offset
+    return offset, factor, tl.load(shift + at, mask=own, other=0)
+
+
+@triton.jit
+def taps_of(at, own, q: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
+    """All words of four taps of one of the columns side by side: rows x words x four channels."""
+    taps = ()
+    for i in tl.static_range(KH):
+        for t in tl.static_range(4 * WORDS):
+            taps = taps + (tl.load(at + ((i * SIDE + q) * WORDS * 4 + t) * C, mask=own, other=0),)  # noqa: RUF005
+    return taps
+
+
+@triton.jit
+def as_word(d, o, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr):
+    """Sums of four channels, finished, as one word."""
+    if (ROUND == 2) and (LO == -128) and (HI == 127):
+        word = saturated(quotient(d[0], o[0], b[0]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
+                         quotient(d[1], o[1], b[1]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
+                         quotient(d[2], o[2], b[2]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
+                         quotient(d[3], o[3], b[3]).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
+    else:
+        word = combined(finished(d[0], o[0], f[0], b[0], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[1], o[1], f[1], b[1], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[2], o[2], f[2], b[2], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[3], o[3], f[3], b[3], LO, HI, ZERO, ACT, True, ROUND))
+    return word
+
+
+@triton.jit
 def bytewise(x, w, bias, multiplier, shift, y,
              H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
              KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
              XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
              PAD: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
-             R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+             R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
     """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program.
 
     C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four pixels per row; weights lie
-    (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them.
+    (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them. `EARLY`: they are held in registers before
+    the layer in front is done.
     """
     TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
     TY: tl.constexpr = (OH + R - 1) // R
@@ -92,10 +137,17 @@ def bytewise(x, w, bias, multiplier, shift, y,
     own = c < C
     source = x.to(tl.pointer_type(tl.int32), bitcast=True)
     target = y.to(tl.pointer_type(tl.int32), bitcast=True)
-    o0, f0, b0 = constants(4 * c, own, bias, multiplier, shift, True, ROUND)
-    o1, f1, b1 = constants(4 * c + 1, own, bias, multiplier, shift, True, ROUND)
-    o2, f2, b2 = constants(4 * c + 2, own, bias, multiplier, shift, True, ROUND)
-    o3, f3, b3 = constants(4 * c + 3, own, bias, multiplier, shift, True, ROUND)
+    mine = own[None, :]
+    held = w + tl.broadcast_to(c[None, :], (TW, BC))
+    fourth = tl.broadcast_to(4 * c[None, :], (TW, BC))
+    o0, f0, b0 = constants_of(fourth, mine, bias, multiplier, shift, ROUND)
+    o1, f1, b1 = constants_of(fourth + 1, mine, bias, multiplier, shift, ROUND)
+    o2, f2, b2 = constants_of(fourth + 2, mine, bias, multiplier, shift, ROUND)
+    o3, f3, b3 = constants_of(fourth + 3, mine, bias, multiplier, shift, ROUND)
+    early = ()
+    if EARLY:
+        for q in tl.static_range(SIDE):
+            early = early + (taps_of(held, mine, q, C, KH, SIDE, WORDS),)  # noqa: RUF005 - Triton has no unpacking
     nothing = tl.zeros((TW, BC), tl.int32)
     begin(PDL)
     rows = ()
@@ -114,23 +166,22 @@ def bytewise(x, w, bias, multiplier, shift, y,
                     word = nothing
                 four = four + (word,)  # noqa: RUF005 - Triton has no unpacking
             rows = rows + turned(four[0], four[1], four[2], four[3])
-    for r in tl.static_range(R):
-        for q in tl.static_range(SIDE):
+    for q in tl.static_range(SIDE):
+        if EARLY:
+            taps = early[q]
+        else:
+            taps = taps_of(held, mine, q, C, KH, SIDE, WORDS)
+        for r in tl.static_range(R):
             d0 = nothing
             d1 = nothing
             d2 = nothing
             d3 = nothing
-            for i in tl.static_range(KH):
-                for u in tl.static_range(WORDS):
-                    taps = w + ((i * SIDE + q) * WORDS + u) * 4 * C + c
-                    d0 = summed(d0, rows[((r * SH + i) * WORDS + u) * 4], tl.load(taps, mask=own, other=0)[None, :])
-                    d1 = summed(d1, rows[((r * SH + i) * WORDS + u) * 4 + 1], tl.load(taps + C, mask=own, other=0)[None, :])
-                    d2 = summed(d2, rows[((r * SH + i) * WORDS + u) * 4 + 2], tl.load(taps + 2 * C, mask=own, other=0)[None, :])
-                    d3 = summed(d3, rows[((r * SH + i) * WORDS + u) * 4 + 3], tl.load(taps + 3 * C, mask=own, other=0)[None, :])
-            word = combined(finished(d0, o0, f0, b0, LO, HI, ZERO, ACT, True, ROUND),
-                            finished(d1, o1, f1, b1, LO, HI, ZERO, ACT, True, ROUND),
-                            finished(d2, o2, f2, b2, LO, HI, ZERO, ACT, True, ROUND),
-                            finished(d3, o3, f3, b3, LO, HI, ZERO, ACT, True, ROUND))
+            for t in tl.static_range(KH * WORDS):
+                d0 = summed(d0, rows[(r * SH * WORDS + t) * 4], taps[4 * t])
+                d1 = summed(d1, rows[(r * SH * WORDS + t) * 4 + 1], taps[4 * t + 1])
+                d2 = summed(d2, rows[(r * SH * WORDS + t) * 4 + 2], taps[4 * t + 2])
+                d3 = summed(d3, rows[(r * SH * WORDS + t) * 4 + 3], taps[4 * t + 3])
+            word = as_word((d0, d1, d2, d3), (o0, o1, o2, o3), (f0, f1, f2, f3), (b0, b1, b2, b3), LO, HI, ZERO, ACT, ROUND)
             below = column * 0 + first + r
             keep = ((column + q < OW) & (below < OH))[:, None] & own[None, :]
             tl.store(target + ((image * OH + below) * OW + column + q)[:, None] * YP + c[None, :], word, mask=keep)

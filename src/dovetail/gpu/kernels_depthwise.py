@@ -8,7 +8,7 @@ read every input value once for all of them: of 5 x 5 taps, 4 rows and 4 columns
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished, padded
+from dovetail.gpu.kernels import begin, constants, padded, to_store
 
 
 @triton.constexpr_function
@@ -76,8 +76,8 @@ def stored(at, sums, offset, factor, by, left, own, OW: tl.constexpr, YP: tl.con
            ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr):
     """Outputs side by side, finished and written."""
     for q in tl.static_range(SIDE):
-        d = finished(sums[q], offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-        tl.store(at + q * YP, d.to(at.dtype.element_ty), mask=(left + q < OW)[:, None] & own[None, :])
+        d = to_store(sums[q], offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, at.dtype.element_ty)
+        tl.store(at + q * YP, d, mask=(left + q < OW)[:, None] & own[None, :])
 
 
 @triton.jit

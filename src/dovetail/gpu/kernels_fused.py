@@ -8,7 +8,7 @@ modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled, taken_along
+from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled, taken_along, to_store
 
 
 @triton.jit
@@ -62,10 +62,10 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
             weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
             a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
             o1, f1, y1 = constants(e, own, b1, m1, s1, INTEGER, ROUND)
-            a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND)
+            a = to_store(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND, stored)
         if MIDDLE:
             if FRONT:
-                a = tl.where(seen[:, None], a.to(stored).to(kind), PADE)
+                a = tl.where(seen[:, None], a.to(kind), PADE)
                 k = tl.load(wd + tap[:, None] * E + e[None, :], mask=(tap < KH * KW)[:, None] & own[None, :], other=0).to(kind)
                 a = tl.sum(tl.reshape(a, (BP, T, BE)) * k[None, :, :], 1)
             else:
@@ -78,17 +78,19 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
                                PAD).to(kind)
                     a += v * tl.load(wd + t * E + e, mask=own, other=0).to(kind)[None, :]
             od, fd, yd = constants(e, own, bd, md, sd, INTEGER, ROUND)
-            a = finished(a, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND)
+            a = to_store(a, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND, stored)
         if BACK:
             weight = tl.load(w2 + e[:, None] * W2K + n[None, :] * W2N, mask=own[:, None] & (n < N)[None, :], other=0)
-            acc = tl.dot(settled(a.to(stored)), weight, acc, input_precision=PRECISION, out_dtype=kind)
+            acc = tl.dot(settled(a), weight, acc, input_precision=PRECISION, out_dtype=kind)
         else:
-            tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
+            tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a, mask=alive[:, None] & own[None, :])
     if BACK:
-        acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND)
         if ADD:
-            acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-        tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], acc.to(y.dtype.element_ty), mask=keep)
+            acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND)
+            done = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER).to(stored)
+        else:
+            done = to_store(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND, stored)
+        tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], done, mask=keep)
         if AC > 0:
             taken_along(source, target, picked, m, alive, AC, AXP, AYP)
 
@@ -127,7 +129,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
     begin(PDL)
     v = tl.load(x + ((image * H + row) * W + p % W)[:, None] * XP + c[None, :], mask=seen[:, None] & (c < CI)[None, :], other=0)
     a = tl.dot(v, weight, input_precision=PRECISION, out_dtype=kind)
-    a = finished(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND)
+    a = to_store(a, o1, f1, y1, LO1, HI1, ZERO1, ACT1, INTEGER, ROUND, stored)
     a = tl.where(seen[:, None], a, PADE).to(stored)
     o = tl.arange(0, BO)
     below = o // OW
@@ -139,7 +141,7 @@ def banded(x, w1, b1, m1, s1, wd, bd, md, sd, y,
         place = tl.where(inside, (below * SH + t // KW) * W + column, 0)
         fetched = tl.gather(a, tl.minimum(place, BR - 1)[:, None] + (e * 0)[None, :], 0).to(kind)
         d += tl.where(inside[:, None], fetched, PADE) * taps[t]
-    d = finished(d, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND)
+    d = to_store(d, od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND, stored)
     keep = ((o < BAND * OW) & (first + below < OH))[:, None] & own[None, :]
     at = (image * OH + first + below) * OW + o % OW
-    tl.store(y + at[:, None] * YP + e[None, :], d.to(y.dtype.element_ty), mask=keep)
+    tl.store(y + at[:, None] * YP + e[None, :], d, mask=keep)

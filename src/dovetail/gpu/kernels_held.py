@@ -6,7 +6,7 @@ Conventions as in `gpu/kernels.py`.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, finished, joined
+from dovetail.gpu.kernels import averaged, begin, constants, finished, joined, to_store
 
 
 @triton.jit
@@ -14,7 +14,9 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
          ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, ADD: tl.constexpr,
          A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr,
-         ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, MEAN: tl.constexpr, PRECISION: tl.constexpr,
+         ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, MEAN: tl.constexpr, M_FACTOR: tl.constexpr,
+         M_SHIFT: tl.constexpr, M_FROM: tl.constexpr, M_ZERO: tl.constexpr, M_LO: tl.constexpr, M_HI: tl.constexpr,
+         PRECISION: tl.constexpr,
          PARTS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
     """A pointwise layer of few pixels (SPACE per image) and many input channels: each of PARTS warps sums a part of them.
 
@@ -56,14 +58,19 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
         for step in tl.static_range(STEPS):
             acc = tl.dot(inputs[step], weights[step], acc, input_precision=PRECISION, out_dtype=kind)
         total = tl.sum(acc, 0)
-    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
     if MEAN:
-        total = tl.sum(tl.where(alive[:, None], total, 0.0), 0) / SPACE
+        total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
+        total = tl.sum(tl.where(alive[:, None], total, 0), 0)
+        total = averaged(total, SPACE, M_FACTOR, M_SHIFT, M_FROM, M_ZERO, M_LO, M_HI, INTEGER)
         tl.store(y + tl.program_id(0) * YP + n, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
+            total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
             total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-        tl.store(y + m[:, None] * YP + n[None, :], total.to(y.dtype.element_ty), mask=keep)
+            done = total.to(y.dtype.element_ty)
+        else:
+            done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+        tl.store(y + m[:, None] * YP + n[None, :], done, mask=keep)
 
 
 @triton.jit
@@ -84,5 +91,5 @@ def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, X
     begin(PDL)
     v = tl.load(x + image * XP + k, mask=k < K, other=0)
     total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
-    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])
+    done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+    tl.store(y + image * YP + n[None, :], done, mask=own[None, :])

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import activated, begin, corner, joined, rounded
+from dovetail.gpu.kernels import activated, averaged, begin, corner, joined, rounded
 
 
 @triton.jit
@@ -36,10 +36,10 @@ def pool(x, y, images, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: t
 
 
 @triton.jit
-def mean(x, y, multiplier, shift, PIXELS: tl.constexpr, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
-         ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, X_ZERO: tl.constexpr, INTEGER: tl.constexpr,
-         BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
-    """Mean over all pixels of an image; of integers the exact quotient, rounded half to even once."""
+def mean(x, y, PIXELS: tl.constexpr, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, M_FACTOR: tl.constexpr,
+         M_SHIFT: tl.constexpr, M_FROM: tl.constexpr, M_ZERO: tl.constexpr, M_LO: tl.constexpr, M_HI: tl.constexpr,
+         INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
+    """Mean over all pixels of an image."""
     image = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     own = c < C
@@ -50,18 +50,7 @@ def mean(x, y, multiplier, shift, PIXELS: tl.constexpr, C: tl.constexpr, XP: tl.
         m = p + tl.arange(0, BP)
         total += tl.load(x + (image * PIXELS + m)[:, None] * XP + c[None, :], mask=(m < PIXELS)[:, None] & own[None, :],
                          other=0).to(kind)
-    out = tl.sum(total, 0)
-    if INTEGER:
-        product = (out - PIXELS * X_ZERO).to(tl.int64) * multiplier
-        whole = (tl.zeros((BC,), tl.int64) + PIXELS) << shift
-        # Division rounds towards zero; the quotient below is the floor.
-        quotient = product // whole
-        quotient -= (quotient * whole > product).to(tl.int64)
-        rest = product - quotient * whole
-        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
-        out = tl.minimum(tl.maximum((quotient + up.to(tl.int64)).to(tl.int32) + ZERO, LO), HI)
-    else:
-        out /= PIXELS
+    out = averaged(tl.sum(total, 0), PIXELS, M_FACTOR, M_SHIFT, M_FROM, M_ZERO, M_LO, M_HI, INTEGER)
     tl.store(y + image * YP + c, out.to(y.dtype.element_ty), mask=own)
 
 

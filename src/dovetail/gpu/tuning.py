@@ -93,6 +93,11 @@ def candidates(launcher: Launcher, calls: Iterable[Call]) -> list[Job]:
     return [launcher.described(call, config) for call in calls for config in call.configs[:CANDIDATES]]
 
 
+def without_pipelining(call: Call, config: Config) -> Config | None:
+    """What is timed in the place of a convolution's tile that must not run, or does not fit, as it is; None where nothing is."""
+    return {**config, "num_stages": 1} if call.kernel == "conv" and config["num_stages"] > 1 else None
+
+
 class Tuner:
     """Times calls; without `timing` the estimate decides."""
 
@@ -118,11 +123,8 @@ class Tuner:
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
         """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
-        seconds = self.timed(call, config)
-        if seconds < float("inf") or config["num_stages"] == 1 or call.kernel != "conv":
-            return seconds, config
-        plain = {**config, "num_stages": 1}
-        return self.timed(call, plain), plain
+        seconds, plain = self.timed(call, config), without_pipelining(call, config)
+        return (seconds, config) if seconds < float("inf") or plain is None else (self.timed(call, plain), plain)
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, side_by_side, stages
-from dovetail.kernels.layers import Sum, common_rounding
+from dovetail.kernels.layers import Mean, Sum, common_rounding
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
@@ -61,6 +61,12 @@ def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | flo
     return {"ADD": other is not None, "A_FACTOR": total.factors[0], "O_FACTOR": total.factors[1], "A_ZERO": total.zeros[0],
             "O_ZERO": total.zeros[1], "A_SHIFT": total.shift, "ALO": total.lo, "AHI": total.hi, "AZERO": total.zero,
             "OP": other.pitch if other is not None else 1}
+
+
+def mean_constants(how: Mean | None) -> dict[str, int | float]:
+    how = how or Mean()
+    return {"M_FACTOR": how.factor, "M_SHIFT": how.shift, "M_FROM": how.source, "M_ZERO": how.zero, "M_LO": how.lo,
+            "M_HI": how.hi}
 
 
 def precision(kind: str) -> str:
@@ -117,8 +123,8 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
                  "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **_layer_constants(item), "PAD": layer.pad,
                  "INTEGER": kind == "int8", "ROUND": layer.rounding, "MEAN": item.mean is not None,
-                 "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind), **sum_constants(item.total, item.other),
-                 **_along_constants(item)}
+                 **mean_constants(item.average), "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind),
+                 **sum_constants(item.total, item.other), **_along_constants(item)}
     beside = item.other if item.other is not None else NOTHING
     return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, *_along(item), y.images), constants
 
@@ -130,7 +136,7 @@ def _deep(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     weights, wk, wn = laid(layer.weights, kind)
     constants = {"SPACE": y.height * y.width, "K": x.channels, "N": y.channels, "XP": x.pitch, "WK": wk, "WN": wn,
                  "YP": out.pitch, **_layer_constants(item), "INTEGER": kind == "int8", "ROUND": layer.rounding,
-                 "MEAN": item.mean is not None,
+                 "MEAN": item.mean is not None, **mean_constants(item.average),
                  "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
     beside = item.other if item.other is not None else NOTHING
     return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, y.images), constants

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dovetail.ir import Node, Window
 from dovetail.kernels.estimator import power
-from dovetail.kernels.layers import Layer, Sum
+from dovetail.kernels.layers import Layer, Mean, Sum
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     MOST_VECTOR,
@@ -57,6 +57,7 @@ class Item:
     other: Place | None = None
     total: Sum | None = None
     mean: Place | None = None
+    average: Mean | None = None
     activation: int = 0
     names: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)

@@ -57,6 +57,18 @@ class Sum:
     zero: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Constants of a mean over all pixels; of integers, the pixels' zero point, the factor and shift of their sum, and bounds."""
+
+    factor: int = 1
+    shift: int = 0
+    source: int = 0
+    zero: int = 0
+    lo: float = -inf
+    hi: float = inf
+
+
 def offset_of(scheme: Scheme) -> int:
     """What stored bytes are less than the scheme's integers."""
     return 0 if scheme.signed else STORED_OFFSET
@@ -144,6 +156,20 @@ def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:
     spread = np.zeros((len(own), whole, own.shape[2]), dtype=own.dtype)
     spread[:, list(channels)] = own
     return replace(weights, weights=spread.reshape(-1, own.shape[2]))
+
+
+def mean_of(graph: Graph, node: Node) -> Mean:
+    """The constants of a mean over all pixels of an image."""
+    if not graph.quantized:
+        return Mean()
+    how, target = requantizer(graph, node), byte_scheme(graph, node.output)
+    (multiplier, shift), *rest = set(how.per_channel(1))
+    if rest or shift < -16 or shift > 40:
+        raise UnsupportedError(f"node {node.name}: a mean between scales too far apart")
+    lo, hi = integer_bounds(node.op.bounds, target)
+    moved = offset_of(target)
+    return Mean(multiplier << max(-shift, 0), max(shift, 0), how.zeros[0] - offset_of(byte_scheme(graph, node.inputs[0])),
+                how.zero - moved, lo - moved, hi - moved)
 
 
 def addition(graph: Graph, node: Node, first: str) -> Sum:

@@ -32,9 +32,20 @@ from dovetail.ir import (
     Select,
     Window,
 )
-from dovetail.kernels.calls import Call, Constants, Operands, moved_call, sum_constants, window_constants
+from dovetail.kernels.calls import Call, Constants, Operands, mean_constants, moved_call, sum_constants, window_constants
 from dovetail.kernels.items import Along, Item
-from dovetail.kernels.layers import ACTIVATIONS, Layer, addition, among, byte_scheme, float_bounds, is_depthwise, layer, offset_of
+from dovetail.kernels.layers import (
+    ACTIVATIONS,
+    Layer,
+    addition,
+    among,
+    byte_scheme,
+    float_bounds,
+    is_depthwise,
+    layer,
+    mean_of,
+    offset_of,
+)
 from dovetail.kernels.options import Lowered
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import MovedShape
@@ -175,31 +186,19 @@ class Lowering:
         return place
 
     def _mean(self, node: Node) -> None:
-        x, y = self._rows(node.inputs[0]), self._target(node.output)
+        x, y, how = self._rows(node.inputs[0]), self._target(node.output), mean_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
-        if item is not None and self.kind != "int8" and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
-                and item.along is None and x.height * x.width <= MOST_MEAN and item.y is x:
-            item.mean = y
+        if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
+                and x.height * x.width <= MOST_MEAN and item.y is x:
+            item.mean, item.average = y, how
             item.names.append(node.name)
             item.joins.append("mean")
             self.places[node.output] = y
             return
-        constants: dict[str, int | float | bool | str] = {
-            "PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, "ZERO": 0, "LO": -inf, "HI": inf,
-            "X_ZERO": 0, "INTEGER": self.kind == "int8"}
-        multiplier, shift = 1, 0
-        if self.graph.quantized:
-            how = requantizer(self.graph, node)
-            (multiplier, shift), *rest = set(how.per_channel(1))
-            target = byte_scheme(self.graph, node.output)
-            if rest or shift < -16 or shift > 40:
-                raise UnsupportedError(f"node {node.name}: a mean between scales too far apart")
-            multiplier, shift = multiplier << max(-shift, 0), max(shift, 0)
-            lo, hi = integer_bounds(node.op.bounds, target)
-            moved = offset_of(target)
-            constants |= {"ZERO": how.zero - moved, "LO": lo - moved, "HI": hi - moved,
-                          "X_ZERO": how.zeros[0] - offset_of(byte_scheme(self.graph, node.inputs[0]))}
-        self._call("mean", node, (x, y, multiplier, shift), constants, y, rows=x.images, by_image=True)
+        constants: Constants = {
+            "PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, **mean_constants(how),
+            "INTEGER": self.kind == "int8"}
+        self._call("mean", node, (x, y), constants, y, rows=x.images, by_image=True)
 
     def _flat(self, node: Node) -> None:
         x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)

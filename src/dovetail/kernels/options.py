@@ -29,12 +29,13 @@ class Lowered:
     def options(self, run: tuple[Item, ...], hopeless: float = HOPELESS) -> Iterator[tuple[int, int, Call]]:
         """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless.
 
-        That is `hopeless` times as dear as its layers apart.
+        That is a module `hopeless` times as dear as its layers apart. Kernels of a single layer never are: what the costs of one
+        say against the other may have been fitted in another arithmetic.
         """
         found = ways(self.gpu, self.kind, run)
         alone = {first: seconds for first, last, _, seconds in reversed(found) if first == last}
         for first, last, shape, seconds in found:
-            if seconds <= hopeless * sum(alone[i] for i in range(first, last + 1)):
+            if first == last or seconds <= hopeless * sum(alone[i] for i in range(first, last + 1)):
                 yield first, last, call_of(self.gpu, self.kind, run[first:last + 1], shape)
 
 

@@ -323,16 +323,20 @@ def depthwise_registers(each: Number, rows: Number, side: Number, early: Number,
     return 24 + 1.1 * each * (rows * side + (side - 1) * s.stride + s.taps_across + held)
 
 
-MOST_TURNED = 128
-"""Registers of a thread for the pixels of all rows that a program of the kernel for bytes reads."""
+MOST_TURNED, MOST_TAPS = 128, 160
+"""Registers of a thread for the pixels of all rows that a program of the kernel for bytes reads, and for them and all taps."""
 
 
 @lru_cache(maxsize=1024)
 def _bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> Tiles:
-    found = [{"R": r, "TW": tw, "BC": bc, "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
+    def pixels(r: int) -> int:
+        return int(4 * s.words * ((r - 1) * s.stride + s.taps_down))
+    taps = 4 * s.words * s.side * s.taps_down
+    found = [{"R": r, "TW": tw, "BC": bc, "EARLY": int(each * (pixels(r) + taps) <= MOST_TAPS),
+              "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
              for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (4, 8, 16, 32, 64) for each in (1, 2, 4)
              if (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and (r == 1 or r <= height)
-             and 32 <= tw * bc // each <= 256 and each * 4 * s.words * ((r - 1) * s.stride + s.taps_down) <= MOST_TURNED]
+             and 32 <= tw * bc // each <= 256 and each * pixels(r) <= MOST_TURNED]
     return tiles_of(found)
 
 
