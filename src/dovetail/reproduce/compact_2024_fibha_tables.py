@@ -154,7 +154,8 @@ def _notes(one: Mapping[str, Any]) -> str:
         notes.append(f"simulated {one['cycles_per_frame']:,} clocks, {one['simulated_fps_200mhz']:,.0f} frames/s, {exact}")
     if "synthesized" in one:
         found = one["synthesized"]
-        notes.append(f"counted {found['dsp']:,} DSP, {found['lut']:,} LUT, {found['bram36']:,} BRAM36")
+        shell = f", shell {found['shell']['lut']:,} LUT more" if "shell" in found else ""
+        notes.append(f"counted {found['dsp']:,} DSP, {found['lut']:,} LUT, {found['bram36']:,} BRAM36{shell}")
     if "note" in one:
         notes.append(one["note"])
     return ", ".join(notes)
