@@ -4,9 +4,10 @@
 fills board -> network -> architecture with `fps_200mhz` (steady state, at an assumed clock of 200 MHz), `batch1_ms` (one frame by
 itself, of the accelerator that is best at that), `cycles_per_frame` (simulated; null without `--simulate`), `model_cycles`,
 `dsp`, `lut`, `bram36` (by the model), `offchip_bytes`, `bound_fps`, energies of a frame on the whole board, and the accelerator
-itself. `--synthesize` counts every part of the whole top with Yosys: `synthesized`, and by how much the model is off. What does
-not fit has the reason instead. Entries are written as they are known; with `--resume` those of FILE are kept and accelerators
-found before are simulated or synthesized without a search. `firb`: inverted residuals as one engine beside plain pipelining.
+itself. `--synthesize` counts every part of the whole top with Yosys: `synthesized`, by how much the model is off, and what the
+shell adds. What does not fit has the reason instead. Entries are written as they are known; with `--resume` those of FILE are
+kept and accelerators found before are simulated or synthesized without a search. `firb`: inverted residuals as one engine beside
+plain pipelining.
 `--quick` does one small network on one board, simulated.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from dovetail.files import replace_text
 from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.axi.shell import build_shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.simulate import simulate
@@ -80,19 +82,22 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def synthesized(design: Design, device: Device, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What Yosys counts in the whole accelerator, and how far the model is off."""
+def synthesized(graph: Graph, design: Design, device: Device, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What Yosys counts in the whole accelerator, how far the model is off, and what its shell (AXI ports) adds."""
     assert device.family is not None, "every FPGA has a family"
     found = synthesize(design, device.family, lambda done, every: print(f"{done} of {every} parts", flush=True),
                        unit_bytes=UNIT_BYTES)
+    whole = synthesize(build_shell(design, graph).design, device.family, unit_bytes=UNIT_BYTES)
     counted = {name: found.resources[name] for name in COUNTED}
+    shell = {name: whole.resources[name] - counted[name] for name in COUNTED}
     errors = {name: entry[name] / counted[name] - 1 for name in COUNTED if counted[name]}
-    fits = all(counted[name] <= device.resources[name] for name in COUNTED)
+    fits = all(whole.resources[name] <= device.resources[name] for name in COUNTED)
     for name in COUNTED:
         off = f", model {entry[name]:,.0f} ({errors[name]:+.1%})" if name in errors else ""
-        print(f"{name}: {counted[name]:,.1f} of {device.resources[name]:,.0f}{off}", flush=True)
-    return {"synthesized": {**counted, "fits": fits, "model_error": errors, "tool": f"{found.tool} {found.version}",
-                            "wall_s": found.wall_s, "cells": dict(found.cells), "notes": list(found.notes),
+        print(f"{name}: {counted[name]:,.1f} of {device.resources[name]:,.0f}{off}, shell {shell[name]:,.1f}", flush=True)
+    return {"synthesized": {**counted, "shell": shell, "fits": fits, "model_error": errors,
+                            "tool": f"{found.tool} {found.version}", "wall_s": found.wall_s,
+                            "cells": dict(found.cells), "notes": list(found.notes),
                             "parts": [{"module": p.module, "instances": p.instances, **p.resources} for p in found.parts]}}
 
 
@@ -158,7 +163,7 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
         if options.simulate and "bit_exact" not in entry:
             entry |= simulated(graph, design, entry, SMALL_FRAMES if options.quick else FRAMES)
         if options.synthesize and "synthesized" not in entry:
-            entry |= synthesized(design, device, entry)
+            entry |= synthesized(graph, design, device, entry)
         yield kind.value, entry
     if "splitcnn" in wanted and "splitcnn" not in known:
         yield "splitcnn", heuristic(graph, device, blocks)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.reusable import Config, block_cost
+from dovetail.cost.reusable import Config, block_cost, program_cost
 from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
 from dovetail.cost.reusable_layers import layers_of
-from dovetail.cost.reusable_program import bank_sizes
+from dovetail.cost.reusable_program import bank_sizes, program_of
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.cuts import cut_points
@@ -55,6 +55,15 @@ def test_floors_are_below_the_price_at_every_cut(graphs: dict[int, Graph], size:
             assert all(least[name] <= exact[name] + 1e-9 for name in exact)
         priced += 1
     assert priced
+
+
+@pytest.mark.parametrize("map_bytes", [0, 1500])
+def test_arrays_that_make_products_in_another_way_share_a_program(graphs: dict[int, Graph], map_bytes: int) -> None:
+    graph, device = graphs[40], fpga("zc706")
+    names = [n.name for n in graph.nodes]
+    for config in (Config(8, 16, 5, map_bytes=map_bytes, packed=True), Config(8, 16, 5, map_bytes=map_bytes, input_buffers=1),
+                   Config(8, 16, 5, map_bytes=map_bytes, soft=8)):
+        assert block_cost(graph, names, config, device) == program_cost(program_of(layers_of(graph, names), config), device)
 
 
 def test_floors_of_a_chain_come_close_to_its_price(graphs: dict[int, Graph]) -> None:

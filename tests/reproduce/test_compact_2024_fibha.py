@@ -64,6 +64,8 @@ def test_the_record_that_comes_along_is_shown_with_its_claims(capsys: pytest.Cap
     assert all(board in shown for board in BOARDS)
     assert "ours, one frame:" in shown
     assert "bit-exact" in shown
+    assert "ours, buffer bits, against three engines: features.3.depthwise.conv 0.56x" in shown
+    assert "one engine, projection in passes" in shown
 
 
 def test_other_files_are_no_records(tmp_path: Path) -> None:

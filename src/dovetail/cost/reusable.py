@@ -8,12 +8,12 @@ there is room for it. Nothing here looks at weights, so that an optimiser may as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
 from dovetail.cost.reusable_area import block_resources
-from dovetail.cost.reusable_jobs import Kind, Program
+from dovetail.cost.reusable_jobs import INPUT, Job, Kind, Program
 from dovetail.cost.reusable_layers import Config, Layers, layers_of, reason_refused
 from dovetail.cost.reusable_play import Play, Striped
 from dovetail.cost.reusable_program import divides, program_of
@@ -80,8 +80,16 @@ def _layers(graph: Graph, nodes: tuple[str, ...]) -> Layers:
     return layers_of(graph, nodes)
 
 
-@lru_cache(maxsize=256)
 def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+    """The layer program, made once for all arrays that differ only in how products are made and in frames of the input."""
+    plain = replace(config, packed=False, soft=0, input_buffers=1)
+    found = _plain_program(graph, nodes, plain)
+    depths = tuple(d * config.input_buffers if bank == INPUT else d for bank, d in enumerate(found.depths))
+    return replace(found, config=config, depths=depths)
+
+
+@lru_cache(maxsize=64)
+def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
     return program_of(_layers(graph, nodes), config)
 
 
@@ -99,10 +107,11 @@ def program_cost(program: Program, device: Device) -> BlockCost:
 
 
 def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
+    config, jobs = program.config, [list[Job]() for _ in program.layers.layers]
+    for job in program.jobs:
+        jobs[job.layer].append(job)
     found = []
-    config = program.config
-    for number, layer in enumerate(program.layers.layers):
-        own = [job for job in program.jobs if job.layer == number]
+    for layer, own in zip(program.layers.layers, jobs, strict=True):
         beats = sum(job.beats for job in own)
         found.append(LayerCost(layer.node, ("array", "depthwise")[own[0].engine], sum(job.clocks for job in own),
                                ceil(beats * config.port_bytes / config.bandwidth_bytes), beats * config.port_bytes, layer.macs))

@@ -9,7 +9,7 @@ most maps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from dovetail.cost.reusable_area import Outline, outline_resources, widest_sums
@@ -25,7 +25,7 @@ from dovetail.cost.reusable_jobs import (
 )
 from dovetail.cost.reusable_layers import Config, Layer, Layers
 from dovetail.cost.reusable_program import rounds_of
-from dovetail.cost.reusable_stripes import outside_maps, rows_read
+from dovetail.cost.reusable_stripes import outside_maps, passes_of, rows_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,52 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
     works = [_work(layer, config) for layer in layers.layers]
     groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups, 0) if config.map_bytes else {}
-    maps = _map_beats(layers, outside)
+    striped, maps = _in_stripes(layers, config, groups, outside, works)
     followers = {group[1] for group in groups if len(group) == 2}
     rate = config.bandwidth_bytes / config.port_bytes
     found, behind, port, stop = [0.0] * len(works), 0.0, 0.0, len(works)
     for start in range(len(works) - 1, -1, -1):
         port += (works[start].beats + maps[start]) / rate
+        for number, work in striped.get(start, ()):
+            port += (work.beats - works[number].beats) / rate
+            works[number] = work
         own = _together(works[start:stop], config, start + 1 in followers)
         own = max(own, (_waiting(works[start:stop], start + 1 in followers) + sum(maps[start:stop]) - fifo_depth(config)) / rate)
         found[start] = max(own + behind, port)
         if start not in followers and between[start] is not None and between[start] not in outside:
             behind, stop = own + behind, start
     return found
+
+
+def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],
+                works: Sequence[_Work]) -> tuple[dict[int, list[tuple[int, _Work]]], list[int]]:
+    """What layers do in stripes, with their numbers, and by layer the beats of the map it writes.
+
+    Layers are listed under the last layer that a block may begin with: then all their maps in external memory are its own. That a
+    block begins with a map keeps it on the chip, and those who read it may have fewer stripes.
+    """
+    made, found = {layer.target: i for i, layer in enumerate(layers.layers)}, dict[int, list[tuple[int, _Work]]]()
+    rows = [rows_read(layer) for layer in layers.layers] if outside else []
+    for group in groups if config.map_bytes else ():
+        passes = passes_of(layers, config, group, outside)
+        if passes is None:
+            continue
+        parts = [layers.layers[n] for n in group]
+        entering = [made[t] for x in parts for t in (x.source, x.residual) if t is not None and t in outside]
+        for number, part, (reads, writes) in zip(group, parts, passes.rows, strict=True):
+            found.setdefault(min([group[0], *entering]), []).append(
+                (number, _repeated(works[number], part, config, passes.stripes, reads, writes)))
+        if len(entering) == 1 and parts[0].source in outside:
+            rows[group[0]] = passes.rows[0][0]
+    return found, _map_beats(layers, outside, rows)
+
+
+def _repeated(work: _Work, layer: Layer, config: Config, stripes: int, reads: int, writes: int) -> _Work:
+    """The same in stripes, which read and write so many rows: every stripe needs all weights."""
+    words, phases = config.words(layer.writes.channels), 1 if layer.whole else config.phases(layer.window)
+    clocks = reads * layer.reads.width + (phases - 1) * writes * layer.writes.width
+    return replace(work, array=work.array * writes // layer.writes.height, depthwise=words * clocks if work.depthwise else 0,
+                   beats=work.beats * stripes)
 
 
 def _together(works: Sequence[_Work], config: Config, follows: bool) -> float:
@@ -120,15 +154,14 @@ def _job(layer: Layer, config: Config, first: int, words: int) -> tuple[int, int
     return layer.writes.pixels * max(steps, words), steps * -(-words * config.inputs * config.inputs // config.port_bytes)
 
 
-def _map_beats(layers: Layers, outside: Mapping[str, Outside]) -> list[int]:
-    """By layer that writes it, beats in which a map leaves the chip and returns to those that read it."""
-    found = []
-    for layer in layers.layers:
-        rows = 0
+def _map_beats(layers: Layers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
+    """By layer that writes it, beats in which a map leaves the chip and returns to those that read it, each so many rows."""
+    found = [0] * len(layers.layers)
+    for number, layer in enumerate(layers.layers if outside else ()):
         if layer.target in outside:
-            rows = layer.writes.height + sum(x.writes.height for x in layers.layers if layer.target == x.residual)
-            rows += sum(rows_read(x) for x in layers.layers if layer.target == x.source)
-        found.append(rows * outside[layer.target].row_beats if rows else 0)
+            moved = layer.writes.height + sum(x.writes.height for x in layers.layers if layer.target == x.residual)
+            moved += sum(count for x, count in zip(layers.layers, rows, strict=True) if layer.target == x.source)
+            found[number] = moved * outside[layer.target].row_beats
     return found
 
 

@@ -81,15 +81,52 @@ def _divisible(layer: Layer) -> bool:
 def stripes_of(layers: Layers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> tuple[Stripe, ...]:
     """The stripes of a round, from top to bottom; one of all rows where nothing is too large."""
     parts = [layers.layers[n] for n in group]
+    rows = _rows_at_once(config, parts, outside)
+    if rows is None:
+        return (Stripe(tuple(parts), 0, (0,) * len(parts)),)
+    return tuple(_stripe(parts, start, stop) for start, stop in _pieces(parts[-1].writes.height, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """A round in stripes: how many there are, and the rows that each of its layers reads and writes in all of them."""
+
+    stripes: int
+    rows: tuple[tuple[int, int], ...]
+
+
+def passes_of(layers: Layers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> Passes | None:
+    """What `stripes_of` comes to, without making any; None where all rows are worked on at once."""
+    parts = [layers.layers[n] for n in group]
+    rows = _rows_at_once(config, parts, outside)
+    if rows is None:
+        return None
+    pieces, found = _pieces(parts[-1].writes.height, rows), list[tuple[int, int]]()
+    count = len(pieces)
+    for layer in reversed(parts):
+        under = [_inside(layer, start, stop) for start, stop in pieces]
+        found.insert(0, (_total(under), _total(pieces)))
+        pieces = under
+    return Passes(count, tuple(found))
+
+
+def _rows_at_once(config: Config, parts: Sequence[Layer], outside: dict[str, Outside]) -> int | None:
+    """Output rows of a round's stripes, the last of which may have fewer; None where it has all at once."""
     height = parts[-1].writes.height
-    whole = (Stripe(tuple(parts), 0, (0,) * len(parts)),)
     if not config.map_bytes or not all(map(_divisible, parts)):
-        return whole
+        return None
     if _needed(config, parts, outside, height) <= _most(config) and not any(t in outside for p in parts for t in _ends(p)):
-        return whole
+        return None
     rows = next((r for r in range(height, 1, -1) if _needed(config, parts, outside, r) <= _most(config)), 1)
-    even = -(-height // -(-height // rows))
-    return tuple(_stripe(parts, start, min(start + even, height)) for start in range(0, height, even))
+    return -(-height // -(-height // rows))
+
+
+def _pieces(height: int, rows: int) -> list[tuple[int, int]]:
+    return [(start, min(start + rows, height)) for start in range(0, height, rows)]
+
+
+def _total(pieces: Sequence[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in pieces)
 
 
 def _ends(layer: Layer) -> tuple[str | None, ...]:
@@ -122,7 +159,7 @@ def _reach(layer: Layer, rows: int) -> int:
 
 def rows_read(layer: Layer) -> int:
     """Input rows of all output rows."""
-    _, first, last = _rows(layer, 0, layer.writes.height)
+    first, last = _inside(layer, 0, layer.writes.height)
     return last - first
 
 
@@ -139,11 +176,21 @@ def _stripe(parts: Sequence[Layer], start: int, stop: int) -> Stripe:
 
 def _rows(layer: Layer, start: int, stop: int) -> tuple[Layer, int, int]:
     """A layer reduced to output rows [start, stop), and the input rows that it then reads."""
-    window = layer.window
-    top, left, _, right = window.pads
-    above = start * window.stride[0] - top
-    below = (stop - 1) * window.stride[0] - top + (window.kernel[0] - 1) * window.dilation[0] + 1
-    first, last = max(0, above), min(layer.reads.height, below)
-    reduced = replace(window, pads=(first - above, left, below - last, right))
+    _, left, _, right = layer.window.pads
+    (above, below), (first, last) = _under(layer, start, stop), _inside(layer, start, stop)
+    reduced = replace(layer.window, pads=(first - above, left, below - last, right))
     return replace(layer, window=reduced, reads=replace(layer.reads, height=last - first),
                    writes=replace(layer.writes, height=stop - start)), first, last
+
+
+def _under(layer: Layer, start: int, stop: int) -> tuple[int, int]:
+    """The rows [first, last) that windows of output rows [start, stop) cover, padding among them."""
+    window = layer.window
+    above = start * window.stride[0] - window.pads[0]
+    return above, above + (stop - 1 - start) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] + 1
+
+
+def _inside(layer: Layer, start: int, stop: int) -> tuple[int, int]:
+    """The input rows among them."""
+    above, below = _under(layer, start, stop)
+    return max(0, above), min(layer.reads.height, below)

@@ -33,7 +33,7 @@ from dovetail.planning import Options, cut_out, make_plan
 from dovetail.platform.accelerator import Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
-from dovetail.reproduce.compact_2024_fibha_tables import document
+from dovetail.reproduce.compact_2024_fibha_tables import document, recorded_blocks
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
@@ -138,4 +138,4 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
-    return document(found, gpus)
+    return document(found, gpus, recorded_blocks())

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import UsageError
+from dovetail.platform.device import Device, Kind
+from dovetail.platform.load import load_platform
+from dovetail.reproduce import compact_2024_firb
 from dovetail.terminal import table
 
 CLAIMS = {
@@ -17,7 +20,7 @@ CLAIMS = {
     "utilisation": "dynamic utilisation of multipliers up to 2x",
     "energy": "energy efficiency up to +28 %",
     "buffers": "buffers for maps up to 75 % smaller than SEML's or a monolithic accelerator's",
-    "FIRB": "inverted residual blocks fused: memory -54 %, energy -35 % against plain pipelining (bench/firb.py has ours)"}
+    "FIRB": "inverted residual blocks fused: memory -54 %, energy -35 % against plain pipelining"}
 """As the papers print them."""
 WHY = (
     "The paper's SESL baseline buffers tiles of every layer twice and is slow; ours buffers lines and packs two products into a "
@@ -26,7 +29,7 @@ WHY = (
     "Our reusable engines run depthwise layers behind the convolutions that feed them and prefetch weights, which lifts SEML; "
     "utilisation counts products per multiplier and clock, so packing lifts the hybrid's above one.",
     "Buffers are compared by RAM blocks of everything: dedicated engines keep weights on the chip that reusable ones stream, so "
-    "the smaller buffers for maps hardly show. bench/firb.py counts buffers of maps alone.",
+    "the smaller buffers for maps hardly show; the table of inverted residuals counts buffers of maps alone.",
     "Energies hold what boards draw without work, so a frame that takes less time takes less energy: the gain over SEML follows "
     "the frame rate, and that over SESL is small or negative where everything fits.",
 )
@@ -48,17 +51,33 @@ def recorded(record: Path | None = None) -> dict[str, Any]:
         boards = {b: {n: {k: one for k, one in kinds.items() if k != "gpus"} for n, kinds in networks.items()}
                   for b, networks in known.items() if b not in SETTINGS}
         gpus = {n: kinds["gpus"] for b in boards for n, kinds in known[b].items() if "gpus" in kinds}
-        found = document(boards, gpus)
+        found = document(boards, gpus, known.get("firb", {}))
         text(found)
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise UsageError(f"{where}: not a record of accelerators; make one with bench/fibha.py --json FILE") from None
     return found
 
 
-def document(boards: Mapping[str, Any], gpus: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is known of accelerators, by board, network and kind, with the papers' claims."""
+def recorded_blocks() -> dict[str, Any]:
+    """Inverted residuals of the record that comes along, by name."""
+    source = resources.files("dovetail.reproduce") / "records" / "fibha.json"
+    found: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))["firb"]
+    return found
+
+
+def document(boards: Mapping[str, Any], gpus: Mapping[str, Any], firb: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is known of accelerators, by board, network and kind, and of inverted residuals, with the papers' claims."""
+    found = ours(boards)
+    if firb:
+        found["FIRB"] = compact_2024_firb.ours(firb, _device_of_blocks())
     return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": boards,
-            "ours": ours(boards), "gpus": gpus, "why": list(WHY)}
+            "ours": found, "gpus": gpus, "firb": firb, "why": list(WHY)}
+
+
+def _device_of_blocks() -> Device:
+    """The FPGA for which inverted residuals are recorded."""
+    (device,) = load_platform("zcu102").of_kind(Kind.FPGA)
+    return device
 
 
 RATIOS: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
@@ -106,6 +125,7 @@ def text(document: Mapping[str, Any]) -> str:
         table(HEADER, rows, range(3, 14)), "",
         "GPUs by the models of their boards, batch 1, idle power included, and how many frames of the hybrid one of theirs is:",
         table(("network", "GPU", "one frame", "takes", *document["boards"]), gpus), "",
+        *([*compact_2024_firb.lines(document["firb"], _device_of_blocks()), ""] if document["firb"] else []),
         "The papers, and ours (hybrid against the other kind):", *claims, "", *document["why"], "",
         f"By the model, at {document['clock']}, unless simulated or counted; 'used' is products per multiplier and clock."])
 
@@ -134,7 +154,8 @@ def _notes(one: Mapping[str, Any]) -> str:
         notes.append(f"simulated {one['cycles_per_frame']:,} clocks, {one['simulated_fps_200mhz']:,.0f} frames/s, {exact}")
     if "synthesized" in one:
         found = one["synthesized"]
-        notes.append(f"counted {found['dsp']:,} DSP, {found['lut']:,} LUT, {found['bram36']:,} BRAM36")
+        shell = f", shell {found['shell']['lut']:,} LUT more" if "shell" in found else ""
+        notes.append(f"counted {found['dsp']:,} DSP, {found['lut']:,} LUT, {found['bram36']:,} BRAM36{shell}")
     if "note" in one:
         notes.append(one["note"])
     return ", ".join(notes)

@@ -128,6 +128,14 @@ class Blocks:
         at = self._behind(cut)
         return min((floor[at] for floor in self.floors), default=inf) if at < len(self.layers.layers) else inf
 
+    def effort(self, cut: int, most_clocks: float) -> int:
+        """Layers that would be played to price all configurations that may take at most so many clocks."""
+        if self.layers is None or cut < self.first:
+            return 0
+        at = self._behind(cut)
+        behind = len(self.layers.layers) - at
+        return behind * sum(floor[at] <= most_clocks for floor in self.floors) if behind else 0
+
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
         if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):

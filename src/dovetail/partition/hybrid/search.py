@@ -50,6 +50,8 @@ MOST_WEIGHTS, ALIKE = 64, 0.02
 """Weights of resources that are kept, and how far apart they are."""
 SHORT_OF = 0.05
 """The weight from which a resource is named as one that is short."""
+MUCH = 4096
+"""Layers to be played from which on a cut is looked at behind the others."""
 NEAR = 1.005
 """Ratio of a latency to its bound at which the search ends."""
 
@@ -71,6 +73,9 @@ class Offers(Protocol):
     def least_clocks(self, cut: int) -> float:
         """Clocks that all of them take at the least, inf where there are none."""
 
+    def effort(self, cut: int, most_clocks: float) -> int:
+        """Layers of all configurations that may take at most so many clocks."""
+
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Clocks at the least, rising, and what gives the whole price; those without room may be left out."""
 
@@ -83,6 +88,9 @@ class NoBlocks:
 
     def least_clocks(self, cut: int) -> float:
         return inf
+
+    def effort(self, cut: int, most_clocks: float) -> int:
+        return 0
 
     def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         return iter(())
@@ -269,8 +277,12 @@ class Search:
         return 0, int(most) * len(self.graph.nodes)
 
     def _fitting(self, pace: int, first: int | None = None) -> Found | None:
-        """An accelerator of at most so many clocks between frames; cut `first` is looked at before all others."""
-        for cut in sorted(self.cuts, key=lambda c: c != first):
+        """An accelerator of at most so many clocks between frames; cut `first` is looked at before all others.
+
+        Cuts behind which many layers of many arrays would have to be played come last, those with fewer layers first.
+        """
+        labour = {cut: self.blocks.effort(cut, pace) > MUCH for cut in self.cuts}
+        for cut in sorted(self.cuts, key=lambda c: (c != first, labour[c], -c if labour[c] else c)):
             chosen, options = self.within(cut, pace)
             if chosen.fill <= 1:
                 return self.made(cut, pace, chosen, options)
