@@ -1,7 +1,7 @@
-"""Parts of networks over boards by synthesis: ends of links, the host's port, a slice of AlexNet's conv1, a share of fc6 with its ROM.
+"""Parts of networks over boards by synthesis: ends of links, ports of the host, a slice of AlexNet's conv1, a share of fc6.
 
-`python bench/lq.py --part links --part port --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before place and
-route; the slice and the share stand beside what the model of plans says of them.
+`python bench/lq.py --part links --part port --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before
+place and route; the slice and the share, with its ROM, stand beside what the model of plans says of them.
 """
 
 from __future__ import annotations
