@@ -76,6 +76,8 @@ FLOAT_UNIT_BYTES = 1_400
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
+SLOW_FORMS = (str(Datapath.FP32),)
+"""Left out unless asked for: its 800 multipliers by constants are synthesized one by one."""
 BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
@@ -302,7 +304,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
     parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
-    parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
+    parser.add_argument("--form", action="append", choices=FORMS,
+                        help=f"of datapaths (default: all but {', '.join(SLOW_FORMS)}, which takes longest)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     return parser.parse_args()
 
@@ -321,8 +324,9 @@ def main() -> int:
         found.update(more)
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
+    forms = options.form or [f for f in FORMS if f not in SLOW_FORMS]
     work: dict[str, Callable[[], dict[str, Any]]] = {
-        "datapaths": lambda: measure(options.layer or list(LAYERS), families, options.form or list(FORMS), found, keep),
+        "datapaths": lambda: measure(options.layer or list(LAYERS), families, forms, found, keep),
         "faults": lambda: faulty_links(options.frames), "conv2": alexnet_conv2,
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
