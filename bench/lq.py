@@ -14,7 +14,8 @@ floats are synthesized once and counted as often as they are used, multipliers e
 
 `loaded`: folded engines with memories that a stream fills in place of ROM, synthesized, beside engines with ROM.
 
-`links`, `rom`: what joins boards, and layers whose area plans go by the model (`lq_parts.py`).
+`links`, `port`, `rom`: what joins boards, the paper's port of four pins and wider ones, and layers whose area plans go by the
+model (`lq_parts.py`).
 
 `memories`: every block memory of the network on three boards by synthesis (`lq_memories.py`).
 
@@ -60,20 +61,23 @@ from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import fastest, least_boards, row_of
 from dovetail.schedule.program import lower
 from lq_memories import memories
-from lq_parts import link_ends, roms
+from lq_parts import host_ports, link_ends, roms
 
 SAME = (2, 2, 2, 2)
+SMALL = "5x5, 8 to 4"
 LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
-    "5x5, 8 to 4": (Conv(4, Window((5, 5), pads=SAME)), (8, 27, 27)),
+    SMALL: (Conv(4, Window((5, 5), pads=SAME)), (8, 27, 27)),
     "slice of AlexNet conv2, 5x5, 24 to 4": (Conv(4, Window((5, 5), pads=SAME)), (24, 27, 27)),
 }
-WITH_FLOATS = ("5x5, 8 to 4",)
+WITH_FLOATS = (SMALL,)
 """Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
 FLOAT_UNIT_BYTES = 1_400
 """Text from which a module is a part of its own in float engines: their adders are."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
 """What each family calls it; Cyclone's unit is the ALM."""
 FORMS = (*(str(d) for d in Datapath if d is not Datapath.FULL_ADDERS), "int8")
+SLOW_FORMS = (str(Datapath.FP32),)
+"""Left out unless asked for: its 800 multipliers by constants are synthesized one by one."""
 BITS = 2
 ACTIVATIONS = np.asarray([0.52, 1.05])
 """A basis near the best for half a normal distribution of deviation 1, as BatchNorm and ReLU leave it."""
@@ -81,8 +85,8 @@ TARGETS = {"popcount_vs_int8": 0.30, "popcount_vs_table": 0.42}
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
-        "rom": "parts", "memories": "memories", "loaded": "loaded_weights"}
-"""Every part and the key of its figures, shortest first but for the first."""
+        "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights"}
+"""Every part and the key of its figures."""
 PARTS = tuple(KEYS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 CUT_PACE = 12_000
@@ -90,7 +94,7 @@ CUT_PACE = 12_000
 CONV2_FOLD = Fold(1, 16, 13)
 """Six slices of 16 input channels, 20 passes over 13 filters: 120 clocks per pixel."""
 CONV2_CYCLES = 90_000
-LOADED = {"5x5, 8 to 4": (*LAYERS["5x5, 8 to 4"], Fold(1, 4, 2)),
+LOADED = {SMALL: (*LAYERS[SMALL], Fold(1, 4, 2)),
           "conv2": (Conv(256, Window((5, 5), pads=SAME)), (96, 27, 27), CONV2_FOLD)}
 """Layers whose weights are also loaded, and their folds."""
 
@@ -300,7 +304,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
     parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
-    parser.add_argument("--form", action="append", choices=FORMS, help="of datapaths (default: all)")
+    parser.add_argument("--form", action="append", choices=FORMS,
+                        help=f"of datapaths (default: all but {', '.join(SLOW_FORMS)}, which takes longest)")
     parser.add_argument("--family", action="append", help=f"of {', '.join(FAMILIES)} (default: xcup)")
     return parser.parse_args()
 
@@ -319,10 +324,12 @@ def main() -> int:
         found.update(more)
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
+    forms = options.form or [f for f in FORMS if f not in SLOW_FORMS]
     work: dict[str, Callable[[], dict[str, Any]]] = {
-        "datapaths": lambda: measure(options.layer or list(LAYERS), families, options.form or list(FORMS), found, keep),
+        "datapaths": lambda: measure(options.layer or list(LAYERS), families, forms, found, keep),
         "faults": lambda: faulty_links(options.frames), "conv2": alexnet_conv2,
-        "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends, "rom": roms, "memories": memories,
+        "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
+        "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
     for part in options.part or PARTS:
         if part != "datapaths" and options.resume and KEYS[part] in found:

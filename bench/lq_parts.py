@@ -1,7 +1,7 @@
-"""Parts of networks over boards by synthesis: the ends of links, a slice of AlexNet's conv1, and a share of fc6 with its ROM.
+"""Parts of networks over boards by synthesis: ends of links, ports of the host, a slice of AlexNet's conv1, a share of fc6.
 
-`python bench/lq.py --part links --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before place and route;
-the slice and the share stand beside what the model of plans says of them.
+`python bench/lq.py --part links --part port --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before
+place and route; the slice and the share, with its ROM, stand beside what the model of plans says of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dovetail.cost.folded import folds_of
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
+from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.links.cells import CellFormat
 from dovetail.fpga.links.receive import receiver_module
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
@@ -47,6 +48,18 @@ def link_ends() -> dict[str, Any]:
             found.setdefault(str(count), {})[name] = {k: counted.get(v, 0) for k, v in NAMES.items()}
             print(f"link end, {count} circuits, {name}: {found[str(count)][name]}", flush=True)
     return {"link_ends": found}
+
+
+def host_ports(core: Design) -> dict[str, Any]:
+    """A layer behind ports of the host by their width: clocks that a frame takes, and look-up tables beside the layer's own."""
+    found, alone = dict[str, Any](), synthesize(core, FAMILY).resources
+    for width in (4, 8, 16, 32):
+        behind = with_host_port(core, width)
+        counted = synthesize(behind, FAMILY).resources
+        found[str(width)] = {"clocks_per_frame": behind.interval_cycles, "core_clocks": core.interval_cycles,
+                             **{k: counted.get(v, 0) - alone.get(v, 0) for k, v in NAMES.items()}}
+        print(f"host port of {width} bits: {found[str(width)]}", flush=True)
+    return {"host_ports": found}
 
 
 def slice_of_conv1(filters: int = 4) -> Graph:

@@ -40,6 +40,21 @@ def test_both_forms_of_the_layer_use_their_whole_range() -> None:
     assert stored.max() > 64
 
 
+def test_figures_of_an_earlier_run_are_kept_and_ratios_follow_from_all_of_them(tmp_path: Path) -> None:
+    names = [f"{lq.SMALL}: {form}" for form in ("popcount", "int8")]
+    known = {"datapaths": {names[0]: {"xcup": {"lut": 20.0}, "ecp5": {"lut": 30.0}}, names[1]: {"xcup": {"lut": 100.0}}}}
+    heard: list[object] = []
+    found = lq.measure([lq.SMALL], ["xcup"], ["popcount", "int8"], known, heard.append)
+    assert heard == [], "nothing was synthesized again"
+    assert found["datapaths"] == known["datapaths"]
+    assert found["popcount_vs_int8"] == {"value": 0.2, "target": 0.3, "status": "ok", "by_layer": {lq.SMALL: {"xcup": 0.2}}}
+    assert "popcount_vs_table" not in found
+    assert lq.load_record(tmp_path / "none.json") == {}
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(UsageError, match="holds a list; a record of this bench is an object"):
+        lq.load_record(tmp_path / "list.json")
+
+
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
     jobs = lq_training.jobs_of(["resnet20-w2a2-first"], tmp_path, None, None)
     assert [j.folder.name for j in jobs] == [f"{n}-{s}" for n in ("resnet20-float", "resnet20-w2a2-first") for s in range(3)]

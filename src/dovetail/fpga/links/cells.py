@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 SEQUENCE_BITS = 16
 CIRCUIT_BITS = 8
@@ -58,6 +59,7 @@ class CellFormat:
 FLAGS = ("data", "greeting", "heard", "alarm")
 
 
+@lru_cache(maxsize=16)
 def syndrome_masks(form: CellFormat) -> tuple[tuple[int, int], ...]:
     """For each bit of the checksum: which bits of the body it is the parity of, and what it is for a body of zeros."""
     octets = form.body_bits // 8
