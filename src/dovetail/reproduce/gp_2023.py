@@ -234,8 +234,9 @@ def text(document: Mapping[str, Any]) -> str:
               "Eq. 15, gain of a layer's energy over the CPU, and of all of them over an even division (printed: 1.15); "
               "printed are Table 1's speed-ups, which the paper takes for gains of energy too where power is constant",
               table(["network", "power", "printed", "paid", "over even"],
-                    [[e["network"], e["power"], _range(e["printed_gain_over_cpu"]) if e["printed_gain_over_cpu"] else "-",
-                      _range(e["gain_over_cpu"]), f"{e['gain_over_balanced']:.2f}"] for e in document["energy"]], range(2, 5)), ""]
+                    [[e["network"], e["power"], _range(printed) if (printed := e["printed_gain_over_cpu"]) else "-",
+                      _range(e["gain_over_cpu"]), f"{e['gain_over_balanced']:.2f}"] for e in document["energy"]],
+                    range(2, 5)), ""]
     return "\n".join([*lines, *WHY])
 
 
