@@ -25,6 +25,8 @@ HURRIED = 256
 """Labels kept per stage once time is up: enough to still arrive at a plan."""
 PIVOTS = 48
 """Labels per state that others are compared with when several limits bind."""
+MANY = 512
+"""Labels of a cut from which on, where two limits bind, all are compared with all."""
 FAN = (4.0, 0.5, 1.6, 16.0, 0.8)
 """Multiples of the best prices under which labels are bounded too."""
 MOST_FANNED = 3
@@ -226,6 +228,8 @@ class Search:
             used = every[:, 0] - (np.ptp(every[:, 0]) + 1) * np.cumsum(starts)
             least = np.minimum.accumulate(used)
             return labels.take(order[_leads(used[1:] < least[:-1])])
+        if every.shape[1] == 2 and len(key) > MANY:
+            return labels.take(order[front_of_two(np.cumsum(starts), every)])
         keep, edges = np.ones(len(key), dtype=np.bool_), np.r_[starts, True].nonzero()[0]
         for i in (np.diff(edges) > 1).nonzero()[0].tolist():
             keep[edges[i]:edges[i + 1]] = _front(every[edges[i]:edges[i + 1]])
@@ -265,4 +269,27 @@ def _front(used: Floats) -> NDArray[np.bool_]:
             pivots += 1
             if pivots == PIVOTS:
                 break
+    return alive
+
+
+def front_of_two(group: Ints, used: Floats) -> NDArray[np.bool_]:
+    """Which rows, given group by group in order of cost, no earlier row of their group undercuts or equals in both columns.
+
+    Runs of rows are joined two by two, ever longer ones: of each pair, rows of the second are compared with the least, in the
+    second column, of those in the first that take no more in the first column. Ranks stand for the second column, so that one
+    running minimum serves all pairs and groups exactly.
+    """
+    count = len(used)
+    rank = np.unique(used[:, 1], return_inverse=True)[1].ravel()
+    by_first = np.argsort(used[:, 0], kind="stable")  # of equal rows the earlier one comes first
+    alive, size = np.ones(count, dtype=np.bool_), 1
+    while size < count:
+        block = by_first // (2 * size)
+        part = block * (int(group[-1]) + 1) + group[by_first]
+        order = by_first[np.argsort(part, kind="stable")]
+        part, second = np.sort(part), order // size % 2 == 1
+        segment = np.cumsum(np.append(0, part[1:] != part[:-1]))
+        least = np.minimum.accumulate(np.where(second, count, rank[order]) - (count + 1) * segment)
+        alive[order[second & (rank[order] - (count + 1) * segment >= least)]] = False
+        size *= 2
     return alive
