@@ -20,7 +20,7 @@ def reaches(distance, step, taps):
 @triton.constexpr_function
 def is_read(distance, count, stride, step, taps):
     """Whether any of `count` outputs side by side reads the value at a distance from where the first one's window begins."""
-    return any(0 <= distance - q * stride < step * taps and (distance - q * stride) % step == 0 for q in range(count))
+    return any(reaches(distance - q * stride, step, taps) for q in range(count))
 
 
 # Functions that are called again and again with operands of the same kind: Triton translates each once, not once per call.
