@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from dovetail.gpu import tuning
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import Tuner, divided, settled_in_place
+from dovetail.gpu.tuning import MOST_SPILLED, Tuner, divided, settled_in_place
 from dovetail.ir import Conv, Window
 from dovetail.kernels.lower import lower
 from dovetail.platform.gpu_specification import specification
@@ -41,3 +42,19 @@ def test_a_swap_that_helps_only_after_another_is_found(monkeypatch: pytest.Monke
     alone = divided(options, tuner)
     assert [p.config for p in alone] == [call.configs[0] for call in calls]
     assert [p.config for p in settled_in_place(alone, options, tuner)] == [call.configs[1] for call in calls]
+
+
+def test_kernels_that_need_more_stack_than_there_is_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches)
+    monkeypatch.setattr(tuning, "replay_seconds", lambda replay: 1e-6)
+    net = Net(0)
+    call, *_ = (way[2] for ways in options_of(lower(net.graph(net.add(Conv(24, Window((3, 3))), net.input((1, 16, 14, 14)))),
+                                                    "float16", specification("h200"))) for way in ways)
+
+    class Spilling:
+        def bound(self, call: Any, config: dict[str, int]) -> Any:
+            return lambda: SimpleNamespace(asm={"ptx": ""}, n_spills=MOST_SPILLED + (config["BN"] == 16))
+
+    ranked = Tuner(cast("Launcher", Spilling()), timing=True).ranked(call)
+    assert {seconds < float("inf") for seconds, _ in ranked} == {False, True}
+    assert all((seconds < float("inf")) == (tile["BN"] != 16) for seconds, tile in ranked)

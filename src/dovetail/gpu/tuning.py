@@ -33,6 +33,9 @@ IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
 IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
+MOST_SPILLED = 256
+"""Registers of a thread that a kernel may keep in memory: the kilobyte of stack that a GPU has ready for every thread. For more,
+the driver moves all stacks while kernels overlap, and nothing so slow is worth that."""
 IN_PLACE_S = 20.0
 """Seconds this search may take, unless a tuner says otherwise."""
 
@@ -133,7 +136,7 @@ class Tuner:
             made = launch()
         except (triton.TritonError, RuntimeError):
             return float("inf")
-        if reads_too_early(made.asm["ptx"]):
+        if made.n_spills > MOST_SPILLED or reads_too_early(made.asm["ptx"]):
             return float("inf")
         return replay_seconds(captured([launch] * REPEATS)) / REPEATS
 
