@@ -216,6 +216,19 @@ def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.const
 
 
 @triton.jit
+def strip(OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr, R: tl.constexpr, TW: tl.constexpr, SIDE: tl.constexpr, BC: tl.constexpr):
+    """What a program has that computes R rows x TW * SIDE columns x BC channels of an image.
+
+    The image, the first row, every SIDE-th column, the channels and which of these there are.
+    """
+    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
+    TY: tl.constexpr = (OH + R - 1) // R
+    pid = tl.program_id(0)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    return (pid // (TX * TY)).to(tl.int64), (pid // TX) % TY * R, (pid % TX * TW + tl.arange(0, TW)) * SIDE, c, c < C
+
+
+@triton.jit
 def taken_along(source, target, picked, m, alive, AC: tl.constexpr, AXP: tl.constexpr, AYP: tl.constexpr):
     """Channels of another tensor copied for the same pixels: what a split passes on beside a layer."""
     at = m.to(tl.int64)[:, None]

@@ -8,7 +8,7 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient
+from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient, strip
 
 
 @triton.jit
@@ -127,14 +127,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     pixels per row; weights lie (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them, biases and shifts four channels x C.
     `EARLY`: taps are held in registers before the layer in front is done.
     """
-    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
-    TY: tl.constexpr = (OH + R - 1) // R
-    pid = tl.program_id(0)
-    first = (pid // TX) % TY * R
-    image = (pid // (TX * TY)).to(tl.int64)
-    column = (pid % TX * TW + tl.arange(0, TW)) * SIDE
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    own = c < C
+    image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
     source = x.to(tl.pointer_type(tl.int32), bitcast=True)
     target = y.to(tl.pointer_type(tl.int32), bitcast=True)
     mine = own[None, :]
