@@ -107,7 +107,7 @@ def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
 @triton.jit
 def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
              INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
-    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own."""
+    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
     if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
         done = saturated(quotient(acc, offset, by).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
     else:
