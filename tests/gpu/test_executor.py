@@ -17,6 +17,7 @@ from dovetail.ir import (
     Clip,
     Conv,
     Function,
+    GlobalAvgPool,
     Mul,
     Window,
 )
@@ -156,6 +157,21 @@ def test_a_mean_of_windows_stays_out_of_integer_kernels() -> None:
     assert lower(graph, "float16", specification("h200"))
     with pytest.raises(UnsupportedError, match="pooling that rounds integers"):
         lower(quantized(graph), "int8", specification("h200"))
+
+
+@pytest.mark.parametrize(("layer", "kernel"), [(Conv(12, Window((1, 1))), "conv"), (Conv(12, Window((3, 3))), "mean")])
+def test_a_mean_of_integers_joins_pointwise_layers_and_is_a_kernel_behind_others(layer: Conv, kernel: str) -> None:
+    net = Net(11)
+    graph = quantized(net.graph(net.add(GlobalAvgPool(), net.add(layer, stem(net)))))
+    scheme = graph.tensors["x"].scheme
+    assert scheme is not None
+    frames: dict[str, Array] = {
+        "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (3, *graph.shape("x")[1:])).astype(scheme.dtype)}
+    made = compile_graph(graph, "int8", 2)
+    assert made.calls[-1][0].kernel == kernel
+    found = made.run(frames)
+    for tensor, value in run_integer(graph, frames).items():
+        assert np.array_equal(found[tensor], value)
 
 
 def test_an_activation_alone_is_a_kernel() -> None:

@@ -54,6 +54,7 @@ def test_loops_over_gathered_values_are_not_pipelined() -> None:
 @dataclass
 class Made:
     asm: dict[str, str]
+    n_spills: int = 0
 
 
 @dataclass

@@ -107,7 +107,7 @@ def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
 @triton.jit
 def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
              INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
-    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own."""
+    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
     if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
         done = saturated(quotient(acc, offset, by).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
     else:
@@ -213,6 +213,19 @@ def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.const
     """Of output pixels over all images: the image, and the row and column where each one's window begins."""
     q = m % (OH * OW)
     return (m // (OH * OW)).to(tl.int64), q // OW * SH - PH, q % OW * SW - PW
+
+
+@triton.jit
+def strip(OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr, R: tl.constexpr, TW: tl.constexpr, SIDE: tl.constexpr, BC: tl.constexpr):
+    """What a program has that computes R rows x TW * SIDE columns x BC channels of an image.
+
+    The image, the first row, every SIDE-th column, the channels and which of these there are.
+    """
+    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
+    TY: tl.constexpr = (OH + R - 1) // R
+    pid = tl.program_id(0)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    return (pid // (TX * TY)).to(tl.int64), (pid // TX) % TY * R, (pid % TX * TW + tl.arange(0, TW)) * SIDE, c, c < C
 
 
 @triton.jit

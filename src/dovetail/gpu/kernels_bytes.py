@@ -8,7 +8,7 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient
+from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient, strip
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def saturated(a, b, c, d):
 
 @triton.jit
 def constants_of(at, own, bias, multiplier, shift, ROUND: tl.constexpr):
-    """Bias, multiplier and shift of a channel of each word, by every thread for its own: see `weights_of` of halves."""
+    """Bias, multiplier and shift of one channel of each word."""
     offset = tl.load(bias + at, mask=own, other=0)
     factor = tl.load(multiplier + at, mask=own, other=0) if ROUND == 1 else offset
     return offset, factor, tl.load(shift + at, mask=own, other=0)
@@ -123,31 +123,23 @@ def bytewise(x, w, bias, multiplier, shift, y,
              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
     """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program.
 
-    C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four pixels per row; weights lie
-    (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them. `EARLY`: they are held in registers before
-    the layer in front is done.
+    C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four
+    pixels per row; weights lie (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them, biases and shifts four channels x C.
+    `EARLY`: taps are held in registers before the layer in front is done.
     """
-    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
-    TY: tl.constexpr = (OH + R - 1) // R
-    pid = tl.program_id(0)
-    first = (pid // TX) % TY * R
-    image = (pid // (TX * TY)).to(tl.int64)
-    column = (pid % TX * TW + tl.arange(0, TW)) * SIDE
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    own = c < C
+    image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
     source = x.to(tl.pointer_type(tl.int32), bitcast=True)
     target = y.to(tl.pointer_type(tl.int32), bitcast=True)
     mine = own[None, :]
-    held = w + tl.broadcast_to(c[None, :], (TW, BC))
-    fourth = tl.broadcast_to(4 * c[None, :], (TW, BC))
-    o0, f0, b0 = constants_of(fourth, mine, bias, multiplier, shift, ROUND)
-    o1, f1, b1 = constants_of(fourth + 1, mine, bias, multiplier, shift, ROUND)
-    o2, f2, b2 = constants_of(fourth + 2, mine, bias, multiplier, shift, ROUND)
-    o3, f3, b3 = constants_of(fourth + 3, mine, bias, multiplier, shift, ROUND)
+    lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
+    o0, f0, b0 = constants_of(lane, mine, bias, multiplier, shift, ROUND)
+    o1, f1, b1 = constants_of(lane + C, mine, bias, multiplier, shift, ROUND)
+    o2, f2, b2 = constants_of(lane + 2 * C, mine, bias, multiplier, shift, ROUND)
+    o3, f3, b3 = constants_of(lane + 3 * C, mine, bias, multiplier, shift, ROUND)
     early = ()
     if EARLY:
         for q in tl.static_range(SIDE):
-            early = early + (taps_of(held, mine, q, C, KH, SIDE, WORDS),)  # noqa: RUF005 - Triton has no unpacking
+            early = early + (taps_of(w + lane, mine, q, C, KH, SIDE, WORDS),)  # noqa: RUF005 - Triton has no unpacking
     nothing = tl.zeros((TW, BC), tl.int32)
     begin(PDL)
     rows = ()
@@ -170,7 +162,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
         if EARLY:
             taps = early[q]
         else:
-            taps = taps_of(held, mine, q, C, KH, SIDE, WORDS)
+            taps = taps_of(w + lane, mine, q, C, KH, SIDE, WORDS)
         for r in tl.static_range(R):
             d0 = nothing
             d1 = nothing

@@ -8,7 +8,7 @@ read every input value once for all of them: of 5 x 5 taps, 4 rows and 4 columns
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, padded, to_store
+from dovetail.gpu.kernels import begin, constants, padded, strip, to_store
 
 
 @triton.constexpr_function
@@ -20,7 +20,7 @@ def reaches(distance, step, taps):
 @triton.constexpr_function
 def is_read(distance, count, stride, step, taps):
     """Whether any of `count` outputs side by side reads the value at a distance from where the first one's window begins."""
-    return any(0 <= distance - q * stride < step * taps and (distance - q * stride) % step == 0 for q in range(count))
+    return any(reaches(distance - q * stride, step, taps) for q in range(count))
 
 
 # Functions that are called again and again with operands of the same kind: Triton translates each once, not once per call.
@@ -93,14 +93,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
     `EARLY`: weights are held in registers before the layer in front is done. `LOOPED`: one row of taps after another instead of one
     row of inputs after another; every weight read then serves all outputs, inputs are read again for every row of taps.
     """
-    TX: tl.constexpr = (OW + TW * SIDE - 1) // (TW * SIDE)
-    TY: tl.constexpr = (OH + R - 1) // R
-    pid = tl.program_id(0)
-    first = (pid // TX) % TY * R
-    image = (pid // (TX * TY)).to(tl.int64)
-    column = (pid % TX * TW + tl.arange(0, TW)) * SIDE
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    own = c < C
+    image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
     kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
     top = first * SH - PH
     left = column * SW - PW

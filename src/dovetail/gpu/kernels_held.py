@@ -91,5 +91,5 @@ def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, X
     begin(PDL)
     v = tl.load(x + image * XP + k, mask=k < K, other=0)
     total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
-    done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
-    tl.store(y + image * YP + n[None, :], done, mask=own[None, :])
+    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)  # of two outputs there are no four to pack
+    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
-IN_PLACE_TILES = 4
+IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
 IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
-IN_PLACE_GAIN = 0.002
+IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
+MOST_SPILLED = 256
+"""Registers of a thread that a kernel may keep in memory: the kilobyte of stack that a GPU has ready for every thread. For more,
+the driver moves all stacks while kernels overlap, and nothing so slow is worth that."""
 IN_PLACE_S = 20.0
 """Seconds this search may take, unless a tuner says otherwise."""
 
@@ -133,7 +136,7 @@ class Tuner:
             made = launch()
         except (triton.TritonError, RuntimeError):
             return float("inf")
-        if reads_too_early(made.asm["ptx"]):
+        if made.n_spills > MOST_SPILLED or reads_too_early(made.asm["ptx"]):
             return float("inf")
         return replay_seconds(captured([launch] * REPEATS)) / REPEATS
 
@@ -174,7 +177,7 @@ def divided(options: Options, tuner: Tuner) -> list[Part]:
 
 
 def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[Part]:
-    """Parts after swaps that made the whole network faster; equal layers change together."""
+    """Parts after swaps that made the whole network faster; equal layers change together. Tried again while any of them helps."""
     def network_s(chosen: Sequence[Part]) -> float:
         replay = captured([tuner.launcher.bound(p.call, p.config) for p in chosen])
         once = replay_seconds(replay, 3, 1)
@@ -185,16 +188,19 @@ def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[
                     key=lambda p: p[:4])
     groups = [list(group) for _, group in groupby(places, key=lambda p: p[0])]
     groups.sort(key=lambda g: -len(g) * tuner.ranked(g[0][4])[0][0])
-    now, until = network_s(parts), time.perf_counter() + tuner.in_place_s
-    for group in groups:
-        for seconds, config in tuner.ranked(group[0][4])[:IN_PLACE_TILES]:
-            if time.perf_counter() > until or seconds == float("inf"):
-                break
-            trial = parts
-            for _, run, first, last, call in group:
-                trial = _swapped(trial, Part(run, first, last, call, config, seconds), singles)
-            if trial != parts and (taken := network_s(trial)) < now * (1 - IN_PLACE_GAIN):
-                now, parts = taken, trial
+    before, until = float("inf"), time.perf_counter() + tuner.in_place_s
+    now = network_s(parts)
+    while now < before * (1 - IN_PLACE_GAIN) and time.perf_counter() < until:  # what one swap changes may make room for another
+        before = now
+        for group in groups:
+            for seconds, config in tuner.ranked(group[0][4])[:IN_PLACE_TILES]:
+                if time.perf_counter() > until or seconds == float("inf"):
+                    break
+                trial = parts
+                for _, run, first, last, call in group:
+                    trial = _swapped(trial, Part(run, first, last, call, config, seconds), singles)
+                if trial != parts and (taken := network_s(trial)) < now * (1 - IN_PLACE_GAIN):
+                    now, parts = taken, trial
     return parts
 
 

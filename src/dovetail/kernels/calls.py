@@ -170,7 +170,13 @@ def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels // QUARTER,
                  **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **_layer_constants(item),
                  "PAD": four, "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
-    return (x, packed_taps(layer.weights, window, side, words), layer.bias, layer.multipliers, layer.shifts, y), constants
+    taps = packed_taps(layer.weights, window, side, words)
+    return (x, taps, _by_fourth(layer.bias), _by_fourth(layer.multipliers), _by_fourth(layer.shifts), y), constants
+
+
+def _by_fourth(values: Array) -> Array:
+    """Constants of channels: of the first channel of every word, then of the second, and so on."""
+    return np.ascontiguousarray(values.reshape(-1, QUARTER).T).reshape(-1)
 
 
 def packed_taps(weights: Array, window: Window, side: int, words: int) -> Array:

@@ -234,13 +234,18 @@ def configs_of(tiles: Tiles) -> tuple[Config, ...]:
     return tuple(dict(zip(tiles, map(int, each), strict=True)) for each in zip(*tiles.values(), strict=True))
 
 
+GATHERED, MOST_GATHERED = 2.0, 216
+"""Registers of a value that is gathered, with its address, and of a thread for all of them and its sums."""
+
+
 @lru_cache(maxsize=4096)
 def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool, halved: bool, least: int,
                 scattered: bool) -> Tiles:
     """Tiles worth a look; `halved`: also with two sums side by side.
 
     Loops over `scattered` inputs are not pipelined: such inputs come through registers anyhow, and beside weights that are
-    copied ahead matrix units would read them too early (`gpu/proxies.py`).
+    copied ahead matrix units would read them too early (`gpu/proxies.py`). All values of a step, and where each lies, must fit
+    registers: 128 pixels x 128 values by four warps would keep kilobytes of every thread in memory.
     """
     rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]
     columns = [b for b in (16, 32, 64, 128, 256) if b == 16 or b < 2 * filters]
@@ -253,6 +258,8 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
         for warps, stages in product({2 if size <= 1024 else 4, 4 if size <= 128 * 64 else 8},
                                      (2,) if steps == 1 else (1,) if scattered else (2,) if steps == 2
                                      else sorted({4, min(steps, 8)})):
+            if scattered and (1.2 * size + GATHERED * bp * bk) / (32 * warps) > MOST_GATHERED:
+                continue
             tile = {"BP": bp, "BN": bn, "BK": bk, "SUMS": 1, "num_warps": warps, "num_stages": stages}
             found += [tile, {**tile, "SUMS": 2}] if halved and steps >= 4 else [tile]
     return tiles_of(found)

@@ -1,0 +1,60 @@
+"""Kernels are chosen once more where they will run, as long as any swap makes the whole network faster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dovetail.gpu import tuning
+from dovetail.gpu.executor import Launcher, options_of
+from dovetail.gpu.tuning import MOST_SPILLED, Tuner, divided, settled_in_place
+from dovetail.ir import Conv, Window
+from dovetail.kernels.lower import lower
+from dovetail.platform.gpu_specification import specification
+from tests.strategies import Net
+
+
+class Stub:
+    """A launcher that says what it would launch."""
+
+    def bound(self, call: Any, config: dict[str, int]) -> tuple[Any, dict[str, int]]:
+        return call, config
+
+
+def test_a_swap_that_helps_only_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net(0)
+    x = net.add(Conv(24, Window((3, 3))), net.input((1, 16, 14, 14)))
+    options = [[way for way in ways if way[2].kernel == "conv"] for ways in options_of(lower(
+        net.graph(net.add(Conv(32, Window((3, 3))), x)), "float16", specification("h200")))]
+    tuner = Tuner(cast("Launcher", Stub()), timing=True, in_place_s=60.0)
+    calls = [call for ways in options for *_, call in ways]
+    for place, call in enumerate(calls):  # alone, the first of two tiles is faster, and the first layer takes longest
+        tuner.known[call.key] = tuple(((2 - place) * (1.0 + 0.1 * i) * 1e-6, c) for i, c in enumerate(call.configs[:2]))
+
+    def network_s(launches: list[Any], *_: int) -> float:
+        second = [config == call.configs[1] for call, config in launches]
+        return {(False, False): 10.0, (True, False): 10.5, (False, True): 9.0, (True, True): 8.0}[second[0], second[1]]
+
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches)
+    monkeypatch.setattr(tuning, "replay_seconds", lambda launches, *_: network_s(launches) * 1e-6)
+    alone = divided(options, tuner)
+    assert [p.config for p in alone] == [call.configs[0] for call in calls]
+    assert [p.config for p in settled_in_place(alone, options, tuner)] == [call.configs[1] for call in calls]
+
+
+def test_kernels_that_need_more_stack_than_there_is_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches)
+    monkeypatch.setattr(tuning, "replay_seconds", lambda replay: 1e-6)
+    net = Net(0)
+    call, *_ = (way[2] for ways in options_of(lower(net.graph(net.add(Conv(24, Window((3, 3))), net.input((1, 16, 14, 14)))),
+                                                    "float16", specification("h200"))) for way in ways)
+
+    class Spilling:
+        def bound(self, call: Any, config: dict[str, int]) -> Any:
+            return lambda: SimpleNamespace(asm={"ptx": ""}, n_spills=MOST_SPILLED + (config["BN"] == 16))
+
+    ranked = Tuner(cast("Launcher", Spilling()), timing=True).ranked(call)
+    assert {seconds < float("inf") for seconds, _ in ranked} == {False, True}
+    assert all((seconds < float("inf")) == (tile["BN"] != 16) for seconds, tile in ranked)
