@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product, takewhile
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -136,13 +136,16 @@ class Blocks:
         behind = len(self.layers.layers) - at
         return behind * sum(floor[at] <= most_clocks for floor in self.floors) if behind else 0
 
-    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+    def promising(self, cut: int, room: Room | None = None,
+                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
         if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
             return
         needs, order = self._least(cut)
         at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
         for c in order:
+            if self.floors[c][at] > most_clocks:
+                return
             if able[c] and (room is None or room.holds(self._sketched(cut, self.configs[c]))[0]):
                 yield self.floors[c][at], partial(self._priced, cut, self.configs[c])
 
@@ -162,7 +165,7 @@ class Blocks:
 
     def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
         """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
-        near = takewhile(lambda found: found[0] <= most_clocks, self.promising(cut, room))
+        near = self.promising(cut, room, most_clocks)
         found = [option for _, price in near if (option := price()) is not None and option.interval <= most_clocks]
         if not found:
             return ()

@@ -76,8 +76,9 @@ class Offers(Protocol):
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers of all configurations that may take at most so many clocks."""
 
-    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
-        """Clocks at the least, rising, and what gives the whole price; those without room may be left out."""
+    def promising(self, cut: int, room: Room | None = None,
+                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+        """Clocks at the least, rising to `most_clocks`, and what gives the whole price; those without room may be left out."""
 
     def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
         """Those that take at most so many clocks between frames; those without room may be left out."""
@@ -92,7 +93,8 @@ class NoBlocks:
     def effort(self, cut: int, most_clocks: float) -> int:
         return 0
 
-    def promising(self, cut: int, room: Room | None = None) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+    def promising(self, cut: int, room: Room | None = None,
+                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
         return iter(())
 
     def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
@@ -357,7 +359,7 @@ class Search:
         if cut == len(self.graph.nodes):
             chosen = self.choose(cut, pace, ())
             return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
-        for floor, price in self.blocks.promising(cut, room):
+        for floor, price in self.blocks.promising(cut, room, most):
             if floor >= least:
                 break
             option = price()
