@@ -62,7 +62,7 @@ def host_ports(core: Design) -> dict[str, Any]:
     return {"host_ports": found}
 
 
-def slice_of_conv1(filters: int = 4) -> Graph:
+def slice_of_conv1(filters: int = 2) -> Graph:
     """Some filters of AlexNet's first layer: bytes, plain weights, to codes."""
     rng, op, shape = np.random.default_rng(0), Conv(filters, Window((11, 11), (4, 4))), (1, 3, 227, 227)
     weights = np.clip(np.rint(rng.normal(0, 32, (filters, 3, 11, 11))), -127, 127).astype(np.int8)
@@ -103,5 +103,5 @@ def judged(name: str, graph: Graph, pace: int | None) -> dict[str, Any]:
 
 def roms() -> dict[str, Any]:
     """conv1 as it is mapped, directly, and a share of fc6 in ROM."""
-    return {"parts": {"conv1, 4 of 96 filters": judged("conv1, 4 of 96 filters", slice_of_conv1(), None),
+    return {"parts": {"conv1, 2 of 96 filters": judged("conv1, 2 of 96 filters", slice_of_conv1(), None),
                       "fc6, 64 of 4,096 units": judged("fc6, 64 of 4,096 units", share_of_fc6(), PACE)}}

@@ -18,8 +18,8 @@ PASSES: Mapping[str, str] = {
     "cyclone10gx": "synth_intel_alm -family cyclone10gx -noiopad -noclkbuf {dsp} -top {top}",
 }
 FSM_SEARCH_BYTES = 300_000
-"""Text up to which Yosys looks for state machines: it judges every register that selects among constants by all cells, so that a
-layer of thousands of products in tables takes hours. Engines have none to find."""
+"""Text up to which Yosys looks for state machines: it judges every register that selects among constants by all cells, which of
+thousands of products in tables does not come to an end. Engines have none to find."""
 HEADER = re.compile(r"\bmodule\s+\w+\s*\((?:[^()]|\([^()]*\))*\)\s*;")
 MULTIPLICATION = re.compile(r"(?<![(@*])\*(?![)*])")
 DEFINED = re.compile(r"\bmodule\s+(\w+)")
