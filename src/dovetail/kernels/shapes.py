@@ -95,7 +95,9 @@ class DepthwiseShape(NamedTuple):
         return _count(self.grid(c))
 
     def tiles(self) -> Tiles:
-        return _depthwise_tiles(self)
+        # What tiles do not depend on is left aside, so that shares of alike layers find those of each other.
+        channels = min(self.channels, MANY_CHANNELS)
+        return _depthwise_tiles(self._replace(element=0, moved_bytes=0, images=1, channels=channels, reach=0))
 
 
 class BytewiseShape(NamedTuple):
@@ -293,6 +295,8 @@ def _depths(depth: int, parts: int, least: int) -> list[int]:
     return sorted({close, max(bk for bk in padded if padded[bk] <= MOST_WASTE * depth or bk == close)})
 
 
+MANY_CHANNELS = 65
+"""Channels from which on tiles are the same, however many more there are: the widest then have no more than twice as many."""
 MOST_UNROLLED = 9
 """Taps of a depthwise layer up to which its weights may be loaded where they are used, input row by input row."""
 MOST_PRODUCTS, MOST_REGISTERS, MOST_TOGETHER = 420, 216, 28
