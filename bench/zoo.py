@@ -51,6 +51,8 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     light = {path.stem: path for path in sorted(LIGHT.glob("light_*.onnx"))}
+    if unknown := sorted(set(options.network or ()) - {*zoo.names(), *light}):
+        parser.error(f"--network {unknown[0]}: unknown; {', '.join((*zoo.names(), *light))} exist")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.network or (*zoo.names(), *light):
             path = light.get(name, Path(folder) / "m.onnx")
