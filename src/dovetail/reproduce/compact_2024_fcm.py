@@ -67,7 +67,7 @@ def _read(record: Path | None) -> dict[str, Any]:
 def _networks(measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
     for name, kinds in measured["networks"].items():
         for kind, batches in kinds.items():
-            for batch, one in batches.items():
+            for batch, one in sorted(batches.items(), key=lambda each: int(each[0][1:])):
                 if one.get("ours_us") is not None:
                     yield name, kind, batch, one
 
