@@ -65,6 +65,12 @@ def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
 
 
 @triton.jit
+def shifted(total, offset, shift, ZERO: tl.constexpr):
+    """The same without bounds, as an integer above its zero point."""
+    return quotient(total, offset, shift).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
+
+
+@triton.jit
 def saturated(values):
     """Integers as bytes, what lies beyond them as the nearest: one instruction for two of them, which also packs them."""
     if INTERPRETED:
@@ -109,7 +115,7 @@ def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
              INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
     """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
     if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
-        done = saturated(quotient(acc, offset, by).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
+        done = saturated(shifted(acc, offset, by, ZERO))
     else:
         done = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND).to(kind)
     return done

@@ -8,7 +8,7 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, MAGIC, begin, finished, quotient, strip
+from dovetail.gpu.kernels import INTERPRETED, begin, finished, shifted, strip
 
 
 @triton.jit
@@ -102,10 +102,8 @@ def taps_of(at, own, q: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, SIDE: t
 def as_word(d, o, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr):
     """Sums of four channels, finished, as one word."""
     if (ROUND == 2) and (LO == -128) and (HI == 127):
-        word = saturated(quotient(d[0], o[0], b[0]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
-                         quotient(d[1], o[1], b[1]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
-                         quotient(d[2], o[2], b[2]).to(tl.int32, bitcast=True) + (ZERO - MAGIC),
-                         quotient(d[3], o[3], b[3]).to(tl.int32, bitcast=True) + (ZERO - MAGIC))
+        word = saturated(shifted(d[0], o[0], b[0], ZERO), shifted(d[1], o[1], b[1], ZERO),
+                         shifted(d[2], o[2], b[2], ZERO), shifted(d[3], o[3], b[3], ZERO))
     else:
         word = combined(finished(d[0], o[0], f[0], b[0], LO, HI, ZERO, ACT, True, ROUND),
                         finished(d[1], o[1], f[1], b[1], LO, HI, ZERO, ACT, True, ROUND),

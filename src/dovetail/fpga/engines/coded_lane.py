@@ -144,14 +144,17 @@ def shifts_of(own: Constants) -> list[int]:
 
 def shifts_alone(bias: Sequence[int], rescale: Rescale) -> bool:
     """Whether engines that load weights can round so."""
-    own = constants_of(bias, rescale)
+    return _loadable(constants_of(bias, rescale))
+
+
+def _loadable(own: Constants) -> bool:
     return max(own.multipliers) == 1 and min(shifts_of(own)) >= 1 and max(shifts_of(own)) <= LOADED_SHIFT
 
 
 def loaded_constants(bias: Sequence[int], rescale: Rescale) -> Constants:
     """Constants with the one shift and all the lifts that engines of loaded weights have; UsageError where none is a filter's."""
     own = constants_of(bias, rescale)
-    if not shifts_alone(bias, rescale):
+    if not _loadable(own):
         how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(shifts_of(own))} to {max(shifts_of(own))}"
         raise UsageError(f"sums {how}; where weights are loaded they are shifted down by 1 to {LOADED_SHIFT} places alone, leave "
                          "this layer's constant")
