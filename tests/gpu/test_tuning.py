@@ -9,8 +9,9 @@ import pytest
 
 from dovetail.gpu import tuning
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import MOST_SPILLED, Tuner, divided, settled_in_place
+from dovetail.gpu.tuning import FURTHER, MOST_SPILLED, Tuner, divided, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
+from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
 from dovetail.platform.gpu_specification import specification
 from tests.strategies import Net
@@ -52,9 +53,49 @@ def test_kernels_that_need_more_stack_than_there_is_are_not_chosen(monkeypatch: 
                                                     "float16", specification("h200"))) for way in ways)
 
     class Spilling:
+        kind = "float16"
+
+        def loaded(self, call: Any, config: dict[str, int]) -> Any:
+            return SimpleNamespace(asm={"ptx": ""}, n_spills=MOST_SPILLED + (config["BN"] == 16))
+
         def bound(self, call: Any, config: dict[str, int]) -> Any:
-            return lambda: SimpleNamespace(asm={"ptx": ""}, n_spills=MOST_SPILLED + (config["BN"] == 16))
+            assert config["BN"] != 16, "launched before its stack was looked at"
+            return lambda: None
 
     ranked = Tuner(cast("Launcher", Spilling()), timing=True).ranked(call)
     assert {seconds < float("inf") for seconds, _ in ranked} == {False, True}
     assert all((seconds < float("inf")) == (tile["BN"] != 16) for seconds, tile in ranked)
+
+
+def test_more_tiles_are_timed_of_kernels_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net(0)
+    x = net.add(Conv(64, Window((3, 3))), net.input((1, 32, 28, 28)))
+    options = [[way for way in ways if way[2].kernel == "conv"] for ways in options_of(lower(
+        net.graph(net.add(Conv(96, Window((1, 1))), x)), "float16", specification("h200"), 8))]
+    long, short = (call for ways in options for *_, call in ways)
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
+    monkeypatch.setattr(tuning, "precompile", lambda jobs: None)
+
+    def seconds(launch: Any) -> float:
+        call, config = launch
+        return 20e-6 / (1 + list(call.configs).index(config)) * (1 if call.key == long.key else 1e-3)  # later tiles are faster
+
+    class Bytes(Stub):
+        kind = "int8"
+
+        def loaded(self, call: Any, config: dict[str, int]) -> Any:
+            return SimpleNamespace(asm={"ptx": ""}, n_spills=0)
+
+        def described(self, call: Any, config: dict[str, int]) -> None:
+            return None
+
+    monkeypatch.setattr(tuning, "replay_seconds", seconds)
+    tuner = Tuner(cast("Launcher", Bytes()), timing=True)
+    before = divided(options, tuner)
+    assert [p.config for p in before] == [c.configs[CANDIDATES - 1] for c in (long, short)]
+    worth = worth_more(options, tuner, sum(p.seconds for p in before))
+    assert worth == [long]
+    tuner.look_further(worth)
+    assert [p.config for p in divided(options, tuner)] == [long.configs[FURTHER - 1], short.configs[CANDIDATES - 1]]
+    tuner.look_further(worth)  # what is known is not timed again
+    assert len(tuner.ranked(long)) == FURTHER

@@ -103,17 +103,27 @@ class Launcher:
         return [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
                 for o in call.operands]
 
-    def bound(self, call: Call, config: Config) -> Callable[[], Any]:
-        """A launch with all its arguments; it returns the compiled kernel, where there is one."""
-        kernel, grid, operands = KERNELS[call.kernel], call.grid(config), self.operands(call)
-        options = dict(config)
+    def options(self, config: Config) -> dict[str, int | bool]:
+        """What a launch says beside operands and constants."""
+        options: dict[str, int | bool] = dict(config)
         if self.pdl:
             options["launch_pdl"] = True
         if self.device == "cpu":
             options = {k: v for k, v in options.items() if k not in ("num_warps", "num_stages")}
+        return options | {"PDL": self.pdl}
+
+    def loaded(self, call: Call, config: Config) -> Any:
+        """The compiled kernel of a launch, on the device but not launched: what it takes there is known then."""
+        made = KERNELS[call.kernel].warmup(*self.operands(call), grid=call.grid(config), **call.constants, **self.options(config))
+        _ = made.run  # looking at it loads it
+        return made
+
+    def bound(self, call: Call, config: Config) -> Callable[[], Any]:
+        """A launch with all its arguments; it returns the compiled kernel, where there is one."""
+        kernel, grid, operands, options = KERNELS[call.kernel], call.grid(config), self.operands(call), self.options(config)
 
         def launch() -> Any:
-            made = kernel[grid](*operands, **call.constants, **options, PDL=self.pdl)
+            made = kernel[grid](*operands, **call.constants, **options)
             if self.device != "cpu":
                 self.share_caches(made.function)
             return made

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
 IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
+FURTHER = 2 * CANDIDATES
+"""Tiles that are timed of kernels of bytes that matter: costs were fitted to floats, and say less of bytes."""
+MATTERS = 0.01
+"""Share of a network's time from which on a kernel is worth more tiles."""
 IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
 IN_PLACE_GAIN = 0.001
@@ -124,6 +128,14 @@ class Tuner:
             self.known[call.key] = tuple(sorted(timed, key=lambda t: t[0]))
         return self.known[call.key]
 
+    def look_further(self, calls: Sequence[Call]) -> None:
+        """Time more tiles of calls that have only their first ones timed."""
+        more = [c for c in calls if len(self.known[c.key]) <= CANDIDATES < len(c.configs)]
+        precompile([self.launcher.described(c, tile) for c in more for tile in c.configs[CANDIDATES:FURTHER]])
+        for call in more:
+            timed = [self.timed_at_best(call, tile) for tile in call.configs[CANDIDATES:FURTHER]]
+            self.known[call.key] = tuple(sorted((*self.known[call.key], *timed), key=lambda t: t[0]))
+
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
         """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
         seconds, plain = self.timed(call, config), without_pipelining(call, config)
@@ -131,14 +143,13 @@ class Tuner:
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
-        launch = self.launcher.bound(call, config)
         try:
-            made = launch()
+            made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
             return float("inf")
         if made.n_spills > MOST_SPILLED or reads_too_early(made.asm["ptx"]):
             return float("inf")
-        return replay_seconds(captured([launch] * REPEATS)) / REPEATS
+        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
 
 
 def chosen(options: Options, tuner: Tuner) -> list[Part]:
@@ -153,11 +164,29 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
         return parts
     tuner.prepare(call for ways in options for *_, call in ways)
     parts = divided(options, tuner)
+    if tuner.timing and tuner.launcher.kind == "int8":
+        tuner.look_further(worth_more(options, tuner, sum(p.seconds for p in parts)))
+        parts = divided(options, tuner)
     if tuner.timing:
         parts = settled_in_place(parts, options, tuner)
         tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
         tuner.remembered.save()
     return parts
+
+
+def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
+    """Different calls whose places together take a share of a network's time that matters.
+
+    Of kernels that compute the same layers, those that could yet be the fastest.
+    """
+    alike: dict[str, list[Call]] = {}
+    best: dict[tuple[str, ...], float] = {}
+    for *_, call in (way for ways in options for way in ways):
+        alike.setdefault(call.key, []).append(call)
+        best[call.nodes] = min(best.get(call.nodes, float("inf")), tuner.ranked(call)[0][0])
+    return [first for first, *others in alike.values()
+            if (1 + len(others)) * best[first.nodes] >= MATTERS * total_s
+            and tuner.ranked(first)[0][0] <= IN_PLACE_SLACK * best[first.nodes]]
 
 
 def divided(options: Options, tuner: Tuner) -> list[Part]:
