@@ -7,6 +7,8 @@ fitted to (bench/gpu_estimator.py), and writes the file after every measurement.
 was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
 it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done. `--compile`
 measures nothing: it compiles all that the items will time, on all processors, which is most of what a sitting takes otherwise.
+`--apart` gives every item a process of its own (some seconds each to begin): a kernel that touches memory not its own ends all
+that its process has left to do on the GPU.
 
 int8 needs networks quantized where ONNX Runtime is: `--prepare` writes them to build/gpu_int8, to be taken along.
 
@@ -20,6 +22,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +50,8 @@ from zoo_graph import network
 
 PATIENCE = 4.0
 """How much longer than expected an item may take before it is interrupted."""
+GRACE_S = 20.0
+"""How much longer than an item may take its own process is waited for before it is ended."""
 TRIES = 2
 UNSEEN_TILES = 8
 """Tiles timed of every kernel the estimate is judged with."""
@@ -201,6 +206,34 @@ def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict
     return found
 
 
+def sit_apart(every: Sequence[Item], path: Path, seconds: float, call: Callable[[Item, float], Sequence[str]]) -> dict[str, Any]:
+    """The same, a process for every item that `call` gives the command of; one that ends badly is told, and the next begins."""
+    until = time.perf_counter() + seconds
+    for item in every:
+        left, before = until - time.perf_counter(), session_of(path)
+        if not is_open(before, item) or left < min(item.expected_s, seconds):
+            continue
+        limit = min(left, PATIENCE * item.expected_s) + GRACE_S
+        try:
+            ended = subprocess.run(call(item, left), timeout=limit, check=False).returncode
+            reason = f"its process ended with {ended}" if ended else ""
+        except subprocess.TimeoutExpired:
+            reason = "its process did not end and was ended"
+        tries, own = before.get(item.name, {}).get("tries", 0), session_of(path).get(item.name, {})
+        if reason and not own.get("done") and (own.get("tries", 0) <= tries or "reason" not in own):
+            print(f"{item.name}: {reason}", flush=True)
+            found = json.loads(path.read_text()) if path.is_file() else {"networks": {}}
+            found.setdefault("session", {})[item.name] = {"tries": tries + 1, "done": False, "reason": reason}
+            save(path, found)
+    return session_of(path)
+
+
+def session_of(path: Path) -> dict[str, Any]:
+    """What came of every item so far."""
+    held: dict[str, Any] = json.loads(path.read_text()).get("session", {}) if path.is_file() else {}
+    return held
+
+
 def compiled(every: Sequence[Item], seconds: float) -> None:
     """Compile all kernels of items into Triton's cache, on all processors, and time nothing; as many as there is time for."""
     begun, jobs, shown = time.perf_counter(), list[Job](), 0.0
@@ -232,8 +265,7 @@ def selected(every: Sequence[Item], wanted: Sequence[str] | None) -> list[Item]:
 
 def listed(every: Sequence[Item], path: Path) -> str:
     """What there is to do, and what came of it so far."""
-    held = json.loads(path.read_text()).get("session", {}) if path.is_file() else {}
-    lines = []
+    held, lines = session_of(path), []
     for item in every:
         known = held.get(item.name)
         state = "open" if known is None else "done" if known["done"] else known.get("reason", "begun")
@@ -252,6 +284,7 @@ def main() -> None:
                         help="only items whose name has these words, repeatable; in the order given")
     parser.add_argument("--compile", action="store_true",
                         help="only compile what the items will time, on all processors, so that measuring need not")
+    parser.add_argument("--apart", action="store_true", help="every item in a process of its own, so that none ends with another")
     parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
     parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
     parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
@@ -272,7 +305,12 @@ def main() -> None:
     if options.compile:
         compiled(every, options.seconds)
         return
-    sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_session.py " + " ".join(sys.argv[1:]))
+    if options.apart:
+        same = [word for given in (("--in-place", str(options.in_place)), ("--rehearse", name)) if given[1] for word in given]
+        sit_apart(every, options.json, options.seconds, lambda item, left: [
+            sys.executable, __file__, "--json", str(options.json), "--seconds", f"{left:.1f}", *same, "--item", item.name])
+    else:
+        sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_session.py " + " ".join(sys.argv[1:]))
     print(listed(every, options.json))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,27 @@ def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
     assert "a fp16 b8: left out, none" in said
     assert "b fp16 b1: left out, WRONG BY 8.6e-01, MORE THAN 1.5 TIMES CUDNN'S" in said
     assert "b int8 b1: left out, 3 INTEGERS DIFFER FROM THE REFERENCE" in said
+
+
+def test_an_item_that_takes_its_process_down_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capfd: pytest.CaptureFixture[str]) -> None:
+    path, begun = tmp_path / "found.json", tmp_path / "begun"
+    monkeypatch.setattr(gpu_session, "GRACE_S", 0.0)
+    done = {"networks": {}, "session": {"well": {"tries": 1, "done": True}}}
+    ends = {"crashes": "import os; os.abort()", "hangs": "import time; time.sleep(60)",
+            "well": f"open({str(path)!r}, 'w').write({json.dumps(done)!r})"}
+
+    def call(item: Item, left: float) -> list[str]:
+        begun.write_text((begun.read_text() if begun.is_file() else "") + item.name + " ")
+        return [sys.executable, "-c", ends[item.name]]
+    every = [Item(name, took, lambda *_: True) for name, took in (("well", 5.0), ("crashes", 5.0), ("hangs", 0.1))]
+    for _ in range(3):
+        found = gpu_session.sit_apart(every, path, 100.0, call)
+    assert begun.read_text() == "well crashes hangs crashes hangs "
+    assert found["well"]["done"]
+    assert found["crashes"] == {"tries": 2, "done": False, "reason": "its process ended with -6"}
+    assert found["hangs"]["reason"] == "its process did not end and was ended"
+    assert "crashes: its process ended with -6" in capfd.readouterr().out
 
 
 def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path: Path) -> None:
