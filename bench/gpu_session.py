@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -177,6 +178,13 @@ def bounded(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def told(reason: Exception) -> str:
+    """What went wrong, in a line, and through which functions of benches and package it was reached."""
+    own = [f for f in traceback.extract_tb(reason.__traceback__) if "site-packages" not in f.filename]
+    way = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in own[1:])
+    return f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else 'nothing said'} (at {way or 'its start'})"
+
+
 def is_open(held: dict[str, Any], item: Item) -> bool:
     known = held.get(item.name, {})
     return not known.get("done", False) and known.get("tries", 0) < TRIES
@@ -199,7 +207,7 @@ def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict
                 own["done"] = item.run(found, path, start + min(left, item.expected_s))
                 own["tries"] -= 0 if own["done"] else 1  # it ran out of time and goes on where it stopped
         except (DovetailError, RuntimeError, ValueError, OSError) as reason:
-            own["reason"] = f"{type(reason).__name__}: {reason}"
+            own["reason"] = told(reason)
             print(f"{item.name}: {own['reason']}", flush=True)
         own["seconds"] = time.perf_counter() - start
         save(path, found)
