@@ -173,8 +173,9 @@ def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path:
     assert ran == ["slow", "broken", "partly"] * 2 + ["partly"]
     held = found["session"]
     assert "interrupted after 1 s" in held["slow"]["reason"]
-    assert held["broken"] == {"tries": 2, "done": False, "reason": "UnsupportedError: no kernel",
-                              "seconds": held["broken"]["seconds"]}
+    assert held["broken"].keys() == {"tries", "done", "reason", "seconds"}
+    assert (held["broken"]["tries"], held["broken"]["done"]) == (2, False)
+    assert held["broken"]["reason"].startswith("UnsupportedError: no kernel (at test_session.py:")
     assert held["partly"]["done"]
     assert "long" not in held
     assert "1000 s to go" in gpu_session.listed(every, path)
