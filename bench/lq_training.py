@@ -180,17 +180,18 @@ def told(job: Job) -> dict[str, object]:
 
 
 def summary(jobs: list[Job], command: list[str]) -> dict[str, object]:
-    """Every experiment's seeds, mean, and points lost against its float peer."""
+    """Every experiment's seeds, mean, and points lost against the float peers of the same seeds."""
     results: dict[str, list[dict[str, object]]] = {}
     for job in jobs:
         if job.done:
             results.setdefault(job.name, []).append(told(job))
-    means = {name: 100 * mean(float(str(r["test_accuracy"])) for r in rows) for name, rows in results.items()}
+    accuracies = {name: [100 * float(str(r["test_accuracy"])) for r in rows] for name, rows in results.items()}
     experiments = {}
     for name, rows in results.items():
-        peer = EXPERIMENTS[name].baseline
-        experiments[name] = {"mean_accuracy": means[name], "published": EXPERIMENTS[name].published or None,
-                             "points_lost": means[peer] - means[name] if peer in means else None, "runs": rows}
+        peers, average = accuracies.get(EXPERIMENTS[name].baseline), mean(accuracies[name])
+        lost = mean(peers[min(int(str(r["seed"])), len(peers) - 1)] for r in rows) - average if peers else None
+        experiments[name] = {"mean_accuracy": average, "published": EXPERIMENTS[name].published or None,
+                             "points_lost": lost, "runs": rows}
     return {"schema": SCHEMA, "command": command, "date": time.strftime("%Y-%m-%d", time.gmtime()), "experiments": experiments}
 
 
