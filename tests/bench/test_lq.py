@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -67,11 +68,28 @@ def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:
     assert [p.parent.name for p in second[-1].needs] == ["resnet20-w2a2-first-2", "vgg-small-float-0"]
     vgg = lq_training.jobs_of(["vgg-small-w2a2"], tmp_path, None, None)
     assert [j.folder.name for j in vgg if not j.needs] == ["vgg-small-float-0"]
-    assert {j.recipe.start for j in vgg[1:]} == {str(tmp_path / "vgg-small-float-0" / "model.pt")}
+    assert {Path(j.recipe.start).parent.name for j in vgg[1:]} == {"vgg-small-float-0", "vgg-small-w2a2-first-0"}
+    assert {j.recipe.teacher for j in vgg[1:]} == {str(tmp_path / "vgg-small-float-0" / "model.pt")}
     short = lq_training.jobs_of(["resnet20-float"], tmp_path, 2, 1)
     assert [(j.recipe.epochs, j.recipe.seed) for j in short] == [(2, 0)]
     with pytest.raises(UsageError, match="experiment 'lenet': unknown"):
         lq_training.jobs_of(["lenet"], tmp_path, None, None)
+
+
+def test_losses_are_counted_from_floats_of_the_same_seeds(tmp_path: Path) -> None:
+    jobs = lq_training.jobs_of(["resnet20-float", "resnet20-w3a3", "vgg-small-w2a2"], tmp_path, None, None)
+    accuracies = {"resnet20-float-0": 0.90, "resnet20-float-1": 0.92, "resnet20-float-2": 0.94, "resnet20-w3a3-0": 0.89,
+                  "vgg-small-float-0": 0.93, "vgg-small-w2a2-0": 0.925, "vgg-small-w2a2-1": 0.915}
+    for job in jobs:
+        if job.folder.name in accuracies:
+            job.folder.mkdir()
+            (job.folder / "result.json").write_text(json.dumps({"recipe": asdict(job.recipe),
+                                                                "test_accuracy": accuracies[job.folder.name]}))
+    found = lq_training.summary(jobs, [])["experiments"]
+    assert isinstance(found, dict)
+    assert found["resnet20-float"]["points_lost"] is None
+    assert found["resnet20-w3a3"]["points_lost"] == pytest.approx(1.0)
+    assert found["vgg-small-w2a2"]["points_lost"] == pytest.approx(1.0)
 
 
 def test_a_network_is_judged_in_integers_and_as_hardware(tmp_path: Path) -> None:
