@@ -1,7 +1,8 @@
-"""Parts of networks over boards by synthesis: ends of links, ports of the host, a slice of AlexNet's conv1, a share of fc6.
+"""Parts of networks over boards by synthesis: ends of links, ports of the host, slices of AlexNet's conv1, a share of fc6.
 
 `python bench/lq.py --part links --part port --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before
-place and route; the slice and the share, with its ROM, stand beside what the model of plans says of them.
+place and route; slices, small layers with plain integers on one side, and the share, with its ROM, stand beside what the model
+of plans says of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dovetail.fpga.synthesize import synthesize
 from dovetail.fpga.verilog import print_module
 from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq_fit import fit_weights
 from dovetail.platform.load import load_platform
 
 FAMILY = "xcu"
@@ -81,6 +83,17 @@ def share_of_fc6(filters: int = 64) -> Graph:
     return _graph(layer, shape, Scheme(2, False, (0,)))
 
 
+def small_layer(weight_bits: int, input_bits: int) -> Graph:
+    """3x3, 8 to 4 channels, with plain integers on one side or both."""
+    rng, op, shape = np.random.default_rng(0), Conv(4, Window((3, 3))), (1, 8, 16, 16)
+    weights = rng.normal(size=(4, 8, 3, 3))
+    codes, basis = fit_weights(weights, weight_bits) if weight_bits else (
+        np.clip(np.rint(weights * 32), -127, 127).astype(np.int8), rng.uniform(0.8, 1.2, (4, 1)) / 32)
+    levels = BASIS[:input_bits] if input_bits else np.asarray([2.0**-8])
+    layer = Learned(op, codes, weight_bits, basis, input_bits, levels, rng.normal(1, 0.2, 4) / 3, rng.normal(0.4, 0.3, 4))
+    return _graph(layer, shape, Scheme(input_bits, False, (0,)) if input_bits else Scheme(8, False, (-8,)))
+
+
 def _graph(layer: Learned, shape: tuple[int, ...], scheme: Scheme) -> Graph:
     node, constants = coded_node("layer", layer, "x", "y", boundaries_of(ranked(BASIS)[0]).tolist())
     tensors = {"x": Tensor("x", shape, scheme), "y": Tensor("y", layer.body.infer((shape,)), Scheme(2, False, (0,)))}
@@ -102,6 +115,9 @@ def judged(name: str, graph: Graph, pace: int | None) -> dict[str, Any]:
 
 
 def roms() -> dict[str, Any]:
-    """conv1 as it is mapped, directly, and a share of fc6 in ROM."""
-    return {"parts": {"conv1, 2 of 96 filters": judged("conv1, 2 of 96 filters", slice_of_conv1(), None),
-                      "fc6, 64 of 4,096 units": judged("fc6, 64 of 4,096 units", share_of_fc6(), PACE)}}
+    """conv1 as it is mapped, directly, layers with plain integers on one side, and a share of fc6 in ROM."""
+    asked: list[tuple[str, Graph, int | None]] = [
+        *((f"conv1, {n} of 96 filters", slice_of_conv1(n), None) for n in (2, 8)),
+        *((f"w{w or 'int'}a{a or 8}, 3x3, 8 to 4", small_layer(w, a), None) for w, a in ((1, 0), (2, 0), (0, 2))),
+        ("fc6, 64 of 4,096 units", share_of_fc6(), PACE)]
+    return {"parts": {name: judged(name, graph, pace) for name, graph, pace in asked}}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lq
+import lq_parts
 from dovetail.cost import costs_of, costs_of_many
 from dovetail.cost.engines import engine_of
+from dovetail.cost.fitting import codes
+from dovetail.cost.sharing import graph_bits
 from dovetail.cost.work import whole_units, work_of
 from dovetail.fpga.assemble import build_design
-from dovetail.ir import Coded
+from dovetail.ir import Axis, Coded
 from dovetail.ir.tensor import region_size
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
@@ -21,6 +25,7 @@ from tests.numerics.lq_networks import coded, network
 
 GRAPH = network(1, 2, 2)
 RECORD = json.loads((Path(lq.__file__).parent / "records" / "lq_datapaths.json").read_text(encoding="utf-8"))
+PARTS = json.loads((resources.files("dovetail.reproduce") / "records" / "lq_2020.json").read_text(encoding="utf-8"))["parts"]
 
 
 def test_work_of_a_share_of_codes_is_that_of_the_operator_it_becomes() -> None:
@@ -71,3 +76,30 @@ def test_logic_of_counters_is_near_what_was_synthesized(layer: str, family: str)
     assert share is not None
     counted = RECORD["datapaths"][f"{layer}: popcount"][family]["lut"]
     assert float(share.resources[logic][0]) == pytest.approx(counted, rel=0.08)
+
+
+@pytest.mark.parametrize(("weight_bits", "input_bits"), [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2)])
+def test_adders_of_layers_with_plain_integers_are_near_the_graph_that_is_built(weight_bits: int, input_bits: int) -> None:
+    graph = codes.layer(4, 4, 3, weight_bits, input_bits, seed=1)
+    engine = engine_of(graph, graph.nodes[0], None, *whole_units())
+    _, built, bits = codes.said_and_built(graph)
+    carry, registers = graph_bits(built, bits)
+    assert float(engine.adder_bits[0]) == pytest.approx(carry, rel=0.2)
+    assert float(engine.sum_bits[0]) == pytest.approx(registers, rel=0.25)
+
+
+def test_filters_of_a_byte_layer_share_adders_and_its_area_is_near_synthesis() -> None:
+    """AlexNet's first layer: Yosys counts what the record has; more filters share more."""
+    device = load_platform("fic:1").device("fpga0")
+    for name, found in PARTS.items():
+        if name.startswith("conv1"):
+            graph = lq_parts.slice_of_conv1(int(name.split()[1]))
+            share = costs_of(graph, graph.nodes[0], None, *whole_units(), device)
+            assert share is not None
+            for key in ("lut", "register", "bram36"):
+                assert float(share.resources[key][0]) == pytest.approx(found[key]["yosys"], rel=0.1)
+    graph = lq_parts.slice_of_conv1(8)
+    starts, stops = np.asarray([0, 0]), np.asarray([4, 8])
+    parts = costs_of(graph, graph.nodes[0], Axis.OUTPUT_CHANNELS, starts, stops, device)
+    assert parts is not None
+    assert parts.resources["lut"][0] < parts.resources["lut"][1] < 2.1 * parts.resources["lut"][0]

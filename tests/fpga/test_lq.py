@@ -17,7 +17,7 @@ from dovetail.fpga.engines import direct_coded
 from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.simulate import simulate_many
-from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds
+from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_floats import float_codes, float_layer, float_sum
 from dovetail.numerics.reference import run_integer
@@ -126,7 +126,7 @@ def test_thresholds_of_residual_sums_are_bit_exact() -> None:
 
 
 def test_folded_layers_of_codes_compute_the_reference_in_the_clocks_they_promise() -> None:
-    """Slices, passes, blocks of groups, rounds that do not divide the filters, and plain integers on either side."""
+    """Slices, passes, blocks of groups, rounds that do not divide the filters, plain integers on either side, padding alone."""
     jobs = [
         layer(11, Gemm(5), (5, 12), (1, 12), (2, 2, 0), name="fixed", fold=Fold(1, 4, 2)),
         layer(12, Gemm(5), (5, 12), (1, 12), (0, 2, 2), name="gated", fold=Fold(1, 3, 2)),
@@ -134,6 +134,8 @@ def test_folded_layers_of_codes_compute_the_reference_in_the_clocks_they_promise
         layer(14, conv_of((4, 1, 3, 3), 2), (4, 1, 3, 3), (1, 2, 4, 4), (3, 3, 0), name="groups", fold=Fold(1, 1, 2)),
         layer(15, conv_of((3, 2, 2, 2), pad=0), (3, 2, 2, 2), (1, 2, 3, 3), (0, 0, 2), name="plain", fold=Fold(1, 1, 2)),
         layer(16, conv_of((3, 4, 3, 3), stride=2), (3, 4, 3, 3), (1, 4, 5, 5), (2, 2, 2), name="strided", fold=Fold(1, 4, 3)),
+        layer(17, Conv(3, Window((3, 3), pads=(1, 1, 0, 1))), (3, 3, 3, 3), (1, 3, 2, 4), (1, 2, 2), name="top_row",
+              fold=Fold(1, 3, 2)),
     ]
     results = simulate_many([(design, frames) for _, frames, design in jobs])
     for (graph, frames, design), found in zip(jobs, results, strict=True):

@@ -13,10 +13,10 @@ from dovetail.cli import main
 from dovetail.errors import UsageError
 from dovetail.fpga.export_pages import link_page
 from dovetail.fpga.part import load_part, load_part_shell, loaded_sets
-from dovetail.ir import Graph
+from dovetail.ir import Axis, Graph
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.plan import whole_on
+from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.planning import Options
 from dovetail.platform.load import load_platform
 from dovetail.runtime.board_trial import try_board
@@ -92,8 +92,9 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
 @pytest.mark.parametrize(("loaded", "said"), [
     ("nobody", "--loaded nobody: no such layer; second, third can be loaded"),
     ("pool", "--loaded pool: a MaxPool whose weights are constants of the design; only layers of codes have memories"),
-    ("last", r"--loaded last: not whole on an FPGA whose layers are folded"),
-    ("first", r"--loaded first: not whole on an FPGA whose layers are folded \(--fold CLOCKS\); second, third can be loaded")])
+    ("last", r"--loaded last: not on FPGAs whose layers are folded"),
+    ("first", r"--loaded first: not on FPGAs whose layers are folded \(--fold CLOCKS\), or only in part; second, third can be "
+              "loaded")])
 def test_layers_that_cannot_be_loaded_are_refused_by_name(tmp_path: Path, loaded: str, said: str) -> None:
     (tmp_path / "lq.onnx").write_bytes(to_onnx(network(1, 2, 2)))
     with pytest.raises(UsageError, match=said):
@@ -120,3 +121,31 @@ def test_boards_that_are_joined_load_their_weights_over_the_links(tmp_path: Path
     assert found["equal"]
     assert [s["name"] for s in found["segments"]][-1] == "boards0"
     assert list(build.systems()["boards0"].weights) == ["n0 weights"]
+
+
+@pytest.mark.parametrize("axis", [Axis.OUTPUT_CHANNELS, Axis.ROWS])
+def test_a_layer_that_is_divided_over_boards_loads_a_set_for_every_share(tmp_path: Path, axis: Axis) -> None:
+    graph, path = chain(1, 3, 3), tmp_path / "other.onnx"
+    (tmp_path / "chain.onnx").write_bytes(to_onnx(graph))
+    shares = Split(axis, (Piece("fpga0", 0, 1), Piece("fpga1", 1, 3)))
+    build = pipeline.compile(tmp_path / "chain.onnx", narrow(load_platform("fic:2")), tmp_path / "build", verify=False,
+                             options=Options(fold=90), assignment={"n0": shares}, loaded=("n0",))
+    assert loaded_names(build) == ["n0"]
+    assert sorted(build.systems()["boards0"].weights) == ["n0_0_1 weights", "n0_1_3 weights"]
+    codes = np.random.default_rng(5).permutation(graph.constants["n0_codes"].array.reshape(-1)).reshape(3, 3, 3, 3)
+    changed = replace(graph, constants={**graph.constants, "n0_codes": replace(graph.constants["n0_codes"], array=codes)})
+    path.write_bytes(to_onnx(changed))
+    other = with_weights(load_build(build.folder), path)
+    frames = np.random.default_rng(1).integers(0, 4, (3, 3, 3, 3)).astype(np.float32)
+    answers = [np.asarray(b.run(frames)) for b in (build, other)]
+    for found, own in zip(answers, (graph, changed), strict=True):
+        np.testing.assert_array_equal(found, run_integer(own, {"x": frames.astype(np.uint8)})["y0"])
+    assert not np.array_equal(*answers), "the other weights give other answers"
+
+
+def test_a_layer_whose_other_half_stays_on_the_processor_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "chain.onnx").write_bytes(to_onnx(chain(1, 2, 3)))
+    shares = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga", 0, 1), Piece("cpu", 1, 2)))
+    with pytest.raises(UsageError, match=r"--loaded n0: not on FPGAs .* \(--fold CLOCKS\), or only in part; none of this plan"):
+        pipeline.compile(tmp_path / "chain.onnx", "zcu102", tmp_path / "build", verify=False, options=Options(fold=90),
+                         assignment={"n0": shares}, loaded=("n0",))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.adders import Digits, Once, digits_of, multiplier_adders, used_taps
-from dovetail.cost.coded import coded_parts
+from dovetail.cost.coded import adds_integers, coded_parts, coded_slices
 from dovetail.cost.estimate import Flags, Floats, Ints, Question, Segments, shares_in
 from dovetail.cost.repeated import repeated_parts
 from dovetail.cost.rounding import (
@@ -159,18 +159,20 @@ def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = n
     scans = Scans(graph)
     products = {i: _weighed(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions)
                 if isinstance(node.op, Conv | Gemm)}
-    sums = dict(zip(products, adders_of([own.slices for own in products.values()]) if products else (), strict=True))
-    found = [_product(graph, question, scans, products[i], sums[i]) if i in products else _plain(graph, question, scans)
-             for i, question in enumerate(questions)]
+    slices = {i: own.slices for i, own in products.items()} | {
+        i: coded_slices(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions) if adds_integers(node)}
+    sums = dict(zip(slices, adders_of(list(slices.values())) if slices else (), strict=True))
+    found = [_product(graph, question, scans, products[i], sums[i]) if i in products
+             else _plain(graph, question, scans, sums.get(i)) for i, question in enumerate(questions)]
     return _filled(found, [shares_in(segments) for _, segments in questions])
 
 
-def _plain(graph: Graph, question: Question, scans: Scans) -> Parts:
-    """The engine of an operator without weights."""
+def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | None) -> Parts:
+    """The engine of an operator without weights, or of codes; `sums` of those that add integers."""
     node, _ = question
     engine = scans.streamed(question)
     if isinstance(node.op, Coded | Thresholds):
-        return coded_parts(graph, node, engine)
+        return coded_parts(graph, node, engine, sums)
     if isinstance(node.op, Pointwise):
         return _table(graph, node, engine)
     if isinstance(node.op, Upsample):

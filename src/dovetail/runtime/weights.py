@@ -38,15 +38,11 @@ def loadable(graph: Graph, node: Node) -> bool:
 
 
 def loaded_folds(program: Program, platform: Platform, wanted: Sequence[str]) -> dict[str, Folds]:
-    """The layers whose weights are to be loaded, by the segment they are in, with the folds they get.
+    """The layers whose weights are to be loaded, or shares of them, by the segment they are in, with the folds they get.
 
     `wanted` names layers, or is `ALL`. UsageError where one cannot be.
     """
-    possible: dict[str, tuple[str, Fold]] = {}
-    for segment in program.segments:
-        device = platform.device(segment.device)
-        if device.kind is Kind.FPGA and device.accelerator is None and pace_of(device) is not None:
-            possible |= {name: (segment.name, fold) for name, fold in _folds(segment.graph, device).items()}
+    possible = _possible(program, platform)
     names = list(possible) if list(wanted) == [ALL] else list(dict.fromkeys(wanted))
     if wanted and not names:
         raise UsageError(f"--loaded {ALL}: no layer of codes is folded on an FPGA; give --fold CLOCKS, or leave "
@@ -56,9 +52,23 @@ def loaded_folds(program: Program, platform: Platform, wanted: Sequence[str]) ->
         if name not in possible:
             raise UsageError(f"--loaded {name}: {_why_not(program.graph, name)}; "
                              f"{', '.join(possible) or 'none of this plan'} can be loaded")
-        segment_name, fold = possible[name]
-        found.setdefault(segment_name, {})[name] = fold
+        for segment, share, fold in possible[name]:
+            found.setdefault(segment, {})[share] = fold
     return dict(found)
+
+
+def _possible(program: Program, platform: Platform) -> dict[str, list[tuple[str, str, Fold]]]:
+    """Layers all of whose shares can be loaded: segment, node there, and fold of every share."""
+    found, whole = dict[str, list[tuple[str, str, Fold]]](), dict[str, bool]()
+    for segment in program.segments:
+        device = platform.device(segment.device)
+        folded = device.kind is Kind.FPGA and device.accelerator is None and pace_of(device) is not None
+        folds = _folds(segment.graph, device) if folded else {}
+        for node, origin in zip(segment.graph.nodes, segment.origins, strict=True):
+            whole[origin] = whole.get(origin, True) and node.name in folds
+            if node.name in folds:
+                found.setdefault(origin, []).append((segment.name, node.name, folds[node.name]))
+    return {origin: shares for origin, shares in found.items() if whole[origin]}
 
 
 def _folds(graph: Graph, device: Device) -> dict[str, Fold]:
@@ -81,14 +91,18 @@ def _why_not(graph: Graph, name: str) -> str:
         return f"a {node.op.kind} whose weights are constants of the design; only layers of codes have memories"
     if not loadable(graph, node):
         return f"its sums are not shifted down by 1 to {LOADED_SHIFT} places alone"
-    return "not whole on an FPGA whose layers are folded (--fold CLOCKS)"
+    return "not on FPGAs whose layers are folded (--fold CLOCKS), or only in part"
 
 
 def loaded_names(build: Build) -> list[str]:
-    """The layers of a build whose weights are loaded."""
-    return [loaded_node(port.tensor) for segment in build.program.segments
-            if build.platform.device(segment.device).kind is Kind.FPGA
-            for port in load_design(build.folder / "fpga" / segment.graph.name).loads]
+    """The layers of a build whose weights are loaded; one that is divided has a set for every share, cut from the layer's."""
+    found: dict[str, None] = {}
+    for segment in build.program.segments:
+        if build.platform.device(segment.device).kind is Kind.FPGA:
+            origins = dict(zip((n.name for n in segment.graph.nodes), segment.origins, strict=True))
+            loads = load_design(build.folder / "fpga" / segment.graph.name).loads
+            found |= dict.fromkeys(origins[loaded_node(port.tensor)] for port in loads)
+    return list(found)
 
 
 def with_weights(build: Build, model: str | Path) -> Build:

@@ -37,6 +37,8 @@ class Segment:
     """The nodes of the planned graph it computes (or computes a share of)."""
     reads: tuple[Binding, ...]
     writes: tuple[Binding, ...]
+    origins: tuple[str, ...] = ()
+    """The planned node of every node of `graph`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +235,8 @@ def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: 
         if tensor in graph.outputs or any(t == tensor and intersect(r, region) for t, r in outside):
             writes.append(Binding(output, tensor, region))
     sub = Graph(name, tuple(b.name for b in reads.values()), tuple(b.name for b in writes), tuple(nodes), local, constants)
-    origins = tuple(dict.fromkeys(j.origin for j in group.jobs))
-    return Segment(name, group.device, sub, origins, tuple(reads.values()), tuple(writes))
+    origins = tuple(j.origin for j in group.jobs)
+    return Segment(name, group.device, sub, tuple(dict.fromkeys(origins)), tuple(reads.values()), tuple(writes), origins)
 
 
 def _local(tensor: Tensor, region: Region, local: dict[str, Tensor], names: _Names) -> str:
