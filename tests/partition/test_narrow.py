@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail.ir import Concat, Graph
+from dovetail.partition import by_device
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import options
 from dovetail.partition.cuts import stages
@@ -68,3 +69,24 @@ def test_a_graph_too_wide_for_cuts_still_gets_a_plan_and_a_bound() -> None:
     found = plan(wide(18), platform(3), costs=Synthetic(3), time_limit_s=5.0)
     assert 0 < found.lower_bound <= found.objective
     assert found.objective <= min(v for v in found.baselines.values() if v is not None)
+
+
+def test_how_near_to_the_bound_a_plan_is_looked_for_first_changes_neither_plan_nor_proof(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[bool] = []
+    below = by_device._below
+
+    def watched(*asked: object) -> object:
+        found = below(*asked)  # type: ignore[arg-type]
+        met.append(found is not None)
+        return found
+
+    monkeypatch.setattr(by_device, "_below", watched)
+    for seed in range(8):
+        goal, found = (Goal.LATENCY, Goal.ENERGY)[seed % 2], []
+        for near in (1e-4, 0.02, 0.3):
+            monkeypatch.setattr(by_device, "NEAR", near)
+            found.append(plan(residual(seed), platform(seed, budget=40.0), goal, costs=Synthetic(seed), explained=False))
+        assert {p.status for p in found} == {Status.OPTIMAL}
+        assert max(p.objective for p in found) <= min(p.objective for p in found) * (1 + 1e-9)
+    assert set(met) == {False, True}

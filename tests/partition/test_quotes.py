@@ -30,7 +30,7 @@ from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.problem import Problem
 from dovetail.partition.quotes import ask_all, menu_of
-from dovetail.partition.regions import share_boxes
+from dovetail.partition.regions import share_boxes, share_regions
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from tests.partition.worlds import Builder, Synthetic, depthwise, fork, platform, residual
@@ -171,6 +171,7 @@ def test_regions_of_many_shares_are_those_of_each(op: Op, shapes: tuple[tuple[in
         reads, made = share_boxes(op, axis, starts, stops, shapes, op.infer(shapes))
         for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             share = op.share(axis, start, stop, shapes)
+            assert share_regions(op, axis, start, stop, shapes, op.infer(shapes)) == (share.inputs, share.output)
             assert [tuple(map(tuple, r[i].tolist())) for r in reads] == list(share.inputs)
             assert axis is Axis.INPUT_CHANNELS or tuple(map(tuple, made[i].tolist())) == share.output
 

@@ -7,6 +7,7 @@ from dovetail.cost.costs import (
     reductions,
     transfer_costs,
     transfer_rates,
+    transfer_seconds,
     transferred,
     why_not,
 )
@@ -14,4 +15,4 @@ from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
 from dovetail.cost.kernel_costs import kernels_of, runs_kernels
 
 __all__ = ["Flags", "Floats", "Ints", "ShareCosts", "costs_of", "costs_of_many", "kernels_of", "reduce_costs", "reductions",
-           "runs_kernels", "transfer_costs", "transfer_rates", "transferred", "why_not"]
+           "runs_kernels", "transfer_costs", "transfer_rates", "transfer_seconds", "transferred", "why_not"]

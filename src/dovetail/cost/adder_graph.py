@@ -103,8 +103,20 @@ def signed_digits(value: int) -> tuple[tuple[int, int], ...]:
 
 def digit_counts(magnitudes: NDArray[np.integer]) -> NDArray[np.uint8]:
     """How many canonical signed digits each magnitude m has: they stand where 3m and m differ. Its type must hold 3m / 2."""
+    return np.asarray(np.bitwise_count(_digit_bits(magnitudes)), dtype=np.uint8)
+
+
+def digit_sums(magnitudes: NDArray[np.integer]) -> NDArray[np.uint32]:
+    """How many each row has; bytes are counted eight at a time where rows are long enough."""
+    bits = _digit_bits(magnitudes)
+    words = bits.view(np.uint64) if bits.itemsize == 1 and bits.shape[1] % 8 == 0 and bits.size else bits
+    return np.asarray(np.bitwise_count(words).sum(axis=1, dtype=np.uint32))
+
+
+def _digit_bits(magnitudes: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Bits that are one where a canonical signed digit stands."""
     half = magnitudes >> 1
-    return np.asarray(np.bitwise_count((magnitudes + half) ^ half), dtype=np.uint8)
+    return np.asarray((magnitudes + half) ^ half)
 
 
 @dataclass(frozen=True, slots=True)

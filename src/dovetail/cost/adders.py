@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.adder_graph import digit_counts, signed_digits
+from dovetail.cost.adder_graph import digit_counts, digit_sums, signed_digits
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Constant
 from dovetail.ir.tensor import largest
@@ -216,11 +216,10 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
     for i in range(0, count, step):
         block = weights[i:i + step].reshape(-1, channels * taps)
         m = _sizes(block, (_factors(largest(block)) if factors is None else factors[i:i + step]) if floats else None)
-        digits = digit_counts(m)
-        per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
+        per_filter[i:i + step] = digit_sums(m)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
         if lengths:
-            per_weight += digits.sum(axis=0, dtype=np.uint32)
+            per_weight += digit_counts(m).sum(axis=0, dtype=np.uint32)
             filled = m | (m >> 1)
             for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
                 filled |= filled >> shift

@@ -108,10 +108,15 @@ def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Fl
 
 def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
     """Seconds and joules of transfers over a route with the given rates."""
+    return transfer_seconds(sizes, latency_s, s_per_byte), sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)
+
+
+def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float) -> Floats:
+    """The seconds alone, for those who ask for no joules."""
     seconds: Floats = np.multiply(sizes > 0, latency_s)
     if s_per_byte:
         seconds += sizes * s_per_byte
-    return seconds, sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)
+    return seconds
 
 
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:

@@ -86,6 +86,16 @@ class Scans:
         return dict(self.known[key][1])
 
 
+NONE = Shifts(0.0, 0.0, 0.0)
+"""Registers of a window of one pixel."""
+
+
+@lru_cache(maxsize=4096)
+def _dense_shifts(window: Window, line: int | None) -> Shifts:
+    """Those of a window all taps of which are used."""
+    return window_shifts(np.ones((1, *window.kernel), dtype=np.bool_), window, line)
+
+
 def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) -> Parts:
     node, segments = question
     window, channels, height, width = window_of(graph, node)
@@ -102,15 +112,17 @@ def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) 
     reads = read * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
     reach_h = window.reach[0]
+    line = width if raster.line_in_registers else None
     if taps is None or taps.size % prod(window.kernel):  # a large matrix behind a flattened map is not looked at
-        taps = np.ones(window.kernel, dtype=np.bool_)
-    taps = taps.reshape(-1, *window.kernel)
-    kept = Shifts(0.0, 0.0, 0.0) if raster.pointwise else window_shifts(taps, window, width if raster.line_in_registers else None)
+        kept, per_channel = NONE if raster.pointwise else _dense_shifts(window, line), float(prod(window.kernel))
+    else:
+        taps = taps.reshape(-1, *window.kernel)
+        kept, per_channel = NONE if raster.pointwise else window_shifts(taps, window, line), float(taps.sum(axis=(1, 2)).mean())
     # A line in a memory is registered, word by word, while its pixel waits; so it does for the counters of outputs.
     beside = 0 if raster.line_in_registers else reach_h - 1
     copies = 1 + raster.counted + (not raster.line_in_registers)
     chained = copies if copies >= SHORTEST_CHAIN else 0
-    masked = pixel_bits * (float(taps.sum(axis=(1, 2)).mean()) if raster.masked else 0)
+    masked = pixel_bits * (per_channel if raster.masked else 0)
     beat = written * float(output_bits(graph, node))
     return {"steps": steps, "flush": flush, "stages": float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES),
             "register_bits": pixel_bits * (copies - chained + kept.alone + beside) + beat, "masked_bits": masked,

@@ -8,7 +8,7 @@ slice is a difference of two prefix sums, and a larger slice never has fewer add
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -73,7 +73,7 @@ class _Matrices:
 
 def adders_of(asked: Sequence[Slices]) -> list[Arithmetic]:
     """Adders of all slices of all layers, as if asked one by one."""
-    found = [[_matrices(own, *segment) for segment in own.segments] for own in asked]
+    found = [_all_matrices(own) for own in asked]
     counts = [sum(len(m.digits) for m in own) for own in found]
     every = [m for own in found for m in own]
     digits, filters, columns = (np.concatenate([getattr(m, name) for m in every]) for name in ("digits", "filters", "columns"))
@@ -122,6 +122,20 @@ def _over_filters(values: Floats, digits: Digits, estimated: Flags, first: Ints,
 def over_filters(values: Floats, digits: Digits, sums: Arithmetic) -> Floats:
     """Sums of what each filter has over the filters of all slices."""
     return _over_filters(values, digits, sums.estimated, *sums.rows)
+
+
+def _all_matrices(own: Slices) -> list[_Matrices]:
+    """The matrices of a layer's slices, axis by axis; of slices that are the whole matrix, it is looked at once."""
+    found: list[_Matrices] = []
+    once: _Matrices | None = None
+    for axis, starts, stops in own.segments:
+        whole = own.groups == 1 and axis not in (Axis.INPUT_CHANNELS, Axis.GROUPS, Axis.OUTPUT_CHANNELS)
+        if whole and once is not None:
+            found.append(replace(once, over=np.full(len(starts), once.over[0])))
+            continue
+        found.append(_matrices(own, axis, starts, stops))
+        once = found[-1] if whole else once
+    return found
 
 
 def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints) -> _Matrices:

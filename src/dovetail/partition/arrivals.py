@@ -67,12 +67,13 @@ class Fetch:
 class Arrivals:
     """Arrays over cells; `pieces` per device, over `spans`: the cells with a piece there, or all.
 
-    `added_s` is all transfers one after another, in sequential mode; `lanes` is how long each direction of a link is busy.
+    `joules` are those of all transfers, where energy was asked for; `added_s` is all transfers one after another, in sequential
+    mode; `lanes` is how long each direction of a link is busy.
     """
 
     pieces: Mapping[int, Landing]
     spans: Mapping[int, Ints | None]
-    joules: Floats
+    joules: Floats | None
     added_s: Floats
     lanes: Mapping[str, Floats]
 
@@ -88,10 +89,11 @@ class _Links:
 
     count: int
     stream_s: Floats | None
+    energy: bool
     lanes: dict[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.joules, self.added = np.zeros(self.count), np.zeros(self.count)
+        self.joules, self.added = np.zeros(self.count) if self.energy else None, np.zeros(self.count)
         self.early = self.stream_s > 0 if self.stream_s is not None else None
 
     def before(self, span: Ints | slice, busy: Flags, most: Floats, overlaps: bool) -> Floats | None:
@@ -125,11 +127,11 @@ class _Links:
         return stop
 
 
-def arrivals(problem: Problem, fetches: Sequence[Fetch]) -> Arrivals:
-    """Arrivals at the cells of several nodes, one after another."""
+def arrivals(problem: Problem, fetches: Sequence[Fetch], energy: bool) -> Arrivals:
+    """Arrivals at the cells of several nodes, one after another, and, if asked for, the energy of transfers."""
     counts = [prod(f.shape) for f in fetches]
     streams = np.concatenate([f.streams() for f in fetches]) if any(f.stream_s is not None for f in fetches) else None
-    links = _Links(sum(counts), streams)
+    links = _Links(sum(counts), streams, energy)
     pieces, spans = {}, dict[int, Ints | None]()
     for d, span, sizes in _all_sizes(problem, fetches, counts) if wide(problem) else _sizes(problem, fetches, counts):
         pieces[d] = _laid(problem, links, sizes, slice(None) if span is None else span, d,
@@ -180,8 +182,11 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
     first, busy_at_all, returns = np.zeros(count if streams else 0), np.zeros(count, dtype=np.bool_), None
     for s, size in sizes.items():
         source, busy = problem.devices[s], size > 0
-        seconds, joules = problem.transfer(source, target, size)
-        links.joules[span] += joules
+        if links.joules is None:
+            seconds = problem.transfer_s(source, target, size)
+        else:
+            seconds, joules = problem.transfer(source, target, size)
+            links.joules[span] += joules
         if streams or source in problem.streaming:
             lead = np.minimum(seconds, packet_s(problem, source, target))
             before = links.before(span, busy, seconds - lead, s != d and problem.duplex(source, target)) \

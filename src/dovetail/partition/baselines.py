@@ -251,11 +251,11 @@ def chance(problem: Problem) -> Assignment | None:
     splits: dict[str, Split] = {}
     for node in problem.graph.nodes:
         own = options(problem, node)
-        room = np.flatnonzero(_room(problem, own, used, limits))
+        room = _room(problem, own, used, limits).nonzero()[0]
         if not len(room):
             return None
-        one = own.keep(room[draw.integers(len(room), size=1)])
-        used, splits[node.name] = used + one.resources[0], one.splits[0]
+        one = room[draw.integers(len(room), size=1)[0]]
+        used, splits[node.name] = used + own.resources[one], own.pattern.split(int(own.columns[one]))
     return splits
 
 

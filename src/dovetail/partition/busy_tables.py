@@ -13,9 +13,10 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.busy import arrays, reusable, worker
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.later import Later
 from dovetail.partition.overlaps import fetched
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.tables import Later, Table, variable_inputs
+from dovetail.partition.tables import Table, variable_inputs
 from dovetail.partition.work import Place, deliveries
 
 

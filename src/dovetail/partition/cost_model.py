@@ -37,6 +37,19 @@ class CostModel(Protocol):
         ...
 
 
+Rates = tuple[float, float, float]
+"""Of a route: seconds of any transfer but one of nothing, further seconds per byte, joules per byte."""
+
+
+@runtime_checkable
+class SteadyLinks(Protocol):
+    """A cost model in which transfers over a route keep to rates."""
+
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
+        """The rates that `transfer_costs` follows."""
+        ...
+
+
 @runtime_checkable
 class ManyCosts(Protocol):
     """A cost model that answers many questions at once."""

@@ -323,7 +323,7 @@ def priced_costs(base: list[Floats], amounts: list[list[Floats]], prices: Floats
     found = list(base)
     for price, taken in zip(prices, amounts, strict=True):
         if price > 0:
-            found = [cost + price * own for cost, own in zip(found, taken, strict=True)]
+            found = [cost + price * own if own.any() else cost for cost, own in zip(found, taken, strict=True)]
     return found
 
 

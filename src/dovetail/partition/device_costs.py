@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dovetail import cost
 from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
+from dovetail.partition.cost_model import Rates
 from dovetail.partition.pool import nature
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -16,7 +17,7 @@ class DeviceCosts:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[object, ...], ShareCosts | None] = {}
-        self._routes: dict[tuple[int, str, str], tuple[Platform, tuple[float, float, float]]] = {}
+        self._routes: dict[tuple[int, str, str], tuple[Platform, Rates]] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
@@ -46,7 +47,10 @@ class DeviceCosts:
         return self._sums[key]
 
     def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
+        return cost.transferred(sizes, *self.rates(platform, source, target))
+
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
         key = (id(platform), source, target)
         if key not in self._routes:  # with the platform, so that its number stays its own
             self._routes[key] = platform, cost.transfer_rates(platform, source, target)
-        return cost.transferred(sizes, *self._routes[key][1])
+        return self._routes[key][1]

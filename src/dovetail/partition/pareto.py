@@ -10,13 +10,14 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES
+from dovetail.partition.by_device import Known
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.finished import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.solve import Known, exact
+from dovetail.partition.solve import exact
 from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from dovetail.ir import Axis
 
@@ -66,6 +67,7 @@ class Split:
         return tuple([p.device for p in self.pieces])
 
 
+@lru_cache(maxsize=256)
 def whole_on(device: str) -> Split:
     """A node undivided on one device."""
     return Split(None, (Piece(device, 0, 1),))

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.cost import transfer_seconds
 from dovetail.cost.estimate import Floats, Ints, ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
 from dovetail.partition.branches import Block, blocks, contiguous
-from dovetail.partition.cost_model import CostModel
+from dovetail.partition.cost_model import CostModel, Rates, SteadyLinks
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
 from dovetail.partition.pool import Pool, Share
+from dovetail.partition.regions import share_regions
 from dovetail.platform.device import Kind, Platform
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.evaluate import Evaluation
+    from dovetail.partition.later import Later
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
     from dovetail.partition.tree import Tree
@@ -60,6 +63,7 @@ class Problem:
         default_factory=dict, repr=False, compare=False)
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
+    rates: dict[tuple[str, str], tuple[Rates, ...] | None] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
     geometries: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
     extents: dict[int, Mapping[Axis, int]] = field(default_factory=dict, repr=False, compare=False)
@@ -74,7 +78,7 @@ class Problem:
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
     least: dict[int, tuple[Options, Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
-    timed: dict[tuple[object, ...], tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
+    timed: dict[tuple[object, ...], tuple[Floats, Later]] = field(default_factory=dict, repr=False, compare=False)
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
@@ -128,7 +132,7 @@ class Problem:
         """Nothing is remembered that depends on which splits there are to choose from."""
         return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
                        self.max_energy_j, self.max_interval_s, fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
-                       routes=self.routes, sorts=self.sorts, geometries=self.geometries, extents=self.extents,
+                       routes=self.routes, rates=self.rates, sorts=self.sorts, geometries=self.geometries, extents=self.extents,
                        regions=self.regions, moved=self.moved, works=self.works, judged=self.judged, checked=self.checked,
                        forks=self.forks)
 
@@ -177,6 +181,33 @@ class Problem:
         out_s, out_j = self.costs.transfer_costs(self.platform, source, self.platform.host, sizes_bytes)
         back_s, back_j = self.costs.transfer_costs(self.platform, self.platform.host, target, sizes_bytes)
         return out_s + back_s, out_j + back_j
+
+    def transfer_s(self, source: str, target: str, sizes_bytes: Floats) -> Floats:
+        """The seconds of `transfer` alone."""
+        hops = self.hops(source, target)
+        if hops is None:
+            return self.transfer(source, target, sizes_bytes)[0]
+        found = [transfer_seconds(sizes_bytes, latency_s, per_byte) for latency_s, per_byte, _ in hops]
+        return found[0] if len(found) == 1 else found[0] + found[1]
+
+    def transfer_one(self, source: str, target: str, size_bytes: int) -> tuple[float, float]:
+        """`transfer` of one size, in plain numbers."""
+        hops = self.hops(source, target)
+        if hops is None:
+            seconds, joules = self.transfer(source, target, np.array([float(size_bytes)]))
+            return float(seconds[0]), float(joules[0])
+        size = float(size_bytes)
+        found = [((latency_s if size > 0 else 0.0) + size * per_byte, size * joules) for latency_s, per_byte, joules in hops]
+        return found[0] if len(found) == 1 else (found[0][0] + found[1][0], found[0][1] + found[1][1])
+
+    def hops(self, source: str, target: str) -> tuple[Rates, ...] | None:
+        """Rates of a transfer, one or, from a device to itself, there and back; None where the model has none."""
+        if (source, target) not in self.rates:
+            host, costs = self.platform.host, self.costs
+            ways = [(source, target)] if source != target else [(source, host), (host, target)]
+            self.rates[source, target] = tuple(costs.rates(self.platform, *way) for way in ways) if isinstance(
+                costs, SteadyLinks) else None
+        return self.rates[source, target]
 
     def lanes(self, source: str, target: str) -> tuple[str, ...]:
         """What a transfer occupies: of every link on its way one direction (`pcie:cpu>fpga`), or both if it is half duplex.
@@ -293,8 +324,7 @@ def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, s
         if axis is None:
             problem.regions[key] = tuple(whole(s) for s in shapes), whole(problem.graph.shape(node.output))
         else:
-            share = node.op.share(axis, start, stop, shapes)
-            problem.regions[key] = share.inputs, share.output
+            problem.regions[key] = share_regions(node.op, axis, start, stop, shapes, problem.graph.shape(node.output))
     return problem.regions[key]
 
 

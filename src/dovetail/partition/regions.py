@@ -46,6 +46,26 @@ def share_boxes(op: Op, axis: Axis | None, starts: Ints, stops: Ints, shapes: Sh
     return tuple(found[:-1]), found[-1]
 
 
+def share_regions(op: Op, axis: Axis, start: int, stop: int, shapes: Shapes,
+                  output: tuple[int, ...]) -> tuple[tuple[Region, ...], Region]:
+    """The same of one share, in plain numbers; an operator of which no closed form is known here is asked for its share."""
+    if isinstance(op, Conv) and axis is not Axis.ROWS:
+        x, made = whole(shapes[0]), whole(output)
+        read, kept = (shapes[0][1] // op.groups, op.filters // op.groups) if axis is Axis.GROUPS else (1, 1)
+        if axis is not Axis.OUTPUT_CHANNELS:
+            x = (x[0], (start * read, stop * read), *x[2:])
+        if axis is not Axis.INPUT_CHANNELS:
+            made = (made[0], (start * kept, stop * kept), *made[2:])
+        return (x,), made
+    if isinstance(op, Conv | Pool) and axis is Axis.ROWS:
+        x, made, window = whole(shapes[0]), whole(output), op.window
+        first, last = (row * window.stride[0] - window.pads[0] for row in (start, stop - 1))
+        rows = (max(first, 0), min(last + window.reach[0], shapes[0][2]))
+        return ((x[0], x[1], rows, *x[3:]),), (made[0], made[1], (start, stop), *made[3:])
+    share = op.share(axis, start, stop, shapes)
+    return share.inputs, share.output
+
+
 def _regions(op: Op, axis: Axis, start: int, stop: int, shapes: Shapes) -> tuple[Region, ...]:
     share = op.share(axis, start, stop, shapes)
     return (*share.inputs, share.output)

@@ -28,7 +28,8 @@ def shared_kernels(problem: Problem, assignment: Assignment) -> Mapping[str, tup
     costs, found = problem.costs, dict[str, tuple[str, ...]]()
     if isinstance(costs, KernelCosts):
         for device in problem.platform.devices:
-            here = frozenset(name for name, split in assignment.items() if split == whole_on(device.name))
+            whole = whole_on(device.name)
+            here = frozenset(name for name, split in assignment.items() if split == whole)
             found |= {name: nodes for nodes in costs.together(problem.graph, here, device) for name in nodes} if here else {}
     return found
 

@@ -10,29 +10,26 @@ from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES, balanced, beam, best_single, chance, greedy, objectives
-from dovetail.partition.columns import Options, compacted, inputs_held, options
+from dovetail.partition.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
+from dovetail.partition.by_device import Known, best_of, by_device, choices_of, judge, network_over, points_of, whole_beam
+from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
-from dovetail.partition.cuts import Network, network
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.exact import Answer, solve_network
+from dovetail.partition.exact import Answer
 from dovetail.partition.explain import at_once_note, explain
 from dovetail.partition.finer import finer_splits, worth_finer
 from dovetail.partition.finished import ROUNDING, finished
-from dovetail.partition.jumps import jumps
-from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
+from dovetail.partition.narrow import Ranking, rank
 from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
-from dovetail.partition.paced import paced, plans_in_time
+from dovetail.partition.paced import plans_in_time
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
-from dovetail.partition.reasons import INTERVAL, missed, no_column, no_plan
+from dovetail.partition.reasons import INTERVAL, missed
 from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
-from dovetail.partition.separate import strike_dear
 from dovetail.partition.shared_kernels import kernels_note
-from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.thrift import spare
 from dovetail.partition.throughput import rank_interval, shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
@@ -40,29 +37,12 @@ from dovetail.partition.uncollected import uncollected
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 
-FIRST_LABELS = 2_000
-"""Labels kept per node in the first search, which only prepares the full one."""
-CLOSE_LABELS = 500
-"""The same where a tolerance is allowed."""
-FEW_MORE = 2
-"""Times as many columns as the first search looks at: where no more are left, the full search begins at once."""
-FIRST_SHARE = 0.5
-"""Part of the time left that the first search may take."""
-FIRST_LINES = 10
-"""Weighted sums the first search tries for an energy-delay product."""
-MAX_LABELS = 100_000
-"""Labels kept per node in the full search."""
 EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
 TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
 FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
 """Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
-BEAM = 16
-"""Beginnings kept where too many tensors are alive at once to solve over cuts."""
-
-Known = list[tuple[Assignment, Evaluation]]
-"""Legal plans met before, with their judgement."""
 
 
 def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
@@ -77,57 +57,17 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
         return replace(answer, assignments=(*(a for a, _ in in_time), *answer.assignments)), notes
     pooled = pooled_problem(problem)
     if pooled is None:
-        return _by_device(problem, known, deadline, tolerance)
-    found = over_boards(problem, pooled, _values(known), deadline, tolerance, _network)
+        return by_device(problem, known, deadline, tolerance)
+    found = over_boards(problem, pooled, points_of(known), deadline, tolerance, network_over)
     if found is None:
-        return _by_device(problem, known, deadline, tolerance)
+        return by_device(problem, known, deadline, tolerance)
     notes = (bound_note(pooled, found.left, found.kept), *of_boards(problem), *binding_note(problem, found.answer))
     if found.close:
         return found.answer, notes
     plans = [(a, e) for a in found.answer.assignments if (e := evaluate(problem, a)).feasible]
-    closer, others = _by_device(problem, [*known, *plans], deadline, tolerance)
+    closer, others = by_device(problem, [*known, *plans], deadline, tolerance)
     lower, notes = max((found.answer.lower_bound, notes), (closer.lower_bound, others), key=lambda pair: pair[0])
     return replace(closer, assignments=(*found.answer.assignments, *closer.assignments), lower_bound=lower), notes
-
-
-def _by_device(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
-    """The same with every device by itself."""
-    choices = _choices(problem)
-    plans = _values(known)
-    best = _best(problem, plans)
-    if problem.trees or best is None:
-        tree = tree_of(problem)
-    else:
-        # One plan, one tree: what is too dear even without transfers need not be in it.
-        choices = strike_dear(problem, choices, best, deadline)
-        if not all(len(c) for c in choices):
-            return Answer((), problem.score(*best)), (bound_note(problem, choices, choices),)
-        choices = compacted(choices)
-        tree = relaxed_tree(problem, choices)
-    ranking = rank(problem, tree, best, deadline)
-    now = time.thread_time()
-    some = best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE)
-    first = None if some else _over(problem, tree, ranking, ranking.core(choices, CORE), plans,
-                                    now + FIRST_SHARE * max(0.0, deadline - now), tolerance)
-    found, prices = (list(first.assignments), first.prices or ranking.prices) if first is not None else ([], ranking.prices)
-    plans += [(e.latency_s, e.energy_j) for a in found if (e := _judged(problem, a)).feasible]
-    best = _best(problem, plans)
-    if problem.goal is Goal.EDP and found:
-        ranking = rank(problem, tree, best, deadline)
-    goal = inf if best is None else problem.score(*best)
-    left = ranking.strike(choices, goal * (1 - tolerance))
-    if not all(len(c) for c in left):
-        return Answer(tuple(found), goal * (1 - tolerance)), (bound_note(problem, choices, choices),)
-    kept = thin(problem, left)
-    if kept is None:
-        return Answer((*found, *_whole_beam(problem)), ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
-    net = _network(problem, tree, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
-    if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
-        raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
-    over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
-    bound = max(over_kept, min(goal, ranking.bound))
-    return Answer((*found, *answer.assignments), bound), (bound_note(problem, left, kept), *binding_note(problem, answer))
 
 
 def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
@@ -139,7 +79,7 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
         first = exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)[0].assignments
     ceiling = min((e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in first)] if e.feasible),
                   default=inf)
-    choices = _choices(problem)
+    choices = choices_of(problem)
     answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
     if problem.blocks and (problem.max_latency_s is not None or problem.max_energy_j is not None):
         # Arms that run at once take less time than the tables say: the bound must not count on limits that add it up.
@@ -148,7 +88,7 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
     if _eased(problem) != problem:  # plans kept their limits even without branches at once; the bound must not rely on that
         eased, *_ = shortest_interval(_eased(problem), choices, tree_of(problem), ceiling, deadline)
         answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
-    wide = () if kept is not None else _whole_beam(problem)
+    wide = () if kept is not None else whole_beam(problem)
     note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else bound_note(problem, left, kept)
     return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
 
@@ -158,71 +98,18 @@ def _eased(problem: Problem) -> Problem:
     return replace(problem, max_latency_s=None, max_energy_j=None) if problem.blocks else problem
 
 
-def _whole_beam(problem: Problem) -> tuple[Assignment, ...]:
-    """A plan of whole placements, for networks too wide for cuts."""
-    found = beam(problem, lambda n: [s for s in options(problem, n).splits if s.axis is None], BEAM)
-    return (found,) if found is not None else ()
-
-
-def _choices(problem: Problem) -> list[Options]:
-    """Candidate columns of all nodes; InfeasibleError if a node has none."""
-    choices = [options(problem, n) for n in problem.graph.nodes]
-    missing = no_column(problem, choices)
-    if missing is not None:
-        raise missing
-    return choices
-
-
-def _judged(problem: Problem, found: Assignment) -> Evaluation:
-    """`evaluate` of what a search found, which nobody changes; remembered, as it is asked for again when the plan is chosen."""
-    key = (id(found), problem.goal, problem.max_interval_s)  # searches for other goals remember in the same place
-    known = problem.seen.get(key)
-    if known is None or known[0] is not found:
-        known = problem.seen[key] = (found, evaluate(problem, found))
-    return known[1]
-
-
-def _values(known: Known) -> list[tuple[float, float]]:
-    return [(e.latency_s, e.energy_j) for _, e in known]
-
-
-def _best(problem: Problem, plans: list[tuple[float, float]]) -> tuple[float, float] | None:
-    return min(plans, key=lambda p: problem.score(*p), default=None)
-
-
-def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], plans: list[tuple[float, float]],
-          deadline: float, tolerance: float) -> Answer | None:
-    """The best over the most promising columns; None where even whole placements are too many."""
-    kept = thin(problem, core, CORE_LIMIT)
-    if kept is None:
-        return None
-    return solve_network(_network(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
-                         FIRST_LINES, tolerance, ranking.prices)
-
-
-def _network(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
-    """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
-    known = inputs_held(problem) | {c.node.output: c.held for c in choices}
-    before = {t.node.output: t.options.held for t in tree.tables}
-    whole = [full.inputs == variable_inputs(problem, own.node) for full, own in zip(tree.tables, choices, strict=True)]
-    others = iter(tabulate_all(problem, [own for own, known_whole in zip(choices, whole, strict=True) if not known_whole], known))
-    tables = (narrowed(full, own, [(before[t], known[t]) for t in full.inputs]) if known_whole else next(others)
-              for full, own, known_whole in zip(tree.tables, choices, whole, strict=True))
-    return paced(network(problem, tuple(prune(problem, t) for t in tables), jumps(problem, choices, known)), known)
-
-
 def _ranked(problem: Problem, known: Known, deadline: float, tree: Tree) -> Ranking:
     """Bounds of a tree's columns for any goal."""
     if problem.goal is not Goal.THROUGHPUT:
-        return rank(problem, tree, _best(problem, _values(known)), deadline)
+        return rank(problem, tree, best_of(problem, points_of(known)), deadline)
     if problem.mode is Mode.SEQUENTIAL:
-        return rank(replace(problem, goal=Goal.LATENCY), tree, _best(problem, _values(known)), deadline)
+        return rank(replace(problem, goal=Goal.LATENCY), tree, best_of(problem, points_of(known)), deadline)
     return rank_interval(_eased(problem), tree, min((e.interval_s for _, e in known), default=inf), deadline)
 
 
 def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., tuple[Answer, tuple[str, ...]]]:
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
-        _choices(problem)
+        choices_of(problem)
         ranking = _ranked(problem, known, deadline, tree_of(problem))
         found = choose(problem)
         return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
@@ -310,7 +197,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         answer, notes = SOLVERS[solver](problem, known, _deadline(began, time_limit_s, len(graph.nodes), solver, explained))
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
-    found = [(a, _judged(problem, a)) for a in answer.assignments]
+    found = [(a, judge(problem, a)) for a in answer.assignments]
     legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
     if not legal:
         raise (_by_how_much(problem, time_limit_s) if solver == "exact" else None) or _nothing_found(problem, solver, found)

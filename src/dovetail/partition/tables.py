@@ -5,10 +5,9 @@ This restates `evaluate`'s rules for one node over whole arrays; tests hold the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -16,31 +15,14 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.arrivals import Fetch
 from dovetail.partition.columns import Held, Options
-from dovetail.partition.plan import Assignment, Goal, Split
+from dovetail.partition.later import Later
+from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.timing import Ask, timed
+from dovetail.partition.timing import Ask, criteria, timed
 from dovetail.partition.work import follows
 
 AT_ONCE = 1 << 16
 """Comparisons of columns of a table that are made all together."""
-
-
-class Later:
-    """An array worked out when it is first asked for: energies, which plans for latency alone never look at."""
-
-    __slots__ = ("_found", "_make")
-
-    def __init__(self, make: Callable[[], Floats]) -> None:
-        self._make, self._found = make, list[Floats]()
-
-    def array(self) -> Floats:
-        if not self._found:
-            self._found.append(self._make())
-        return self._found[0]
-
-    def take(self, index: Any) -> Later:
-        """Some of it, worked out no sooner."""
-        return Later(lambda: self.array()[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +92,10 @@ def tabulate_all(problem: Problem, choices: Sequence[Options], known: Mapping[st
     return [_table(problem, ask, *times) for ask, times in zip(asks, timed(problem, asks), strict=True)]
 
 
-def _table(problem: Problem, ask: Ask, latency: Floats, joules: Floats) -> Table:
+def _table(problem: Problem, ask: Ask, latency: Floats, joules: Later) -> Table:
     """Times with the way home, and energies with what columns spend wherever inputs lie."""
     own, idle = ask.own, problem.idle_power_w
-    energy = Later(lambda: joules + own.energy_j.sum(axis=1) + own.reduce_j + idle * latency + own.home_j)
+    energy = Later(lambda: joules.array() + own.energy_j.sum(axis=1) + own.reduce_j + idle * latency + own.home_j)
     home = latency + own.home_s if own.node.output in problem.graph.outputs else latency
     return Table(own, ask.fetch.inputs, own.place_of.searchsorted(np.arange(len(own.places))), home, energy)
 
@@ -138,12 +120,6 @@ def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> 
     index = (*(at.reshape(-1, *[1] * (len(grid) - i)) for i, at in enumerate(grid)), columns)
     first = own.place_of.searchsorted(np.arange(len(own.places)))
     return Table(own, table.inputs, first, table.latency_s[index], table.energy.take(index))
-
-
-def criteria(problem: Problem) -> tuple[bool, bool]:
-    """Whether latency and energy each matter: as goal or as limit."""
-    return (problem.goal is not Goal.ENERGY or problem.max_latency_s is not None,
-            problem.goal is not Goal.LATENCY or problem.max_energy_j is not None)
 
 
 def prune(problem: Problem, table: Table) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.arrivals import Arrivals, Fetch, arrivals
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.later import Later
 from dovetail.partition.overlaps import wide
-from dovetail.partition.plan import Mode
+from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Times = tuple[Floats, Floats]
+Times = tuple[Floats, Later]
 """Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
 
 
@@ -76,9 +78,31 @@ def _one(problem: Problem, ask: Ask) -> Times:
 
 
 def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
-    """The times of some families: arrivals at once, the rest in parts where there is much of it."""
-    come, cells = _arrived(problem, families)
-    asks, found = [ask for alike in families for ask in alike], dict[int, Times]()
+    """The times of some families; where energy does not matter, it is worked out only if it is asked for after all."""
+    _, matters = criteria(problem)
+    times = _worked_out(problem, families, matters)
+    known = [times] if matters else []
+
+    def joules(number: int) -> Floats:
+        if not known:
+            known.append(_worked_out(problem, families, True))
+        found = known[0][number][1]
+        assert found is not None, "energy was asked for"
+        return found
+
+    return {number: (latency, Later(partial(joules, number))) for number, (latency, _) in times.items()}
+
+
+def criteria(problem: Problem) -> tuple[bool, bool]:
+    """Whether latency and energy each matter: as goal or as limit."""
+    return (problem.goal is not Goal.ENERGY or problem.max_latency_s is not None,
+            problem.goal is not Goal.LATENCY or problem.max_energy_j is not None)
+
+
+def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> dict[int, tuple[Floats, Floats | None]]:
+    """Seconds and, if asked for, joules of all cells: arrivals at once, the rest in parts where there is much of it."""
+    come, cells = _arrived(problem, families, energy)
+    asks, found = [ask for alike in families for ask in alike], dict[int, tuple[Floats, Floats | None]]()
     while asks:
         ends = np.cumsum([ask.count for ask in asks])
         part = max(1, int(np.searchsorted(ends, CELLS, side="right")))
@@ -90,7 +114,8 @@ def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Tim
         cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
         latency, joules = _Timing(problem, some, come, cell, column).run()
         edges = np.cumsum([0, *(ask.count for ask in some)]).tolist()
-        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape), joules[a:b].reshape(ask.fetch.shape))
+        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape),
+                            None if joules is None else joules[a:b].reshape(ask.fetch.shape))
                   for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
     return found
 
@@ -100,7 +125,7 @@ def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
-def _arrived(problem: Problem, families: Sequence[Sequence[Ask]]) -> tuple[Arrivals, dict[int, Ints]]:
+def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> tuple[Arrivals, dict[int, Ints]]:
     """Arrivals, and which of their cells are those of each node.
 
     Alike nodes that read from alike producers share theirs, apart from places that leave a streaming device while they are made.
@@ -115,7 +140,7 @@ def _arrived(problem: Problem, families: Sequence[Sequence[Ask]]) -> tuple[Arriv
             at += alike[0].count
         else:
             at = _share(alike, fetches, cells, at)
-    return arrivals(problem, fetches), cells
+    return arrivals(problem, fetches, energy), cells
 
 
 def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
@@ -176,19 +201,20 @@ class _Timing:
         self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))
         self.concurrent = problem.mode is Mode.CONCURRENT
         self.latency = np.zeros(len(column))
-        self.joules, self.added = (a.copy() if cell is None else a.take(cell) for a in (come.joules, come.added_s))
+        self.joules, self.added = (None if a is None else a.copy() if cell is None else a.take(cell)
+                                   for a in (come.joules, None if self.concurrent else come.added_s))
         self.spans: dict[int, Ints | None] = {}
         self.done: dict[int, Floats] = {}
 
-    def run(self) -> tuple[Floats, Floats]:
-        """Latency without the way home, and the energy of transfers alone."""
+    def run(self) -> tuple[Floats, Floats | None]:
+        """Latency without the way home, and the energy of transfers alone, where it was asked for."""
         for d in np.asarray(self.has.any(axis=1)).nonzero()[0].tolist():
             self._compute(d)
         reducer = joined([ask.own.reducer for ask in self.asks])
         for r in range(len(self.problem.devices)) if (reducer >= 0).any() else ():
             if (reducer == r).any():
                 self._reduce(r, (reducer == r)[self.column].nonzero()[0])
-        return (self.latency if self.concurrent else self.added), self.joules
+        return (self.latency if self.added is None else self.added), self.joules
 
     def _compute(self, d: int) -> None:
         """Pieces on one device."""
@@ -209,7 +235,7 @@ class _Timing:
             np.maximum(self.latency, done, out=self.latency)
         else:
             self.latency[span] = np.maximum(self.latency[span], done)
-        if not self.concurrent:
+        if self.added is not None:
             self.added[slice(None) if span is None else span] += compute
 
     def _done(self, d: int, cells: Ints) -> Floats:
@@ -225,8 +251,9 @@ class _Timing:
         end, sent_s, sent_j = self._summed(reducer, chosen, parts, ended, sizes)
         spent = joined([ask.own.reduce_s for ask in self.asks])[column]
         self.latency[chosen] = end + spent
-        self.joules[chosen] += sent_j
-        if not self.concurrent:
+        if self.joules is not None:
+            self.joules[chosen] += sent_j
+        if self.added is not None:
             self.added[chosen] += sent_s + spent
 
     def _summed(self, reducer: int, chosen: Ints, parts: Mapping[int, Ints], ended: Mapping[int, Floats],

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
 from dovetail.partition.plan import Mode, Split
@@ -176,8 +174,7 @@ def transfer_of(problem: Problem, source: str, target: str, size_bytes: int) -> 
     """Seconds and joules of one transfer; remembered, as the same few sizes move again and again."""
     key = (source, target, size_bytes)
     if key not in problem.moved:
-        seconds, joules = problem.transfer(source, target, np.array([float(size_bytes)]))
-        problem.moved[key] = float(seconds[0]), float(joules[0])
+        problem.moved[key] = problem.transfer_one(source, target, size_bytes)
     return problem.moved[key]
 
 

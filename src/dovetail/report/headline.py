@@ -111,8 +111,9 @@ def _status(report: Report) -> str:
     if plan.get("pinned") == len(report["nodes"]):
         return "every node pinned"
     beyond = plan.get("beyond") or 0.0
-    return f"{units.percent(beyond)} beyond the candidates' optimum" if plan["proven"] and beyond else \
-        "optimal" if plan["proven"] else str(plan["status"])
+    if plan["proven"] and beyond:
+        return f"optimal over all candidate cuts, then {units.percent(beyond)} better by cuts between them"
+    return "optimal" if plan["proven"] else str(plan["status"])
 
 
 def cards(report: Report) -> Markup:
