@@ -260,7 +260,7 @@ def text(document: Mapping[str, Any]) -> str:
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
     paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
-             for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items()]
+             for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items() if row]
     return "\n".join([
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
