@@ -12,7 +12,7 @@ import pytest
 import lq
 import lq_accuracy
 import lq_training
-from dovetail.errors import UsageError
+from dovetail.errors import ToolError, UsageError
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_fit import fit_weights
@@ -47,13 +47,30 @@ def test_figures_of_an_earlier_run_are_kept_and_ratios_follow_from_all_of_them(t
     heard: list[object] = []
     found = lq.measure([lq.SMALL], ["xcup"], ["popcount", "int8"], known, heard.append)
     assert heard == [], "nothing was synthesized again"
-    assert found["datapaths"] == known["datapaths"]
+    assert found["datapaths"] == {**known["datapaths"], f"{lq.SMALL}: fp32": {"xcup": None}}
+    assert list(found["not_counted"]) == [f"{lq.SMALL}: fp32: xcup"]
+    assert "left out unless asked for (--form fp32)" in found["not_counted"][f"{lq.SMALL}: fp32: xcup"]
     assert found["popcount_vs_int8"] == {"value": 0.2, "target": 0.3, "status": "ok", "by_layer": {lq.SMALL: {"xcup": 0.2}}}
     assert "popcount_vs_table" not in found
     assert lq.load_record(tmp_path / "none.json") == {}
     (tmp_path / "list.json").write_text("[1]")
     with pytest.raises(UsageError, match="holds a list; a record of this bench is an object"):
         lq.load_record(tmp_path / "list.json")
+
+
+def test_what_synthesis_does_not_end_with_is_null_with_its_reason_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> dict[str, float]:
+        raise ToolError("yosys (unit for ecp5): over 3600 s; killed")
+
+    monkeypatch.setattr(lq, "counted", fails)
+    found = lq.measure([lq.SMALL], ["ecp5"], ["popcount"], {}, lambda more: None)
+    assert found["datapaths"][f"{lq.SMALL}: popcount"] == {"ecp5": None}
+    assert "over 3600 s" in found["not_counted"][f"{lq.SMALL}: popcount: ecp5"]
+    assert "popcount_vs_int8" not in found
+    monkeypatch.setattr(lq, "counted", lambda *_: {"lut": 3.0, "ff": 2.0, "bram": 1.0, "adders": 1.0})
+    again = lq.measure([lq.SMALL], ["ecp5"], ["popcount"], found, lambda more: None)
+    assert again["datapaths"][f"{lq.SMALL}: popcount"]["ecp5"]["lut"] == 3.0
+    assert f"{lq.SMALL}: popcount: ecp5" not in again["not_counted"]
 
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:

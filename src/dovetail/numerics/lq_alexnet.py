@@ -84,10 +84,10 @@ class _Network:
                      {c.name: c for c in self.constants})
 
 
-def weight_bits_of(graph: Graph) -> int:
-    """Bits of all weights and codes of a network: what its memory must hold at least."""
+def weight_bits_of(graph: Graph, *nodes: Node) -> int:
+    """Bits of all weights and codes of a network, or of some of its nodes: what memory must hold at least."""
     total = 0
-    for node in graph.nodes:
+    for node in nodes or graph.nodes:
         if node.params:
             op, codes = node.op, graph.params(node)[0].array
             total += codes.size * (getattr(op, "weight_bits", 8) or 8)

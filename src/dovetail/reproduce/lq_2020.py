@@ -22,10 +22,10 @@ from dovetail.cost.folds import Fold
 from dovetail.errors import InfeasibleError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.system import cells_over_links, systems_of
-from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
+from dovetail.ir import Axis, Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, coded_node
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
-from dovetail.partition.plan import Goal, Plan
+from dovetail.partition.plan import Assignment, Goal, Piece, Plan, Split
 from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.fitted import dhm_model
@@ -88,14 +88,36 @@ def boards_alone(platform: Platform) -> Platform:
                     if platform.host in x.ends else x for x in platform.links))
 
 
+def large_layers_shared(graph: Graph, platform: Platform) -> Assignment:
+    """Layers with more weights than half a board's block RAM, divided evenly over as many boards as memory asks for and one more.
+
+    Where memory is nearly full a search over boards may end without a place for the last of them.
+    """
+    boards = platform.of_kind(Kind.FPGA)
+    count = min(len(boards), least_boards(graph, boards[0]) + 1)
+    half = boards[0].resources["bram36"] * 36 * 1024 / 2
+    found: Assignment = {}
+    for node in graph.nodes:
+        filters = node.op.extent(Axis.OUTPUT_CHANNELS, graph.input_shapes(node)) if isinstance(node.op, Coded) else 0
+        if count > 1 and filters >= count and weight_bits_of(graph, node) > half:
+            edges = [filters * i // count for i in range(count + 1)]
+            pieces = tuple(Piece(d.name, a, b) for d, a, b in zip(boards, edges[:-1], edges[1:], strict=False))
+            found = {**found, node.name: Split(Axis.OUTPUT_CHANNELS, pieces)}
+    return found
+
+
 def plan_at(graph: Graph, platform: Platform, pace: int, time_limit_s: float = 10.0) -> Plan | None:
-    """The plan of all layers on the boards at a pace; None where they do not hold them."""
+    """The plan of all layers on the boards at a pace, large ones shared evenly, else in any way; None where none was found."""
     options = Options(goal=Goal.THROUGHPUT, time_limit_s=time_limit_s, thrift=0.0)
-    try:
-        plan, _ = make_plan(graph, boards_alone(platform).with_pace(pace), options)
-    except InfeasibleError:
-        return None
-    return None if any(d == platform.host for s in plan.assignment.values() for d in s.devices) else plan
+    pinned = large_layers_shared(graph, platform)
+    for given in (pinned, {}) if pinned else ({},):
+        try:
+            plan, _ = make_plan(graph, boards_alone(platform).with_pace(pace), options, given)
+        except InfeasibleError:
+            continue
+        if not any(d == platform.host for s in plan.assignment.values() for d in s.devices):
+            return plan
+    return None
 
 
 def fastest(graph: Graph, platform: Platform, paces: Sequence[int] = PACES,
@@ -238,7 +260,7 @@ def text(document: Mapping[str, Any]) -> str:
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
     paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
-             for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items()]
+             for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items() if row]
     return "\n".join([
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
