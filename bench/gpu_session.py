@@ -37,6 +37,8 @@ from typing import Any
 if "--rehearse" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+import triton
+
 from dovetail.errors import DovetailError
 from dovetail.gpu.executor import gpu_here, launcher_here, options_of
 from dovetail.gpu.precompile import Job, precompile
@@ -206,7 +208,7 @@ def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict
             with bounded(min(left, PATIENCE * item.expected_s)):
                 own["done"] = item.run(found, path, start + min(left, item.expected_s))
                 own["tries"] -= 0 if own["done"] else 1  # it ran out of time and goes on where it stopped
-        except (DovetailError, RuntimeError, ValueError, OSError) as reason:
+        except (DovetailError, triton.TritonError, RuntimeError, ValueError, OSError) as reason:
             own["reason"] = told(reason)
             print(f"{item.name}: {own['reason']}", flush=True)
         own["seconds"] = time.perf_counter() - start

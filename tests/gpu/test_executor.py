@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dovetail.errors import UnsupportedError
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.ir import (
     RELU,
+    Add,
     Array,
     AvgPool,
     Clip,
+    Concat,
     Conv,
     Function,
+    Gemm,
     GlobalAvgPool,
+    Graph,
+    MaxPool,
     Mul,
+    Reshape,
+    Select,
     Window,
 )
 from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import FORMULAS, GRAPHS, activated, function, stem, tiny
+from tests.kernels.networks import FORMULAS, GRAPHS, SAME, activated, function, stem, tiny
 from tests.strategies import Net, quantized
 
 TOLERANCE = {"float32": 2e-6, "tf32": 2e-3, "float16": 4e-3}
@@ -144,6 +152,82 @@ def test_what_has_no_kernel_is_named() -> None:
         lower(quantized(graph), "int8", specification("h200"))
     with pytest.raises(UnsupportedError, match="GPU kernels have no Mish; they know HardSwish"):
         lower(net.graph(net.add(replace(function("Tanh"), name="Mish"), x)), "float16", specification("h200"))
+
+
+def beginning(name: str) -> Graph:
+    """What a part of a plan may begin with: an input that no dense layer reads, or not only such layers."""
+    net = Net(21)
+    x = net.input((1, 5, 4, 3))
+    if name == "depthwise":
+        y = net.add(Conv(5, Window((3, 3), pads=SAME), groups=5, clamp=RELU), x)
+    elif name == "addition":
+        y = net.add(Add(), x, net.input((1, 5, 4, 3), "z"))
+    elif name == "addition behind":
+        y = net.add(Add(), x, net.add(Conv(5, Window((1, 1))), x))
+    elif name == "largest":
+        y = net.add(MaxPool(Window((3, 3), (2, 2), SAME)), x)
+    elif name == "mean":
+        y = net.add(GlobalAvgPool(), x)
+    elif name == "flat":
+        y = net.add(Gemm(4), net.add(Reshape((1, 60)), x))
+    elif name == "concatenation":
+        y = net.add(Concat(1), x, net.input((1, 3, 4, 3), "z"))
+    else:
+        y = net.add(Conv(4, Window((1, 1))), net.add(Select((4, 0, 2)), x))
+    return net.graph(y)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("name", ["depthwise", "addition", "addition behind", "largest", "mean", "flat", "concatenation",
+                                  "choice"])
+def test_a_part_may_begin_with_any_layer(name: str, kind: str) -> None:
+    graph, rng, inputs = beginning(name), np.random.default_rng(0), dict[str, Array]()
+    if kind == "int8":
+        graph = quantized(graph)
+    for tensor in graph.inputs:
+        scheme, shape = graph.tensors[tensor].scheme, (3, *graph.shape(tensor)[1:])
+        inputs[tensor] = rng.normal(size=shape).astype(np.float32) if scheme is None else \
+            rng.integers(scheme.lo, scheme.hi + 1, shape).astype(scheme.dtype)
+    found = compile_graph(graph, kind, 2).run(inputs)
+    for tensor, value in (run_integer if kind == "int8" else run_float)(graph, inputs).items():
+        assert np.array_equal(found[tensor], value) if kind == "int8" else found[tensor] == pytest.approx(value, abs=1e-4)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "channels": (lambda x: {"x": x[:, :2]}, r"input x: shape \[3, 2, 9, 7\]; one or more frames of \[3, 9, 7\]"),
+    "one frame alone": (lambda x: {"x": x[0]}, r"input x: shape \[3, 9, 7\]"),
+    "channels last": (lambda x: {"x": x.transpose(0, 2, 3, 1)}, r"input x: shape \[3, 9, 7, 3\]"),
+    "no frame": (lambda x: {"x": x[:0]}, r"input x: shape \[0, 3, 9, 7\]"),
+    "another name": (lambda x: {"image": x}, "image given; give an array for each of x, by name"),
+    "no name": (lambda x: x, "a ndarray given; give an array for each of x"),
+    "words": (lambda x: {"x": np.full(x.shape, "a")}, "input x: elements are <U1; numbers are needed"),
+    "complex numbers": (lambda x: {"x": x + 1j}, "input x: elements are complex128"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_frames_of_another_form_are_refused_and_not_computed_with(name: str) -> None:
+    wrong, reason = WRONG[name]
+    made = compile_graph(activated("GELU"), "float32")
+    with pytest.raises(UsageError, match=reason):
+        made.run(wrong(np.zeros((3, 3, 9, 7))))
+
+
+def test_a_quantized_network_takes_integers_and_as_many_frames_of_each_input() -> None:
+    made = compile_graph(quantized(GRAPHS["inverted"]()), "int8")
+    with pytest.raises(UsageError, match=r"input x: elements are float64; integers, as u?int8, are needed"):
+        made.run({"x": np.zeros((1, *made.graph.shape("x")[1:]))})
+    net = Net(3)
+    both = compile_graph(net.graph(net.add(Add(), *(net.add(Conv(4, Window((1, 1))), net.input((1, 4, 3, 3), n)) for n in "xz"))),
+                         "float32")
+    with pytest.raises(UsageError, match="x has 2 frames, z has 1 frames; give as many of each"):
+        both.run({"x": np.zeros((2, 4, 3, 3)), "z": np.zeros((1, 4, 3, 3))})
+
+
+@pytest.mark.parametrize("images", [0, -3, 1.5, "8", None, True])
+def test_a_batch_is_a_whole_number(images: Any) -> None:
+    with pytest.raises(UsageError, match="a batch is a whole number from 1 on"):
+        compile_graph(activated("GELU"), "float32", images)
 
 
 def test_integers_and_floats_are_not_confused() -> None:

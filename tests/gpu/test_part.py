@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import dovetail.gpu
+from dovetail.errors import BuildError
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.part import first_difference, load_part
 from dovetail.ir import Array
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.kernels.prices import priced
+from dovetail.numerics import oracle
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, classifier, inverted, tiny
@@ -63,6 +65,35 @@ def test_without_a_gpu_a_part_is_emulated_with_the_same_integers() -> None:
     assert part.backend == "emulated"
     wanted = run_integer(graph, inputs)
     assert all(np.array_equal(part.run(inputs)[n], wanted[n]) for n in wanted)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's provider for CPUs in the place of that for CUDA."""
+    monkeypatch.setattr(oracle, "CUDA", "CPUExecutionProvider")
+    monkeypatch.setattr(oracle, "ON_CUDA", {})
+
+
+def test_where_triton_does_not_reach_a_part_is_its_onnx_file(tmp_path: Path, on_cpu: None) -> None:
+    graph = quantized(inverted())
+    with pytest.raises(BuildError, match=r"net.onnx: missing; the build is incomplete"):
+        load_part(graph, tmp_path)
+    (tmp_path / f"{graph.name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
+    part, rng = load_part(graph, tmp_path), np.random.default_rng(1)
+    assert part.backend == "onnxruntime on cuda"
+    inputs = {"x": rng.integers(0, 50, (3, *graph.shape("x")[1:])).astype(graph.tensors["x"].dtype)}
+    wanted = run_integer(graph, inputs)
+    assert all(np.array_equal(part.run(inputs)[n], wanted[n]) for n in wanted)
+
+
+def test_an_onnx_file_that_computes_something_else_is_not_trusted(tmp_path: Path, on_cpu: None) -> None:
+    graph = quantized(inverted())
+    (tmp_path / f"{graph.name}.onnx").write_bytes(to_onnx(quantized(inverted(), seed=1), Boundary.INTEGER))
+    part = load_part(graph, tmp_path)
+    assert part.backend == "emulated"
+    assert "where" in part.note
+    (tmp_path / f"{graph.name}.onnx").write_bytes(b"no model")
+    assert "ONNX Runtime refused the model" in load_part(graph, tmp_path).note
 
 
 def test_a_model_file_becomes_kernels(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dovetail.errors import ToolError
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Compiled
@@ -15,6 +18,8 @@ def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compil
     `kind` is float16, float32 or tf32; `images` is the batch the network is made for. Needs the `gpu` extra and a CUDA GPU (or
     TRITON_INTERPRET=1). UnsupportedError names an operator without a kernel.
     """
+    if missing := [name for name in ("torch", "triton") if find_spec(name) is None]:
+        raise ToolError(f"GPU: {' and '.join(missing)} not found; install the extra \"gpu\" of dovetail (it needs Linux)")
     from dovetail.gpu.executor import compile_graph  # here, so that planning for GPUs needs no PyTorch
     from dovetail.ir.onnx_read import read_onnx
     return compile_graph(read_onnx(model).graph, kind, images)

@@ -151,11 +151,11 @@ class Compiled:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Results of frames, in batches of the size the network was compiled for."""
         images = next(iter(self.lowered.inputs.values())).images
-        count = len(next(iter(inputs.values())))
-        found: dict[str, list[Array]] = {}
+        given, found = frames_of(self.graph, inputs), dict[str, list[Array]]()
+        count = len(next(iter(given.values())))
         for start in range(0, count, images):
             for name, place in self.lowered.inputs.items():
-                frames = np.asarray(inputs[name])[start:start + images]
+                frames = given[name][start:start + images]
                 filled = np.concatenate([frames, *[frames[-1:]] * (images - len(frames))])  # the last frame fills up a batch
                 self.load(name, filled, place)
             self.replay()
@@ -164,10 +164,11 @@ class Compiled:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def load(self, name: str, frames: Array, place: Place) -> None:
-        """Put frames (images x channels x rows x columns) where the first kernel reads them."""
+        """Put frames (images x channels x rows x columns) where the first kernel reads them, by planes or by pixels."""
         scheme = self.graph.tensors[name].scheme
         values = frames if scheme is None else frames.astype(np.int16) - (0 if scheme.signed else STORED_OFFSET)
-        tensor = torch.from_numpy(np.ascontiguousarray(values.reshape(-1)))
+        laid_out = values if place.planar or values.ndim == 2 else values.transpose(0, 2, 3, 1)
+        tensor = torch.from_numpy(np.ascontiguousarray(laid_out).reshape(-1))
         self.launcher.place(place)[:tensor.numel()].copy_(tensor.to(TYPES[self.lowered.kind]))
 
     def stored(self, name: str, place: Place) -> Array:
@@ -181,6 +182,26 @@ class Compiled:
             return np.array(shaped, dtype=np.float32)  # a copy: the next frames come to the same place
         values: Array = (shaped + (0 if tensor.scheme.signed else STORED_OFFSET)).astype(tensor.scheme.dtype)
         return values
+
+
+def frames_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """A model's inputs as arrays, frames first; UsageError names what is missing or of another form, since kernels would not."""
+    if not isinstance(inputs, Mapping) or not set(graph.inputs) <= set(inputs):
+        given = f"{', '.join(inputs) or 'none'} given" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__} given"
+        raise UsageError(f"inputs of {graph.name}: {given}; give an array for each of {', '.join(graph.inputs)}, by name")
+    found = {name: np.asarray(inputs[name]) for name in graph.inputs}
+    for name, array in found.items():
+        own, scheme = graph.shape(name)[1:], graph.tensors[name].scheme
+        if array.shape[1:] != own or not len(array):
+            raise UsageError(f"input {name}: shape {list(array.shape)}; one or more frames of {list(own)} are needed, "
+                             f"so [frames, {', '.join(map(str, own))}]")
+        if array.dtype.kind not in ("iu" if scheme is not None else "fiub"):
+            raise UsageError(f"input {name}: elements are {array.dtype}; "
+                             f"{'numbers' if scheme is None else 'integers, as ' + scheme.dtype.name + ','} are needed")
+    if len({len(array) for array in found.values()}) > 1:
+        counts = ", ".join(f"{name} has {len(array)} frames" for name, array in found.items())
+        raise UsageError(f"inputs of {graph.name}: {counts}; give as many of each")
+    return found
 
 
 def launcher_here(kind: str) -> Launcher:
@@ -212,6 +233,8 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
     """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
+    if isinstance(images, bool) or not isinstance(images, int | np.integer) or images < 1:
+        raise UsageError(f"images {images!r}: a batch is a whole number from 1 on")
     launcher, lowered = launcher_here(kind), lower(graph, kind, gpu or gpu_here(), images)
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None

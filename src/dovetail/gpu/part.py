@@ -1,19 +1,23 @@
-"""GPU parts of a plan: kernels where a GPU is at hand, the integer reference elsewhere, and the reason said."""
+"""GPU parts of a plan: kernels where PyTorch, Triton and a GPU are at hand, ONNX Runtime on CUDA where it is the one that reaches
+the GPU (older Jetsons), the integer reference elsewhere, and the reason said."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from dovetail.errors import UnsupportedError
+from dovetail.errors import BuildError, ModelError, UnsupportedError
 from dovetail.gpu.emulation import EmulatedGpuPart
 from dovetail.ir import Array, Graph
 from dovetail.kernels.layers import byte_scheme
-from dovetail.numerics.reference import run_integer
+from dovetail.numerics.oracle import has_cuda, run_onnx
+from dovetail.numerics.ranges import Range, float32_exact, stored_ranges
+from dovetail.numerics.reference import fixes_batch, frame_by_frame, run_integer
 
 
 class Runnable(Protocol):
@@ -34,21 +38,59 @@ class GpuPart:
         return self.network.run(inputs)
 
 
-def load_part(graph: Graph) -> GpuPart | EmulatedGpuPart:
-    """The part on this machine's GPU, if PyTorch, Triton and a GPU are here and every operator has a kernel; else emulated."""
-    if find_spec("torch") is None or find_spec("triton") is None:
-        return EmulatedGpuPart(graph)
-    import torch  # here, so that other machines need no PyTorch
+@dataclass(frozen=True, slots=True)
+class OnnxNetwork:
+    """A segment's ONNX file on ONNX Runtime's CUDA provider."""
 
-    from dovetail.gpu.executor import compile_graph
-    if not torch.cuda.is_available():
-        return EmulatedGpuPart(graph)
+    graph: Graph
+    content: bytes
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if fixes_batch(self.graph) or any(self.graph.shape(name)[:1] > (1,) for name in self.graph.inputs):
+            return frame_by_frame(self.graph, inputs, lambda one: run_onnx(self.content, one, cuda=True))
+        return run_onnx(self.content, inputs, cuda=True)
+
+
+def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Range] | None = None) -> GpuPart | EmulatedGpuPart:
+    """The part on this machine's GPU, by kernels or by its ONNX file in `folder`, if either gives the reference's integers.
+
+    Else emulated. `known` bounds its inputs.
+    """
+    reason = None
+    if find_spec("torch") is not None and find_spec("triton") is not None:
+        import torch  # here, so that other machines need no PyTorch
+
+        from dovetail.gpu.executor import compile_graph
+        if torch.cuda.is_available():
+            try:
+                network = compile_graph(graph, "int8")
+                reason = first_difference(graph, network)
+                if reason is None:
+                    return GpuPart(network)
+            except UnsupportedError as unsupported:
+                reason = str(unsupported)
+    if folder is not None and has_cuda():
+        part = onnx_part(graph, folder, known)
+        if isinstance(part, GpuPart):
+            return part
+        reason = part if reason is None else f"{reason}; {part}"
+    return EmulatedGpuPart(graph) if reason is None else _emulated(graph, reason)
+
+
+def onnx_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = None) -> GpuPart | str:
+    """The stored ONNX file on ONNX Runtime's CUDA provider, or why not: float32 must be exact, and a frame of noise agree."""
+    path, ranges = folder / f"{graph.name}.onnx", stored_ranges(graph, known)
+    if not path.is_file():
+        raise BuildError(f"{path}: missing; the build is incomplete, run `dovetail compile` again")
+    inexact = next((n.name for n in graph.nodes if not float32_exact(graph, n, ranges)), None)
+    if inexact is not None:
+        return f"float32 sums of {inexact} could exceed 2**24"
+    network = OnnxNetwork(graph, path.read_bytes())
     try:
-        network = compile_graph(graph, "int8")
-    except UnsupportedError as reason:
-        return _emulated(graph, str(reason))
-    wrong = first_difference(graph, network)
-    return GpuPart(network) if wrong is None else _emulated(graph, wrong)
+        wrong = first_difference(graph, network)
+    except (UnsupportedError, ModelError) as reason:
+        return str(reason)
+    return wrong or GpuPart(network, "onnxruntime on cuda", "ONNX Runtime on CUDA; float32 proven exact for this part")
 
 
 def _emulated(graph: Graph, reason: str) -> EmulatedGpuPart:

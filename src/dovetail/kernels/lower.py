@@ -76,7 +76,7 @@ class Lowering:
 
     def __init__(self, graph: Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
-        self.places: dict[str, Place] = {t: self._fresh(t, planar=True) for t in graph.inputs}
+        self.places: dict[str, Place] = {t: self._fresh(t, self._planar(t)) for t in graph.inputs}
         self.parts: dict[str, tuple[str, int, int]] = {}
         self.work: list[Item | Call] = []
         self.makers: dict[str, Item] = {}
@@ -87,6 +87,10 @@ class Lowering:
         for node in graph.nodes:
             if isinstance(node.op, Concat) and node.op.axis == 1:
                 self._divide(node)
+
+    def _planar(self, tensor: str) -> bool:
+        """Whether an input stays as the model has it: dense layers read planes, whatever else reads it wants pixels."""
+        return all(isinstance(n.op, Conv | Gemm) and not is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
 
     def _fresh(self, tensor: str, planar: bool = False) -> Place:
         shape = self.graph.shape(tensor)
@@ -131,7 +135,7 @@ class Lowering:
     def _layer(self, node: Node) -> None:
         op, deep = node.op, is_depthwise(self.graph, node)
         source, channels = self.chosen.get(node.inputs[0], (node.inputs[0], None))
-        x = self._rows(source) if deep else self.places[source]
+        x = self.places[source]
         y = self._target(node.output)
         if isinstance(op, Gemm):
             # A flattened map is read by a kernel as large as the map.
@@ -161,13 +165,13 @@ class Lowering:
         if owners:
             _, own, item = max(owners, key=lambda o: o[0])
             other = self.places[next(t for t in node.inputs if t != own)]
-            if not other.planar and self._ready(other, item):
+            if self._ready(other, item):
                 item.other, item.total, item.y = other, addition(self.graph, node, own), y
                 item.names.append(node.name)
                 item.joins.append("other")
                 self.makers[node.output], self.places[node.output] = item, y
                 return
-        a, b = (self._rows(t) for t in node.inputs)
+        a, b = (self.places[t] for t in node.inputs)
         total = sum_constants(addition(self.graph, node, node.inputs[0]), b)
         total.pop("ADD")
         constants = {"C": y.channels, "XP": a.pitch, "YP": y.pitch, "INTEGER": self.kind == "int8", **total}
@@ -177,16 +181,8 @@ class Lowering:
         """Whether a tensor is complete before an item runs."""
         return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
-    def _rows(self, tensor: str) -> Place:
-        """Where a tensor lies, which must be pixel by pixel: of inputs, only dense convolutions read planes."""
-        place = self.places[tensor]
-        if place.planar:
-            raise UnsupportedError(f"tensor {tensor}: an input that no convolution reads; such parts run in the integer "
-                                   "interpreter")
-        return place
-
     def _mean(self, node: Node) -> None:
-        x, y, how = self._rows(node.inputs[0]), self._target(node.output), mean_of(self.graph, node)
+        x, y, how = self.places[node.inputs[0]], self._target(node.output), mean_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
         if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
                 and x.height * x.width <= MOST_MEAN and item.y is x:
@@ -209,7 +205,7 @@ class Lowering:
         self.places[node.output] = x
 
     def _pool(self, node: Node) -> None:
-        x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op
+        x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
         assert isinstance(op, MaxPool | AvgPool)
         largest = isinstance(op, MaxPool)
         before, after = (self.graph.tensors[t].scheme for t in (node.inputs[0], node.output))
@@ -233,7 +229,7 @@ class Lowering:
                 self._copy_along(tensor)
             if self.parts.get(tensor, ("",))[0] != node.output:
                 part = replace(y, channels=channels, offset=y.offset + offset)
-                self._choose(node, index, self._rows(tensor), part, np.arange(channels))
+                self._choose(node, index, self.places[tensor], part, np.arange(channels))
             offset += channels
         self.places[node.output] = y
 
@@ -242,7 +238,7 @@ class Lowering:
         if self._read_in_place(node, node.op.indices):
             self.chosen[node.output] = (node.inputs[0], node.op.indices)
             return
-        x, y = self._rows(node.inputs[0]), self._target(node.output)
+        x, y = self.places[node.inputs[0]], self._target(node.output)
         self.places[node.output] = y
         if node.output in self.parts and self._alone(node.output) and self._unchanged(node) and y.buffer != x.buffer:
             self.waiting[node.output] = (node, x, len(self.work))
@@ -276,7 +272,7 @@ class Lowering:
 
     def _clip(self, node: Node) -> None:
         y = self._target(node.output)
-        self._choose(node, 0, self._rows(node.inputs[0]), y, np.arange(y.channels))
+        self._choose(node, 0, self.places[node.inputs[0]], y, np.arange(y.channels))
         self.places[node.output] = y
 
     def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
@@ -305,7 +301,7 @@ class Lowering:
         assert isinstance(op, Function)
         if op.name not in ACTIVATIONS or op.per_channel or (self.kind == "int8" and self.graph.quantized):
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
-        x, y, item = self._rows(source), self._target(node.output), self.makers.get(source)
+        x, y, item = self.places[source], self._target(node.output), self.makers.get(source)
         if self.kind == "int8":  # planned for as the table it becomes
             self._call("looked_up", node, (x, y), {}, y)
         elif item is not None and not item.joins and self._alone(source) and item.y is x:
@@ -323,14 +319,14 @@ class Lowering:
         if self.kind == "int8" or gates not in ([], [(1, shape[1], 1, 1)]):
             raise UnsupportedError(f"node {node.name}: GPU kernels multiply floats of one shape, or by one value per channel")
         order = sorted(range(2), key=lambda i: shapes[i] != shape)
-        (x, other), y = (self._rows(node.inputs[i]) for i in order), self._target(node.output)
+        (x, other), y = (self.places[node.inputs[i]] for i in order), self._target(node.output)
         lo, hi = float_bounds(node.op.bounds)
         constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
                      "GATE": bool(gates), "LO": lo, "HI": hi}
         self._call("multiplied", node, (x, other, y, y.pixels), constants, y)
 
     def _look_up(self, node: Node) -> None:
-        x, y, op = self._rows(node.inputs[0]), self._target(node.output), node.op
+        x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
         assert isinstance(op, Lookup)
         table = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
         constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,21 @@ from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import Boundary, to_onnx
 
+CUDA = "CUDAExecutionProvider"
+ON_CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "DEFAULT"}
+"""Products of all bits, and convolutions that add up products: those of fewer products (Winograd's) round in between."""
 
-def session(content: bytes, threads: int = 1, arena: bool = True) -> Any:
-    """A deterministic ONNX Runtime session on the CPU; without `arena` it gives memory back after each run."""
+
+def has_cuda() -> bool:
+    """Whether an ONNX Runtime is here that says it can use a CUDA GPU."""
+    if find_spec("onnxruntime") is None:
+        return False
+    import onnxruntime
+    return CUDA in onnxruntime.get_available_providers()
+
+
+def session(content: bytes, threads: int = 1, arena: bool = True, cuda: bool = False) -> Any:
+    """A deterministic ONNX Runtime session on the CPU, or a `cuda` GPU; without `arena` it gives memory back after each run."""
     import onnxruntime  # here: graphs are written, trained and judged by the reference where it is not installed, too
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -26,20 +39,24 @@ def session(content: bytes, threads: int = 1, arena: bool = True) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.enable_cpu_mem_arena = arena
+    providers: list[Any] = [(CUDA, ON_CUDA) if cuda else "CPUExecutionProvider"]
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        made = onnxruntime.InferenceSession(content, options, providers=providers)
     except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
         raise ModelError(f"ONNX Runtime refused the model: {str(error).splitlines()[0]}") from None
+    if cuda and CUDA not in made.get_providers():
+        raise ModelError("ONNX Runtime has a CUDA provider that finds no GPU, or not the libraries it needs")
+    return made
 
 
 @lru_cache(maxsize=1024)  # a transformer has hundreds of foreign nodes, each run once per frame
-def _cached_session(content: bytes) -> Any:
-    return session(content)
+def _cached_session(content: bytes, cuda: bool) -> Any:
+    return session(content, cuda=cuda)
 
 
-def run_onnx(content: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a serialized model frame by frame batches as given; outputs by name."""
-    runner = _cached_session(content)
+def run_onnx(content: bytes, inputs: Mapping[str, Array], cuda: bool = False) -> dict[str, Array]:
+    """Run a serialized model frame by frame batches as given, on the CPU or a `cuda` GPU; outputs by name."""
+    runner = _cached_session(content, cuda)
     names = [o.name for o in runner.get_outputs()]
     try:
         return dict(zip(names, runner.run(names, dict(inputs)), strict=True))

@@ -64,7 +64,7 @@ class Build:
         if kind is Kind.FPGA:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:
-            return gpu_part.load_part(segment.graph)
+            return gpu_part.load_part(segment.graph, self.folder / "gpu", self.partials)
         return cpu_executor.load_part(segment.graph, self.folder / "cpu", self.partials)
 
     def systems(self) -> dict[str, Boards]:
