@@ -44,7 +44,7 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING, LATE = 0.4, 0.2, 0.8
+FIRST, LIFTING, LATE = 0.4, 0.2, 1.0
 """Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting)."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
