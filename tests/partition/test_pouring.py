@@ -115,6 +115,25 @@ def test_a_plan_is_wound_around_a_long_ring() -> None:
     assert wound
 
 
+def test_what_no_board_near_has_room_for_goes_over_several_or_to_the_host() -> None:
+    """More nodes than five boards hold: some are divided among what the others leave, or stay at home."""
+    ways: set[str] = set()
+    for seed in range(4):
+        graph, costs = chain(6 + 6 * (seed % 2), 16, 3), Alike(seed)
+        wide = Problem(graph, ring(seed, 5, 1e9), costs)
+        pool = pool_of(wide)
+        sizes = [Sizes(wide, pool).of(n, None, 0, 1) for n in graph.nodes]
+        largest = max(float(s.max()) for s in sizes if s is not None)
+        problem = Problem(graph, ring(seed, 5, 1.1e9 * largest), costs)
+        found = wind(problem, pool, {n.name: whole_on("fpga0") for n in graph.nodes}, np.inf)
+        assert found is not None
+        assert found[1].feasible
+        assert evaluate(problem, found[0]).objective == found[1].objective
+        ways |= {"host" if s.devices == (problem.platform.host,) else "several" if len(s.devices) > 1 else "one"
+                 for s in found[0].values()}
+    assert ways == {"host", "several", "one"}
+
+
 def test_resnet18_fills_what_links_leave_of_four_boards(tmp_path: Path) -> None:
     """Five layers take 3.99 of four boards: no quarters fit, but other filters of three shared layers do."""
     path = tmp_path / "m.onnx"

@@ -44,8 +44,9 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 """Cut-offs above the bound then."""
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
-FIRST, LIFTING, LATE = 0.4, 0.2, 0.8
-"""Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting)."""
+FIRST, LIFTING, LATE, MANY_LATE = 0.4, 0.2, 0.8, 1.0
+"""Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting), of few boards and
+of many."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
 BEST, ENOUGH = 1e-3, ((3e-3, 0.1), (4.5e-3, 0.5))
@@ -103,7 +104,8 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
         return None
-    hunt = Hunt(problem, relaxed, pool, list(known), late_s=LATE * max(0.0, deadline - begun))
+    many = len(pool.boards) > len(pool.stand_ins)
+    hunt = Hunt(problem, relaxed, pool, list(known), late_s=(MANY_LATE if many else LATE) * max(0.0, deadline - begun))
     best = hunt.best
     if best is not None:
         choices = strike_dear(relaxed, choices, best, deadline)
@@ -113,7 +115,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     tree = relaxed_tree(relaxed, choices)
     ranking = rank(relaxed, tree, best, deadline)
     hunt.bound = min(ranking.bound, hunt.goal)
-    many, whole_s = len(pool.boards) > len(pool.stand_ins), max(0.0, deadline - time.thread_time())
+    whole_s = max(0.0, deadline - time.thread_time())
     core = None if many and hunt.plans else thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
     if core is not None:
         _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)

@@ -8,6 +8,7 @@ filter. What is found is a plan, and no candidate.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ REACH = 2
 """How far along the ring from its inputs a node goes, and how far apart two boards are that share it."""
 FRESH = 2
 """Boards that nothing is on, the nearest, on which it may go besides."""
+ROOMY = 6
+"""Boards with most room that share a node for which there is none near its inputs."""
 LARGE, SOME = 0.05, 0.1
 """Part of a board beyond which a node is divided, and what of it a board must have room for to take some."""
 
@@ -57,6 +60,9 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) 
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in ring.ways(node, assignment[node.name], plan)
                  if (new := ring.extended(plan, node, split)) is not None]
+        if not grown:
+            grown = [new for plan in plans for split in ring.elsewhere(node, plan)
+                     if (new := ring.extended(plan, node, split)) is not None]
         grown.sort(key=lambda new: problem.score(new[1].latency_s, new[1].energy_j))
         plans = ring.kept(grown, node, WIDTH if time.thread_time() < deadline else HURRIED)
     judged = [(e, p.splits) for p in plans if (e := evaluate(problem, p.splits)).feasible]
@@ -108,6 +114,34 @@ class _Ring:
             most = SOME * (1.0 if whole is None else float(whole.max()))
             some = [b for b in near if b not in fitting and plan.left[b].min() > most]
             yield from self._shared(node, plan, some, near)
+
+    def elsewhere(self, node: Node, plan: _Begun) -> Iterator[Split]:
+        """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host."""
+        roomy = sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))[:ROOMY]
+        whole = self.sizes.of(node, None, 0, 1)
+        if whole is not None:
+            yield from (whole_on(self.pool.boards[b]) for b in roomy if (plan.left[b] >= whole - TOLERANCE).all())
+        if (spread := self._spread(node, plan, roomy)) is not None:
+            yield spread
+        yield whole_on(self.problem.platform.host)
+
+    def _spread(self, node: Node, plan: _Begun, boards: Sequence[int]) -> Split | None:
+        """A node's filters on one board after another, as many as each has room for; None where that is not all of them."""
+        extent, cuts, taken, start = self.sizes.extent(node), list[int](), list[str](), 0
+        for b in boards if extent > 1 else ():
+            stop = bisect_right(range(start + 1, extent + 1), 0, key=lambda k: not self._fits(node, start, k, plan.left[b]))
+            if stop:
+                start += stop
+                cuts.append(start)
+                taken.append(self.pool.boards[b])
+            if start == extent:
+                return divide(Axis.OUTPUT_CHANNELS, cuts[:-1], extent, taken) if len(taken) > 1 else None
+        return None
+
+    def _fits(self, node: Node, start: int, stop: int, left: Floats) -> bool:
+        """Whether some filters of a node fit on what is left of a board; more of them never do where fewer do not."""
+        size = self.sizes.of(node, Axis.OUTPUT_CHANNELS, start, stop)
+        return size is not None and bool((left >= size - TOLERANCE).all())
 
     def _shared(self, node: Node, plan: _Begun, some: Sequence[int], near: Sequence[int]) -> Iterator[Split]:
         """A node that fills one of some boards and goes on another."""
