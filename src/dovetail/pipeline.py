@@ -114,12 +114,13 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
             calibration: str | Path | None = None, bits: int = 8,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
             progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
-            memory_bits: int | None = None, loaded: Sequence[str] = ()) -> Build:
+            memory_bits: int | None = None, loaded: Sequence[str] = (), host_pins: int | None = None) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
 
     `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports,
     `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told). Layers of
     codes in `loaded` (`("all",)`: all that can) have memories for weights, which `runtime.weights.with_weights` changes.
+    `host_pins` writes every hardware part a second time, behind a port of so many pins (`fpga.host_port`).
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
     """
@@ -137,7 +138,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
     loads = loaded_folds(program, board, loaded)
     with replace_folder(target, MANIFEST) as folder:
-        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits), progress, loads)
+        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits, host_pins), progress, loads)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
@@ -148,12 +149,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     return replace(build, folder=target)
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None], progress: Progress,
+def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None, int | None], progress: Progress,
                  loads: Mapping[str, Folds]) -> list[str]:
     """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined, and
     about weights that are loaded.
 
-    `bits` are the widths of streams and of the port to memory.
+    `bits` are the widths of streams, of the port to memory, and of a host's port of pins.
     """
     designs: dict[str, Design] = {}
     for number, segment in enumerate(program.segments):
@@ -166,7 +167,7 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple
             own = loads.get(segment.name, {})
             folds = {**folds_of(segment.graph, device), **own}
             designs[segment.name] = fpga_part.write_part(segment.graph, target, bits[0], folds, device.accelerator, tuple(own),
-                                                         datapath_of(device.family), bits[1])
+                                                         datapath_of(device.family), *bits[1:])
         else:
             replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
     names = [name for own in loads.values() for name in own]

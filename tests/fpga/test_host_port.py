@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from dovetail import pipeline
 from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.host_port import WIDTHS, from_beats, to_beats, with_host_port
 from dovetail.fpga.loading import weight_sets
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.part import load_design
+from dovetail.fpga.simulate import simulate, simulate_many
 from dovetail.fpga.synthesize import synthesize
+from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import whole_on
 from tests.fpga.joined_boards import chain
 
 GRAPH = chain(1, 3, 4)
@@ -31,6 +37,16 @@ def test_frames_cross_ports_of_every_width_and_weights_are_loaded_through_them()
         np.testing.assert_array_equal(from_beats(core, found.outputs, width)["y0"], RIGHT, err_msg=str(width))
     np.testing.assert_array_equal(from_beats(loads, filled.outputs)["y0"], RIGHT[:1])
     assert with_host_port(core).interval_cycles == max(core.interval_cycles, 128 // 4)
+
+
+def test_a_build_has_its_hardware_behind_pins_too(tmp_path: Path) -> None:
+    (tmp_path / "chain.onnx").write_bytes(to_onnx(GRAPH))
+    build = pipeline.compile(tmp_path / "chain.onnx", "fic:1", tmp_path / "build", verify=False, host_pins=4,
+                             assignment={"n0": whole_on("fpga0")})
+    (segment,) = build.program.segments
+    core, behind = (load_design(build.folder / "fpga" / segment.name / sub) for sub in ("", "pins"))
+    found = simulate(behind, to_beats(core, FRAMES))
+    np.testing.assert_array_equal(from_beats(core, found.outputs)["y0"], RIGHT)
 
 
 def test_rx32_is_small_and_other_widths_are_refused() -> None:

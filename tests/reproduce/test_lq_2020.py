@@ -94,15 +94,17 @@ def test_bits_stand_beside_accuracies_that_were_measured_and_beside_nothing_else
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
     path = tmp_path / "training.json"
     path.write_text(json.dumps({"schema": 1, "experiments": {
-        "resnet20-w2a2": {"mean_accuracy": 12.34, "points_lost": 5.67, "published": "LQ-Nets: 90.2", "runs": [{}, {}]}}}))
+        "resnet20-w2a2": {"mean_accuracy": 12.34, "points_lost": 5.67, "published": "LQ-Nets: 90.2", "runs": [{}, {}]},
+        "resnet20-float": {"mean_accuracy": 18.01, "points_lost": None, "runs": [{}]},
+        "vgg-small-w2a2": {"mean_accuracy": 13.57, "points_lost": 1.0, "runs": [{}]}}}))
     training = load_training(path)
     rows = {(r["weights"], r["activations"]): r for r in bits_of_conv2(SMALL, device, training, 12_000)}
-    assert {bits for bits, r in rows.items() if r["accuracy"] is not None} == {(2, 2)}
+    assert {bits for bits, r in rows.items() if r["accuracy"] is not None} == {(2, 2), (32, 32)}
     assert rows[1, 1]["lut"] < rows[2, 2]["lut"] < rows[4, 4]["lut"]
-    assert all(r["cycles"] <= 12_000 for r in rows.values())
+    assert all(r["cycles"] <= 12_000 for bits, r in rows.items() if bits != (32, 32)), "floats have no folded engine"
     shown = bits_table(list(rows.values()))
-    assert "12.34 %" in shown
-    assert shown.count("not measured") == len(rows) - 1
+    assert all(f"{percent} %" in shown for percent in (12.34, 18.01, 13.57))
+    assert shown.count("not measured") == len(rows) - 2
     assert "LQ-Nets: 90.2" in training_table(training)
     with pytest.raises(UsageError, match="not a record of trainings"):
         load_training(tmp_path / "absent.json")

@@ -40,6 +40,9 @@ def add_commands(commands: Commands) -> None:
     build.add_argument("--memory-bits", type=int, metavar="BITS",
                        help="width of the AXI4 port to memory, where reusable engines have one: 128, 64 or 32 "
                             "(default: that of their beats, 128)")
+    build.add_argument("--host-pins", type=int, choices=(1, 2, 4, 8, 16, 32), metavar="PINS",
+                       help="write the hardware also behind a port of so many pins each way, as FiC's host has 4 "
+                            "(fpga/PART/pins; 1, 2, 4, 8, 16 or 32)")
     build.add_argument("--loaded", action="append", default=[], metavar="LAYER",
                        help="give a folded layer of codes memories that the host fills, so that `run --weights` changes its "
                             "weights without building again; repeatable, 'all' for every layer that can (default: ROM)")
@@ -116,7 +119,8 @@ def _compile(options: argparse.Namespace) -> int:
                                  calibration=options.calibration, bits=options.bits, shapes=shapes(options),
                                  frames=options.frames, verify=not options.no_verify, progress=progress,
                                  equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
-                                 memory_bits=options.memory_bits, loaded=options.loaded)
+                                 memory_bits=options.memory_bits, loaded=options.loaded,
+                                 host_pins=options.host_pins)
     warn(build.manifest["warnings"])
     print(terminal.plan_table(build.graph, build.plan))
     print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.cost.folds import Fold
-from dovetail.errors import BuildError
+from dovetail.errors import BuildError, UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
 from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.simulate import Simulation, simulate
@@ -28,6 +29,8 @@ SIMULATED_ADDERS = 20_000
 
 SHELL = "axi"
 """Folder of a part's shell."""
+PINS = "pins"
+"""Folder of a part behind a host's port of a few pins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +89,23 @@ def loaded_sets(graph: Graph, design: Design) -> dict[str, Integers]:
 
 def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
                accelerator: Accelerator | None = None, loaded: Collection[str] = (),
-               datapath: Datapath = Datapath.POPCOUNT, memory_bits: int | None = None) -> Design:
+               datapath: Datapath = Datapath.POPCOUNT, memory_bits: int | None = None, host_pins: int | None = None) -> Design:
     """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
     must lie in memory (`memory.bin`) where the design uses some, and the packet of every input for weights (`load0.bin`).
 
     Nodes in `folds` share multipliers; an `accelerator` says of all nodes which engines they have. Weights of nodes in `loaded`
     are loaded. `datapath` sums products of codes where nothing is folded. `memory_bits` is the width of the
-    shell's port to memory, where the design uses some.
+    shell's port to memory, where the design uses some. With `host_pins` the design stands behind so many pins, too, in `pins/`.
     """
     design = (build_design(graph, graph.name, folds=folds, loaded=loaded, datapath=datapath) if accelerator is None
               else build_accelerator(graph, graph.name, accelerator))
+    if host_pins is not None and design.memory is not None:
+        raise UsageError(f"--host-pins {host_pins}: {graph.name} reads memory, which a host of a few pins does not have; leave "
+                         "--architecture or --host-pins out")
     target = folder / graph.name
     store_design(design, target)
+    if host_pins is not None:
+        store_design(with_host_port(design, host_pins), target / PINS)
     if has_room(design):
         shell = build_shell(design, graph, bus_bits, memory_bits)
         (target / SHELL).mkdir()

@@ -25,12 +25,13 @@ from dovetail.terminal import table
 CLAIM = {"bram": 0.5, "lut": 0.3}
 """Parts of a board that a layer stays below, as the paper says."""
 RESOURCES = (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))
-BITS = ((1, 1), (1, 2), (2, 2), (3, 3), (4, 4), (1, 8), (8, 8))
-"""Bits of weights and activations; 8 for plain bytes."""
+BITS = ((1, 1), (1, 2), (2, 2), (3, 3), (4, 4), (1, 8), (8, 8), (32, 32))
+"""Bits of weights and activations; 8 for plain bytes, 32 for floats, which no folded engine computes."""
+FLOAT_BITS = 32
 CONV2_CLOCKS = 90_000
 LAYER_PACES = (51_529, 103_058, 206_116, 515_290, 1_030_580)
 """Clocks per frame that are tried for layers by themselves: from one per pixel of the image to twenty."""
-NETWORK = "resnet20"
+NETWORK, OTHER = "resnet20", "vgg-small"
 """Whose accuracies stand beside the bits."""
 TRAINING = Path(__file__).parent / "records" / "lq_training.json"
 NOT_MEASURED = "not measured"
@@ -70,11 +71,14 @@ def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any] | No
     """Layer 2 over bit widths, each in its best fold within so many clocks, beside what networks of those bits reached."""
     shape, limits, rows = coded_shape(graph, graph.node("conv2")), tuple(sorted(device.resources.items())), list[dict[str, Any]]()
     for weights, activations in BITS:
-        best = best_coded_fold(with_bits(shape, weights, activations), device.model, limits, clocks)
-        name = f"{NETWORK}-w{weights}a{activations}"
-        trained = (training or {}).get("experiments", {}).get(name, {})
-        row = {"weights": weights, "activations": activations, "experiment": name,
-               "accuracy": trained.get("mean_accuracy"), "points_lost": trained.get("points_lost")}
+        best, kind = None, "float"
+        if weights < FLOAT_BITS:
+            best = best_coded_fold(with_bits(shape, weights, activations), device.model, limits, clocks)
+            kind = f"w{weights}a{activations}"
+        trained, other = ((training or {}).get("experiments", {}).get(f"{name}-{kind}", {}) for name in (NETWORK, OTHER))
+        row = {"weights": weights, "activations": activations, "experiment": f"{NETWORK}-{kind}",
+               "accuracy": trained.get("mean_accuracy"), "points_lost": trained.get("points_lost"),
+               "accuracy_of_other": other.get("mean_accuracy")}
         if best is not None:
             used = dict(best[4])
             row |= {"fold": str(best[0]), "cycles": best[1], **{key: used.get(key, 0.0) for _, key in RESOURCES},
@@ -107,12 +111,13 @@ def layer_table(rows: list[dict[str, Any]]) -> str:
 
 def bits_table(rows: list[dict[str, Any]]) -> str:
     """Bits, resources and accuracy, for a terminal."""
-    shown = [(f"W{r['weights']}A{r['activations']}",
+    shown = [(f"W{r['weights']}A{r['activations']}" if r["weights"] < FLOAT_BITS else "float",
               NOT_MEASURED if r["accuracy"] is None else f"{r['accuracy']:.2f} %",
               "" if r["points_lost"] is None else f"{r['points_lost']:.2f}",
+              "" if r["accuracy_of_other"] is None else f"{r['accuracy_of_other']:.2f} %",
               *((r["fold"], f"{r['cycles']:,}", *(f"{r[key]:,.0f}" for key in ("lut", "bram36", "dsp")))
                 if "fold" in r else ("no fold", "", "", "", "")), "yes" if r.get("fits") else "no") for r in rows]
-    return table(("bits", f"{NETWORK}, CIFAR-10", "points lost", "fold", "cycles", "LUT", "BRAM36", "DSP", "fits"), shown)
+    return table(("bits", f"{NETWORK}, CIFAR-10", "points lost", OTHER, "fold", "cycles", "LUT", "BRAM36", "DSP", "fits"), shown)
 
 
 def training_table(training: Mapping[str, Any] | None) -> str:
