@@ -5,7 +5,8 @@ On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_es
 networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs and the trees that come with
 the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over everything
 measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the fastest tile
-measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out FILE`).
+measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out FILE`,
+bench/gpu_held_out.py; `--folds N` for another share).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from dovetail.kernels.estimator import (
 )
 from dovetail.kernels.lower import lower
 from dovetail.kernels.ranking import work_of
-from dovetail.kernels.second_look import Forest, forest_for, forest_from, in_turn, known_of
+from dovetail.kernels.second_look import Forest, forest_for, in_turn, known_of
 from dovetail.kernels.shapes import MovedShape
 from dovetail.platform.gpu_specification import Gpu, specification
 from zoo_graph import network
@@ -54,10 +55,10 @@ TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
 AT_ONCE = 8
 """Kernels whose tiles are compiled together: results are written after them."""
-CLOSE, LEAST_TILES, FOLDS = 1.05, 4, 6
+CLOSE, LEAST_TILES = 1.05, 4
 Timed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]]]
-Placed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]], int]
-"""A call, times of its tiles, and in how many places of its network it could be."""
+Placed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]], tuple[str, int, int]]
+"""A call, times of its tiles, and where it could be: a network, a batch, in how many places."""
 LAYERS = ("conv", "deep", "depthwise", "bytewise", "vector")
 """Kernels of one layer; the others are modules of several."""
 LOOKED = ("conv", "deep", "depthwise", "fused")
@@ -146,8 +147,8 @@ def chosen_tiles(call: Call, rng: random.Random, count: int) -> list[Config]:
     return [*call.configs[:promising], *rng.sample(rest, max(0, min(count - promising, len(rest))))]
 
 
-def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]], int]]:
-    """Kernels as they are now, the times measured of them, and in how many places of their network they could be."""
+def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]]], tuple[str, int, int]]]:
+    """Kernels as they are now, the times measured of them, and where they could be."""
     held = json.loads(path.read_text())
     kernels, kind = held["kernels"], held.get("kind", FITTED_KIND)
     calls = {(name, images, call.kernel, call.nodes): (call, count)
@@ -156,12 +157,12 @@ def matched(path: Path) -> Iterator[tuple[Call, list[tuple[float, dict[str, int]
     for kernel in kernels:
         call, count = calls.get((kernel["network"], kernel["images"], kernel["kernel"], tuple(kernel["nodes"])), (None, 0))
         if call is not None:
-            yield call, kernel["times"], count
+            yield call, kernel["times"], (kernel["network"], kernel["images"], count)
 
 
-def once(times: Sequence[tuple[float, dict[str, int]]]) -> list[tuple[float, dict[str, int]]]:
+def once(times: Sequence[tuple[float, Mapping[str, int]]]) -> list[tuple[float, Mapping[str, int]]]:
     """Times of tiles; that of a tile timed more than once is the median."""
-    found: dict[str, tuple[list[float], dict[str, int]]] = {}
+    found: dict[str, tuple[list[float], Mapping[str, int]]] = {}
     for taken, tile in times:
         known = sorted((name, size) for name, size in tile.items() if (name, size) != ("SUMS", 1))
         found.setdefault(str(known), ([], tile))[0].append(taken)
@@ -171,8 +172,8 @@ def once(times: Sequence[tuple[float, dict[str, int]]]) -> list[tuple[float, dic
 def by_kernel(paths: Sequence[Path]) -> dict[str, list[Placed]]:
     """Timed calls of every kernel; files of other arithmetic count for kernels the first lacks."""
     own, found = {call.kernel for call, *_ in matched(paths[0])}, dict[str, list[Placed]]()
-    for call, times, count in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
-        found.setdefault(call.kernel, []).append((call, times, count))
+    for call, times, place in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
+        found.setdefault(call.kernel, []).append((call, times, place))
     return found
 
 
@@ -221,9 +222,10 @@ def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
 
 def grow(paths: Sequence[Path], kernels: Sequence[str] = LOOKED, own: Mapping[str, Costs] | None = None) -> dict[str, Any]:
     """Trees of kernels with tiles enough, that go by given costs or those of the package."""
+    from gpu_held_out import different
     from gpu_trees import grown_forest, tabled
     gpu, found, own = specification(FITTED_ON), by_kernel(paths), own or costs()
-    return {kernel: grown_forest(tabled(gpu, kernel, [(call, once(times)) for call, times, _ in found[kernel]], own[kernel]))
+    return {kernel: grown_forest(tabled(gpu, kernel, [(k.call, k.times) for k in different(found[kernel])], own[kernel]))
             for kernel in kernels if kernel in found}
 
 
@@ -247,14 +249,6 @@ def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
             "best_error_90": float(np.percentile(best, 90))}
 
 
-def alike(call: Call) -> str:
-    """A layer whatever its batch and arithmetic: what is held out together."""
-    held = {n: v for n, v in zip(call.shape._fields, call.shape, strict=True) if n not in ("images", "element", "moved_bytes")}
-    if "pixels" in held:
-        held["pixels"] /= call.output.images
-    return str(sorted(held.items()))
-
-
 def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, forest: Forest | None) -> Floats:
     """What tiles are chosen by, the lowest first: by trees where there are any, else by estimates."""
     if forest is None:
@@ -262,45 +256,6 @@ def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, fo
     every = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, call.shape.tiles()), own)
     each = np.minimum(estimates, 1.0)
     return forest.scores(known_of(gpu, call.shape, tiles, each, float(min(every.min(), each.min()))), each)
-
-
-def hold_out(paths: Sequence[Path]) -> dict[str, Any]:
-    """How well tiles are chosen of layers that took no part in fitting, at no batch: a sixth of all layers at a time."""
-    from gpu_trees import grown_forest, tabled
-    gpu, lost = specification(FITTED_ON), dict[str, list[tuple[float, float, int]]]()
-    for kernel, found in by_kernel(paths).items():
-        shapes = sorted({alike(call) for call, *_ in found})
-        random.Random(0).shuffle(shapes)
-        for fold in range(FOLDS):
-            out = set(shapes[fold::FOLDS])
-            kept = [(call, times) for call, times, _ in found if alike(call) not in out]
-            judged = [(call, once(times), count) for call, times, count in found if alike(call) in out]
-            judged = [one for one in judged if len(one[1]) >= LEAST_TILES]
-            if not kept or not judged:
-                continue
-            own = costs_from(fit_kernel(kernel, kept))
-            forest = None
-            if kernel in LOOKED:
-                forest = forest_from(grown_forest(tabled(gpu, kernel, [(call, once(times)) for call, times in kept], own)))
-            for call, times, count in judged:
-                tiles, best = tiles_of([c for _, c in times]), min(t for t, _ in times)
-                each = seconds(gpu, kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
-                by_trees, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, f)))][0] / best - 1
-                                      for f in (forest, None))
-                lost.setdefault(kernel, []).append((by_trees, by_costs, count))
-        print(f"{kernel}: {shown(lost[kernel])}", flush=True)
-    every, layers = ([v for k, own in lost.items() if k in some for v in own] for some in (lost, LAYERS))
-    placed = [v for v in layers for _ in range(v[2])]
-    return {"all": shown(every), "layers": shown(layers), "layers_by_place": shown(placed),
-            **{k: shown(v) for k, v in lost.items()}}
-
-
-def shown(found: Sequence[tuple[float, float, int]]) -> dict[str, float]:
-    """What first choices lose against the fastest tile, and how often costs alone would have been close."""
-    lost, before = np.array([v for v, *_ in found]), np.array([v for _, v, _ in found])
-    return {"kernels": len(lost), "first_within_5_percent": float(np.mean(lost <= CLOSE - 1)),
-            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90)), "lost_mean": float(lost.mean()),
-            "by_costs_alone": float(np.mean(before <= CLOSE - 1))}
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -349,6 +304,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"with --measure: when to stop (default: {LIMIT_S:.0f})")
     parser.add_argument("--fit", type=Path, nargs="+", help="fit the costs to measured files, that of float16 first")
     parser.add_argument("--hold-out", type=Path, nargs="+", help="fit to a part of these files, judge with the rest, and again")
+    parser.add_argument("--folds", type=int, default=6, help="with --hold-out: parts that are held out in turn (default: 6)")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()
@@ -360,7 +316,8 @@ def main() -> None:
         fit(options.fit)
         write_forests(options.fit)
     if options.hold_out:
-        print(json.dumps(hold_out(options.hold_out), indent=1))
+        from gpu_held_out import hold_out
+        print(json.dumps(hold_out(options.hold_out, options.folds), indent=1))
     if options.judge:
         found = judge(options.judge)
         print(json.dumps(found, indent=1))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.gpu_estimator import fit, grow, judge, once
+from bench.gpu_estimator import fit, grow, judge, once, tiled
+from bench.gpu_held_out import Choice, choices, different, readings
 
 from dovetail.kernels.estimator import costs, costs_from, judged
 from dovetail.kernels.second_look import forest_from, forests
@@ -41,6 +42,27 @@ def test_trees_are_grown_from_the_committed_measurements() -> None:
 def test_a_tile_timed_twice_counts_once() -> None:
     tile = {"BP": 16, "num_warps": 4}
     assert once([(1.0, tile), (3.0, {**tile, "BP": 32}), (2.0, {**tile, "SUMS": 1})]) == [(1.5, tile), (3.0, {**tile, "BP": 32})]
+
+
+def test_a_kernel_of_several_networks_is_judged_once_and_in_all_its_places() -> None:
+    call = next(c for c in tiled("mobilenet-v1", 1).values() if c.kernel == "vector")
+    first, second = call.configs[:2]
+    (one,) = different([(call, [(1.0, first), (2.0, second)], ("a", 1, 1)), (call, [(3.0, first)], ("b", 1, 2))])
+    assert one.times == ((2.0, first), (2.0, second))
+    assert one.places == (("a", 1, call.nodes, 1), ("b", 1, call.nodes, 2))
+    assert choices("vector", [(call, [(1.0, first)], ("a", 1, 1))]) == []  # nothing is left to fit to
+
+
+def test_places_are_judged_by_the_kernel_that_runs_there() -> None:
+    at = ("net", 1, ("n1",), 2)
+    conv = Choice("conv", 1.0, 2.0, 1.0, 5.0, (at, ("other", 8, ("n7",), 1)))
+    deep = Choice("deep", 0.9, 0.5, 0.5, 6.0, (at,))
+    fused = Choice("fused", 3.0, 3.0, 1.0, 1.0, (at,))
+    found = readings([conv, deep, fused])
+    counts = {name: (own["kernels"], own["first_within_5_percent"]) for name, own in found.items()}
+    assert counts == {"all": (3, pytest.approx(1 / 3)), "layers": (2, 0.5), "layers_by_place": (5, 0.6),
+                      "layers_run": (3, pytest.approx(1 / 3)), "layers_any_kernel": (3, pytest.approx(1 / 3))}
+    assert found["layers_any_kernel"]["lost_mean"] == pytest.approx(2 / 3)  # conv is taken where deep takes half as long
 
 
 def test_estimates_rank_tiles_nearly_as_time_does() -> None:

@@ -155,7 +155,7 @@ def test_what_has_no_kernel_is_named() -> None:
 
 
 def beginning(name: str) -> Graph:
-    """What a part of a plan may begin with: an input that no dense layer reads, or not only such layers."""
+    """What a part of a plan may begin with: an input that no dense layer reads, or not only such layers; or end with."""
     net = Net(21)
     x = net.input((1, 5, 4, 3))
     if name == "depthwise":
@@ -170,6 +170,8 @@ def beginning(name: str) -> Graph:
         y = net.add(GlobalAvgPool(), x)
     elif name == "flat":
         y = net.add(Gemm(4), net.add(Reshape((1, 60)), x))
+    elif name == "flat at the end":
+        y = net.add(Reshape((1, 60)), net.add(Conv(5, Window((1, 1))), x))
     elif name == "concatenation":
         y = net.add(Concat(1), x, net.input((1, 3, 4, 3), "z"))
     else:
@@ -178,9 +180,9 @@ def beginning(name: str) -> Graph:
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-@pytest.mark.parametrize("name", ["depthwise", "addition", "addition behind", "largest", "mean", "flat", "concatenation",
-                                  "choice"])
-def test_a_part_may_begin_with_any_layer(name: str, kind: str) -> None:
+@pytest.mark.parametrize("name", ["depthwise", "addition", "addition behind", "largest", "mean", "flat", "flat at the end",
+                                  "concatenation", "choice"])
+def test_a_part_may_begin_and_end_with_any_layer(name: str, kind: str) -> None:
     graph, rng, inputs = beginning(name), np.random.default_rng(0), dict[str, Array]()
     if kind == "int8":
         graph = quantized(graph)

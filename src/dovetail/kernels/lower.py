@@ -199,9 +199,8 @@ class Lowering:
     def _flat(self, node: Node) -> None:
         x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)
         flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
-        if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)) \
-                or (node.output in self.graph.outputs and x.height * x.width > 1):
-            raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers only")
+        if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
+            raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers or at the end only")
         self.places[node.output] = x
 
     def _pool(self, node: Node) -> None:

@@ -1,0 +1,133 @@
+"""How well tiles are chosen of layers that took no part in fitting: `python bench/gpu_estimator.py --hold-out FILE [--folds N]`.
+
+Layers are held out at all batches and in every network. A kernel that several networks have is one kernel here, and a tile timed
+more than once counts with its median. Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles
+to choose from, fused modules too; those of one layer (`layers`), each once, or once for every place in a network it could be in
+(`layers_by_place`); of every place only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and
+tile that the estimate takes for a place, against the fastest tile of all its kernels (`layers_any_kernel`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
+from dovetail.kernels.ranking import work_of
+from dovetail.kernels.second_look import Forest, forest_from
+from dovetail.platform.gpu_specification import specification
+from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, LOOKED, Placed, by_kernel, fit_kernel, once, scores
+from gpu_trees import grown_forest, tabled
+
+FOLDS = 6
+Place = tuple[str, int, tuple[str, ...], int]
+"""A network, a batch, the first nodes that a kernel computes there, and how many others are alike."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel with the times of its tiles, and where it could be."""
+
+    call: Call
+    times: tuple[tuple[float, Mapping[str, int]], ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Seconds of the tile that comes first, of the one that costs alone would take, of the fastest; and what it was estimated."""
+
+    kernel: str
+    chosen: float
+    by_costs: float
+    best: float
+    estimated: float
+    places: tuple[Place, ...]
+
+
+def different(found: Iterable[Placed]) -> list[Kernel]:
+    """Kernels of one kind, each once."""
+    held: dict[Any, Kernel] = {}
+    for call, times, (network, images, count) in found:
+        own = held.setdefault(call.shape, Kernel(call, (), ()))
+        held[call.shape] = replace(own, times=(*own.times, *((t, c) for t, c in times)),
+                                   places=(*own.places, (network, images, call.nodes, count)))
+    return [replace(kernel, times=tuple(once(kernel.times))) for kernel in held.values()]
+
+
+def alike(call: Call) -> str:
+    """A layer whatever its batch and arithmetic: what is held out together."""
+    held = {n: v for n, v in zip(call.shape._fields, call.shape, strict=True) if n not in ("images", "element", "moved_bytes")}
+    if "pixels" in held:
+        held["pixels"] /= call.output.images
+    return str(sorted(held.items()))
+
+
+def choices(kernel: str, found: Sequence[Placed], folds: int = FOLDS) -> list[Choice]:
+    """What is chosen of every kernel by costs and trees that know nothing of its layer."""
+    gpu, made = specification(FITTED_ON), list[Choice]()
+    every, layers = different(found), sorted({alike(call) for call, *_ in found})
+    random.Random(0).shuffle(layers)
+    for fold in range(min(folds, len(layers))):
+        out = set(layers[fold::folds])
+        kept = [(call, times) for call, times, _ in found if alike(call) not in out]
+        judged = [k for k in every if alike(k.call) in out and len(k.times) >= LEAST_TILES]
+        if not kept or not judged:
+            continue
+        own, forest = costs_from(fit_kernel(kernel, kept)), None
+        if kernel in LOOKED:
+            known = [(k.call, k.times) for k in every if alike(k.call) not in out]
+            forest = forest_from(grown_forest(tabled(gpu, kernel, known, own)))
+        made += [choice(k, own, forest) for k in judged]
+    return made
+
+
+def choice(kernel: Kernel, own: Costs, forest: Forest | None) -> Choice:
+    gpu, call, times = specification(FITTED_ON), kernel.call, kernel.times
+    tiles = tiles_of([c for _, c in times])
+    each = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
+    by_trees, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, f)))][0] for f in (forest, None))
+    return Choice(call.kernel, by_trees, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
+
+
+def hold_out(paths: Sequence[Path], folds: int = FOLDS) -> dict[str, Any]:
+    """All readings, and every kind of kernel by itself."""
+    made: list[Choice] = []
+    for kernel, found in by_kernel(paths).items():
+        own = choices(kernel, found, folds)
+        made += own
+        if own:
+            print(f"{kernel}: {shown(own)}", flush=True)
+    kernels = sorted({c.kernel for c in made})
+    return {"folds": folds, **readings(made), **{k: shown([c for c in made if c.kernel == k]) for k in kernels}}
+
+
+def readings(made: Sequence[Choice]) -> dict[str, Any]:
+    layers = [c for c in made if c.kernel in LAYERS]
+    places: dict[tuple[str, int, tuple[str, ...]], list[tuple[Choice, int]]] = {}
+    for own in layers:
+        for network, images, nodes, count in own.places:
+            places.setdefault((network, images, nodes), []).append((own, count))
+    run, any_kernel = list[Choice](), list[Choice]()
+    for ways in places.values():
+        fastest, count = min(ways, key=lambda way: way[0].best)
+        taken, _ = min(ways, key=lambda way: way[0].estimated)
+        run += [fastest] * count
+        any_kernel += [replace(taken, best=fastest.best)] * count
+    return {"all": shown(made), "layers": shown(layers), "layers_by_place": shown([c for c in layers for *_, n in c.places
+                                                                                     for _ in range(n)]),
+            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel)}
+
+
+def shown(found: Sequence[Choice]) -> dict[str, float]:
+    """What first choices lose against the fastest tile, and how often costs alone would have been close."""
+    lost, before = np.array([c.chosen / c.best - 1 for c in found]), np.array([c.by_costs / c.best - 1 for c in found])
+    return {"kernels": len(lost), "first_within_5_percent": float(np.mean(lost <= CLOSE - 1)),
+            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90)), "lost_mean": float(lost.mean()),
+            "by_costs_alone": float(np.mean(before <= CLOSE - 1))}
