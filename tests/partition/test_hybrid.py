@@ -71,6 +71,7 @@ def test_choices_lie_between_bound_and_what_trying_all_finds(seed: int, items: i
                for places in product(*(range(len(t)) for t in tables)))
     chosen = least_fill(tables, budget)
     assert chosen.bound <= best + 1e-9
+    assert (chosen.fill <= 1) == (best <= 1)  # whether whole options fit is decided, not guessed
     if chosen.fill < inf:
         used = sum(t[p] for t, p in zip(tables, chosen.places, strict=True)) / budget
         assert chosen.fill == pytest.approx(max(used))
@@ -95,6 +96,7 @@ def test_choices_of_several_at_once_lie_between_bound_and_what_trying_all_finds(
               for row in joint.options for places in product(*(range(len(t)) for t in others))]
     best, chosen = min([*apart, *joined]), least_fill(tables, budget, [joint])
     assert chosen.bound <= best + 1e-9
+    assert (chosen.fill <= 1) == (best <= 1)
     if chosen.fill == inf:
         assert best > 1
         return
