@@ -39,6 +39,8 @@ SOFT_PARTS = (0, 1, 2, 3, 4)
 """Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
 SHORT = 1 / 3
 """Share of the device's memory blocks above which a block is also offered with less memory."""
+FAR_TOO_MUCH = 1e18
+"""Of every resource, for what cannot be built."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
 LATENCY_CLOCKS = 64
@@ -82,6 +84,7 @@ class Blocks:
         self.graph, self.device = graph, device
         self.names = tuple(sorted(device.resources))
         self.configs = configurations(graph, device, monolithic)
+        self.kin = [replace(c, soft=0) for c in self.configs]
         self.first, self.layers = _reusable(graph)
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
         self.latencies: dict[tuple[int, Config], float] = {}
@@ -112,15 +115,16 @@ class Blocks:
         return next((i for i, layer in enumerate(self.layers.layers) if layer.node in later), len(self.layers.layers))
 
     def _least(self, cut: int) -> Floats:
-        """Behind a cut: resources of every configuration at the least, row by row."""
+        """Behind a cut: resources of every configuration at the least, row by row; `_offer` puts in what it finds out."""
         if cut not in self.least:
             assert self.layers is not None
-            at, known = self._behind(cut), dict[Config, dict[str, float]]()
+            at, known = self._behind(cut), dict[tuple[object, ...], dict[str, float]]()
             rows = []
             for config in self.configs:
-                plain = replace(config, soft=0, map_bytes=0)
+                plain = config.inputs, config.outputs, config.taps, config.packed, config.input_buffers
                 if plain not in known:
-                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
+                    whole = replace(config, soft=0, map_bytes=0)
+                    known[plain] = least_resources(self.layers.layers[at:], whole, self.device.model)
                 rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
             self.least[cut] = np.array(rows).reshape(-1, len(self.names))
         return self.least[cut]
@@ -157,23 +161,25 @@ class Blocks:
         for c in self._order(cut, alone):
             if floors[c][at] > most_clocks:
                 return
-            if able[c] and (offer := self._offer(cut, self.configs[c], floors[c][at], room)) is not None:
+            if able[c] and (offer := self._offer(cut, c, floors[c][at], room)) is not None:
                 yield offer
 
-    def _offer(self, cut: int, config: Config, clocks: float, room: Room | None) -> Offer | None:
+    def _offer(self, cut: int, number: int, clocks: float, room: Room | None) -> Offer | None:
         """A configuration with what is known of it; None where it cannot be built or there is no room or no use for it."""
-        kin = replace(config, soft=0)
-        known = self._priced(cut, config) if (cut, kin) in self.priced else None
-        if known is None and (cut, kin) in self.priced:
+        config, kin = self.configs[number], self.kin[number]
+        priced = (cut, kin) in self.priced
+        known = self._priced(cut, config) if priced else None
+        if (priced and known is None) or not self._useful(cut, kin):
+            self.least[cut][number] = FAR_TOO_MUCH
             return None
-        least = self._sketched(cut, config) if known is None else known.needs
-        if (room is not None and not room.holds(np.array([least]))[0]) or not self._useful(cut, kin):
+        least = self._sketched(cut, config, kin) if known is None else known.needs
+        self.least[cut][number] = least
+        if room is not None and not room.holds(self.least[cut][number:number + 1])[0]:
             return None
         return Offer(clocks, least, known, partial(self._priced, cut, config), kin)
 
-    def _sketched(self, cut: int, config: Config) -> tuple[float, ...]:
-        """A row of resources of a configuration behind a cut, at the least, with its memories of maps."""
-        plain = replace(config, soft=0)
+    def _sketched(self, cut: int, config: Config, plain: Config) -> tuple[float, ...]:
+        """Resources of a configuration behind a cut, at the least, with its memories of maps; `plain` has nothing in logic."""
         if (cut, plain) not in self.sketches:
             try:
                 if cut not in self.behind:
@@ -181,7 +187,7 @@ class Blocks:
                 layers = self.behind[cut]
                 needs = least_resources(layers.layers, plain, self.device.model, bank_sizes(layers, plain))
             except UnsupportedError:
-                needs = dict.fromkeys(self.names, inf)
+                needs = dict.fromkeys(self.names, FAR_TOO_MUCH)
             self.sketches[cut, plain] = tuple(needs.get(r, 0.0) for r in self.names)
         return self._moved(self.sketches[cut, plain], config)
 
@@ -247,7 +253,8 @@ class Blocks:
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        whole = self._sketched(cut, replace(config, map_bytes=0, input_buffers=2))
+        plain = replace(config, map_bytes=0, input_buffers=2)
+        whole = self._sketched(cut, plain, plain)
         block = dhm_model(self.device.model).block
         return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
 
