@@ -71,6 +71,7 @@ def test_choices_lie_between_bound_and_what_trying_all_finds(seed: int, items: i
                for places in product(*(range(len(t)) for t in tables)))
     chosen = least_fill(tables, budget)
     assert chosen.bound <= best + 1e-9
+    assert (chosen.fill <= 1) == (best <= 1)  # whether whole options fit is decided, not guessed
     if chosen.fill < inf:
         used = sum(t[p] for t, p in zip(tables, chosen.places, strict=True)) / budget
         assert chosen.fill == pytest.approx(max(used))
@@ -95,6 +96,7 @@ def test_choices_of_several_at_once_lie_between_bound_and_what_trying_all_finds(
               for row in joint.options for places in product(*(range(len(t)) for t in others))]
     best, chosen = min([*apart, *joined]), least_fill(tables, budget, [joint])
     assert chosen.bound <= best + 1e-9
+    assert (chosen.fill <= 1) == (best <= 1)
     if chosen.fill == inf:
         assert best > 1
         return
@@ -103,6 +105,20 @@ def test_choices_of_several_at_once_lie_between_bound_and_what_trying_all_finds(
     used = sum([*kept, *([] if place is None else [joint.options[place]])], np.zeros(resources)) / budget
     assert chosen.fill == pytest.approx(max(used))
     assert best <= chosen.fill + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_what_fits_is_found_however_tightly_it_fits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tables = [rng.integers(1, 100, (6, 3)).astype(float) for _ in range(10)]
+    places = [int((t @ rng.dirichlet(np.full(3, 20.0))).argmin()) for t in tables]
+    for i in rng.choice(len(tables), 2, replace=False):
+        places[i] = int(rng.choice(np.argsort(tables[i].sum(axis=1))[:2]))
+    budget = sum((t[p] for t, p in zip(tables, places, strict=True)), np.zeros(3)) * (1 + 1e-9)
+    chosen = least_fill(tables, budget)
+    assert chosen.fill <= 1
+    assert np.all(sum((t[p] for t, p in zip(tables, chosen.places, strict=True)), np.zeros(3)) <= budget)
 
 
 def test_nothing_to_choose_from_never_fits_and_nothing_to_choose_always_does() -> None:
@@ -177,6 +193,17 @@ def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: p
     assert block.configuration.map_bytes
     with_maps = block_cost(graph, [n.name for n in graph.nodes], block.configuration, device)
     assert block.offchip_bytes == with_maps.offchip_bytes
+
+
+@pytest.mark.parametrize("scale", [0.06, 0.2])
+def test_more_sizes_of_memories_never_give_a_slower_accelerator(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, device, before = bottlenecks(40), fpga(scale), inf
+    for limits in ((0,), (0, 6000), (0, 3000, 6000)):
+        monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)
+        found = Search(graph, device, cut_points(graph), Blocks(graph, device)).fastest()
+        assert found.interval <= before * CLOSE
+        assert found.bound <= found.interval
+        before = found.interval
 
 
 def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:

@@ -20,7 +20,7 @@ from dovetail.cost.reusable_program import divides, program_of
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "needs_limit", "program_cost", "reason_refused"]
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "needs_limit", "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -70,6 +70,12 @@ def block_cost(graph: Graph, nodes: Sequence[str], config: Config, device: Devic
     return program_cost(_program(graph, tuple(nodes), config), device)
 
 
+def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Clocks of one frame, as `block_cost` has them, without all that asks for more."""
+    program = _program(graph, tuple(nodes), config)
+    return _player(program).frame(0) + _leaving(program) + LEAVE_CLOCKS
+
+
 def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
     """Whether a configuration's limit on memories changes anything for these nodes, or there is none."""
     return not config.map_bytes or divides(_layers(graph, tuple(nodes)), config)
@@ -96,8 +102,8 @@ def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Prog
 def program_cost(program: Program, device: Device) -> BlockCost:
     """Costs of a layer program."""
     layers, config = program.layers, program.config
-    entry, last = layers.maps[layers.entry], layers.maps[layers.exit]
-    load, leave = (m.pixels * config.words(m.channels) for m in (entry, last))
+    entry = layers.maps[layers.entry]
+    load, leave = entry.pixels * config.words(entry.channels), _leaving(program)
     ends = frame_ends(program)
     weights, maps = program.moved_bytes(Kind.WEIGHTS), sum(program.moved_bytes(k) for k in (Kind.LOAD, Kind.STORE))
     resources = block_resources(program, device.model)
@@ -120,5 +126,15 @@ def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
 
 def frame_ends(program: Program) -> list[int]:
     """Clocks at which the outputs of some frames are complete, when frames arrive without gaps."""
-    play = Striped(program) if program.transfers else Play(program)
+    play = _player(program)
     return [play.frame(number) for number in range(FRAMES)]
+
+
+def _player(program: Program) -> Play:
+    return Striped(program) if program.transfers else Play(program)
+
+
+def _leaving(program: Program) -> int:
+    """Beats of the output stream."""
+    last = program.layers.maps[program.layers.exit]
+    return last.pixels * program.config.words(last.channels)

@@ -155,7 +155,8 @@ def _packed_tree(config: Config) -> tuple[int, int]:
 
 def sum_bits(program: Program) -> tuple[int, int]:
     """Bits of the widest sum of either engine."""
-    return widest_sums(program.config, {(program.layers.layers[job.layer], job.engine) for job in program.jobs})
+    done = {(job.layer, job.engine) for job in program.jobs}
+    return widest_sums(program.config, [(program.layers.layers[number], engine) for number, engine in done])
 
 
 def widest_sums(config: Config, layers: Iterable[tuple[Layer, int]]) -> tuple[int, int]:

@@ -63,10 +63,10 @@ def _any(sets: Iterable[int]) -> int:
     return found
 
 
-def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> list[float]:
-    """Of every layer, clocks between frames and for one frame if the block begins with it, at the least.
+def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> tuple[list[float], list[float]]:
+    """Of every layer, clocks between frames if the block begins with it, at the least, and clocks of one frame.
 
-    `between` are the block's `barriers`.
+    One frame is loaded before anything starts and leaves when all is done. `between` are the block's `barriers`.
     """
     works = [_work(layer, config) for layer in layers.layers]
     groups = rounds_of(layers, config)
@@ -74,7 +74,9 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
     striped, maps = _in_stripes(layers, config, groups, outside, works)
     followers = {group[1] for group in groups if len(group) == 2}
     rate = config.bandwidth_bytes / config.port_bytes
-    found, behind, port, stop = [0.0] * len(works), 0.0, 0.0, len(works)
+    found, alone, behind, port, stop = [0.0] * len(works), [0.0] * len(works), 0.0, 0.0, len(works)
+    last = layers.maps[layers.exit]
+    leave = last.pixels * config.words(last.channels)
     for start in range(len(works) - 1, -1, -1):
         port += (works[start].beats + maps[start]) / rate
         for number, work in striped.get(start, ()):
@@ -82,10 +84,12 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
             works[number] = work
         own = _together(works[start:stop], config, start + 1 in followers)
         own = max(own, (_waiting(works[start:stop], start + 1 in followers) + sum(maps[start:stop]) - fifo_depth(config)) / rate)
-        found[start] = max(own + behind, port)
+        entry = layers.layers[start].reads
+        load = entry.pixels * config.words(entry.channels)
+        found[start], alone[start] = max(own + behind, port, load), max(load + own + behind, port) + leave
         if start not in followers and between[start] is not None and between[start] not in outside:
             behind, stop = own + behind, start
-    return found
+    return found, alone
 
 
 def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from dovetail.cost.reusable_jobs import (
@@ -84,7 +84,8 @@ class Jobs:
     made: list[Transfer] = field(default_factory=list)
     """Weights, loads and stores in the order in which they were thought of: each waits only for earlier ones."""
     counts: list[int] = field(default_factory=lambda: [0, 0])
-    records: dict[tuple[str, int, int], Record] = field(default_factory=dict)
+    records: list[dict[tuple[str, int, int], Record]] = field(default_factory=lambda: [{} for _ in BANKS])
+    """By bank."""
     read_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
     write_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
     """By bank: jobs of each engine that must be done before the other engine uses that port."""
@@ -188,7 +189,7 @@ class Jobs:
                 steps: int, clocks: int, tail: int, weight_beats: int) -> None:
         entry = self.layers.entry
         residual = None if layer.residual is None else self._place(layer.residual, ADDED, first, self.stripe.write_row)
-        row = self.stripe.write_rows[self.stripe.parts.index(layer)]
+        row = self.stripe.write_rows[0 if layer is self.stripe.parts[0] else -1]
         read = self._place(layer.source, LOADED, read_first, self.stripe.read_row)
         write = self._place(layer.target, STORED, first, row)
         needs, loads, free = self._needs(layer, engine, first, read_first)
@@ -229,7 +230,7 @@ class Jobs:
             needs[other] = max(needs[other], port[other])
         if engine == ARRAY:
             needs[ARRAY] = max(needs[ARRAY], self.late_reads[source.bank])
-        elif layer != self.filtering or depthwise_lag(layer) >= layer.reads.pixels:
+        elif (layer is not self.filtering and layer != self.filtering) or depthwise_lag(layer) >= layer.reads.pixels:
             needs[DEPTHWISE], self.filtering = self.counts[DEPTHWISE], layer  # rows of another length, or outputs too late
         if self.config.monolithic:
             needs[other] = self.counts[other]
@@ -252,25 +253,26 @@ class Jobs:
             key, bank = (tensor, block, self.stripes if where.ring else -1), where.bank
             size = where.pixels * (self.config.block_words if where.ring else where.pixel_words)
             start = where.base + (block % RING_BLOCKS * size if where.ring else 0)
-        known = self.records.get(key)
+        records = self.records[bank]
+        known = records.get(key)
         if known is not None:
             return known
         made = Record(bank, start, start + size, [0, 0])
-        for each, old in list(self.records.items()):
-            if old.bank == made.bank and old.start < made.stop and made.start < old.stop:
+        for each, old in list(records.items()):
+            if old.start < made.stop and made.start < old.stop:
                 made.waits = [max(w) for w in zip(made.waits, old.waits, old.written, old.used, strict=True)]
                 made.free = max(made.free, old.leaves, old.free)
                 if made.start <= old.start and old.stop <= made.stop:
-                    del self.records[each]
-        self.records[key] = made
+                    del records[each]
+        records[key] = made
         return made
 
     def finished(self) -> list[Job]:
         """The jobs, with the last reader of the input marked, and the last writer of the output."""
         last = max(i for i, job in enumerate(self.jobs) if job.needs_input)
-        self.jobs[last] = replace(self.jobs[last], releases_input=True)
+        self.jobs[last] = self.jobs[last]._replace(releases_input=True)
         final = max(i for i, job in enumerate(self.jobs) if job.needs_output)
-        self.jobs[final] = replace(self.jobs[final], finishes=True)
+        self.jobs[final] = self.jobs[final]._replace(finishes=True)
         return self.jobs
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from dovetail.cost.reusable_layers import Config, Layer, Layers
 
@@ -34,8 +35,7 @@ DEPTHWISE_SLOTS = 8
 """Words of channels whose depthwise weights are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Words of a map in a bank: word `base` belongs to the first pixel, `stride` words further is the next one's."""
 
     bank: int
@@ -51,8 +51,7 @@ class Kind(IntEnum):
     STORE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """Beats that pass the memory port in one go.
 
     A load overwrites its words once as many jobs of either engine are done as it `needs`, and asks for its rows once `stored`
@@ -94,8 +93,7 @@ class Outside:
     row_beats: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A filter block or a word of channels over all pixels of a layer, or over those of some rows of it."""
 
     layer: int

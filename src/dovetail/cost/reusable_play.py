@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from math import ceil, log2
+from typing import Any, NamedTuple
 
 from dovetail.cost.reusable_jobs import (
     ARRAY,
@@ -115,60 +117,75 @@ class Play:
         return ceil(self.filled_at)
 
 
+class _Step(NamedTuple):
+    """A transfer with all that playing it asks for: beats, clocks in which they are taken, requests, and what it waits for."""
+
+    kind: Kind
+    job: int
+    beats: int
+    takes: int
+    bursts: int
+    array: int
+    depthwise: int
+    stored: int
+    loads: int
+
+
 class Striped(Play):
     """The same for maps in external memory: weights and rows pass the port in the order of `Program.transfers`."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
+        self.latency = program.config.latency_clocks
         self.bus, self.beats, self.asked = self.filled_at, 0, float(FIRST_BEAT_CLOCKS)
         self.taken: deque[tuple[int, float, float]] = deque([(0, 0.0, 0.0)])
         """Beats taken out of the FIFO so far, with the clocks in which the last of them were."""
         self.loads: list[float] = []
         self.stores: list[float] = []
         self.bursts: list[int] = []
+        self.steps = [_step(program, self.rows, t) for t in program.transfers]
 
     def frame(self, number: int) -> int:
         buffers = self.program.config.input_buffers
-        begins = max(self.loaded, self.released[number - buffers] if number >= buffers else 0)
-        self.loaded = begins + self.load
+        self.loaded = max(self.loaded, self.released[number - buffers] if number >= buffers else 0) + self.load
         self.loads, self.stores, self.bursts = [0.0], [0.0], [0]
-        self.bases = len(self.done[ARRAY]), len(self.done[DEPTHWISE])
         self.end = 0
-        for transfer in self.program.transfers:
-            if transfer.kind is Kind.WEIGHTS:
-                self._job(transfer.job)
-            elif transfer.kind is Kind.LOAD:
-                takes = max(transfer.beats, transfer.words)
-                filled = self._read(transfer.beats, takes, self._after(transfer.needs) + ROOM_CLOCKS,
-                                    max(self.begins, self._written(transfer.stored)) + ENTRY_CLOCKS, transfer.bursts)
-                self.loads.append(filled + LOADED_CLOCKS - START_CLOCKS)
+        begins, (of_array, of_depthwise) = self.begins, self.done
+        array_base, depthwise_base = len(of_array) - 1, len(of_depthwise) - 1
+        for step in self.steps:
+            kind, _, beats, takes, bursts, array, depthwise, stored, _ = step
+            ready = begins
+            if array and of_array[array_base + array] > ready:
+                ready = of_array[array_base + array]
+            if depthwise and of_depthwise[depthwise_base + depthwise] > ready:
+                ready = of_depthwise[depthwise_base + depthwise]
+            if kind is Kind.WEIGHTS:
+                self._job(step, ready)
+            elif kind is Kind.LOAD:
+                written = max(begins, self._written(stored)) + ENTRY_CLOCKS
+                self.loads.append(self._read(beats, takes, ready + ROOM_CLOCKS, written, bursts) + LOADED_CLOCKS - START_CLOCKS)
             else:
-                self._store(transfer)
+                self._store(step, ready)
         self.begins = max(times[-1] for times in self.done if times) + FRAME_CLOCKS
         self.left = self.end + self.leave
         return self.end
 
-    def _after(self, needs: tuple[int, int]) -> int:
-        """When as many jobs of either engine are done, and the frame has begun."""
-        return max([self.begins, *(self.done[e][self.bases[e] + n - 1] for e, n in enumerate(needs) if n)])
-
     def _written(self, bursts: int) -> float:
-        return self.stores[bisect_left(self.bursts, bursts)]
+        return self.stores[bisect_left(self.bursts, bursts)] if bursts else 0.0
 
-    def _job(self, number: int) -> None:
-        job = self.program.jobs[number]
-        engine, _, beats, clocks, after, reads, writes, releases, finishes = self.rows[number]
-        waits = max(self._after(job.needs), ceil(self.loads[job.loads]), ceil(self._written(job.stores)))
-        if reads:
-            waits = max(waits, self.loaded)
-        if writes:
-            waits = max(waits, self.left)
+    def _job(self, step: _Step, waits: int) -> None:
+        engine, _, _, clocks, after, reads, writes, releases, finishes = self.rows[step.job]
+        waits = max(waits, ceil(self.loads[step.loads]), ceil(self._written(step.stored)))
+        if reads and self.loaded > waits:
+            waits = self.loaded
+        if writes and self.left > waits:
+            waits = self.left
         earlier, slots = self.done[engine], self.slots[engine]
         room = earlier[-slots] + ROOM_CLOCKS if len(earlier) >= slots else 0
-        filled = ceil(self._read(beats, beats, room, 0.0, -(-beats // BURST_BEATS)))
+        filled = ceil(self._read(step.beats, step.takes, room, 0.0, step.bursts))
         issued = max(self.free[engine], filled + FILLED_CLOCKS, waits + START_CLOCKS) + clocks
         self.free[engine] = issued
-        self.done[engine].append(issued + after)
+        earlier.append(issued + after)
         if releases:
             self.released.append(issued + after)
         if finishes:
@@ -176,35 +193,41 @@ class Striped(Play):
 
     def _read(self, beats: int, takes: int, room: float, written: float, bursts: int) -> float:
         """When the last of some beats has been taken, which needs room and, for rows, that they were written before."""
-        latency, rate = self.program.config.latency_clocks, self.beats_per_clock
         start = max(self.filled_at + NEXT_FILL_CLOCKS, room)
-        self.asked = max(self.asked, written, self._taken(self.beats - self.fifo)) + REQUEST_CLOCKS
-        first = max(self.bus, self.asked + latency)
-        self.bus = first + beats / rate
-        self.asked += REQUEST_CLOCKS * (bursts - 1)
+        asked = max(self.asked, written, self._taken(self.beats - self.fifo)) + REQUEST_CLOCKS
+        first = max(self.bus, asked + self.latency)
+        bus = first + beats / self.beats_per_clock
+        self.asked = asked + REQUEST_CLOCKS * (bursts - 1)
         rest = self.beats + beats - self.fifo
-        if rest > self.beats:
-            self.bus = max(self.bus, start + (rest - self.beats) * takes / beats)
-        else:
-            self.bus = max(self.bus, self._taken(rest))
-        self.filled_at = max(max(start, first) + takes, self.bus)
+        last = start + (rest - self.beats) * takes / beats if rest > self.beats else self._taken(rest)
+        self.bus = bus = max(bus, last)
+        self.filled_at = filled = max(max(start, first) + takes, bus)
         self.beats += beats
-        self.taken.append((self.beats, start, self.filled_at))
-        return self.filled_at
+        self.taken.append((self.beats, start, filled))
+        return filled
 
     def _taken(self, beats: int) -> float:
         """When so many beats had been taken."""
-        while len(self.taken) > 1 and self.taken[1][0] < beats:
-            self.taken.popleft()
-        if beats <= self.taken[0][0] or len(self.taken) == 1:
-            return self.taken[0][2] if beats > 0 else 0.0
-        (before, _, _), (count, start, stop) = self.taken[0], self.taken[1]
+        taken = self.taken
+        while len(taken) > 1 and taken[1][0] < beats:
+            taken.popleft()
+        before, _, over = taken[0]
+        if beats <= before or len(taken) == 1:
+            return over if beats > 0 else 0.0
+        count, start, stop = taken[1]
         return start + (stop - start) * (beats - before) / (count - before)
 
-    def _store(self, transfer: Transfer) -> None:
-        ready = self._after(transfer.needs)
-        self.asked = max(self.asked, ready) + ENTRY_CLOCKS + REQUEST_CLOCKS * transfer.bursts
-        start = max(self.bus, ready + STORE_CLOCKS, self.asked - REQUEST_CLOCKS * (transfer.bursts - 1))
-        self.bus = max(start + transfer.beats / self.beats_per_clock, start + transfer.words)
-        self.stores.append(self.bus + self.program.config.latency_clocks + WRITTEN_CLOCKS)
-        self.bursts.append(self.bursts[-1] + transfer.bursts)
+    def _store(self, step: _Step, ready: int) -> None:
+        self.asked = max(self.asked, ready) + ENTRY_CLOCKS + REQUEST_CLOCKS * step.bursts
+        start = max(self.bus, ready + STORE_CLOCKS, self.asked - REQUEST_CLOCKS * (step.bursts - 1))
+        self.bus = max(start + step.beats / self.beats_per_clock, start + step.takes)
+        self.stores.append(self.bus + self.latency + WRITTEN_CLOCKS)
+        self.bursts.append(self.bursts[-1] + step.bursts)
+
+
+def _step(program: Program, rows: Sequence[tuple[Any, ...]], transfer: Transfer) -> _Step:
+    if transfer.kind is Kind.WEIGHTS:
+        job, beats = program.jobs[transfer.job], rows[transfer.job][2]
+        return _Step(Kind.WEIGHTS, transfer.job, beats, beats, -(-beats // BURST_BEATS), *job.needs, job.stores, job.loads)
+    takes = transfer.words if transfer.kind is Kind.STORE else max(transfer.beats, transfer.words)
+    return _Step(transfer.kind, 0, transfer.beats, takes, transfer.bursts, *transfer.needs, transfer.stored, 0)

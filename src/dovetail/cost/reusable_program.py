@@ -52,7 +52,7 @@ def program_of(layers: Layers, config: Config) -> Program:
         return program
     first = -(-maker.image_beats // BURST_BEATS) * BURST_BEATS
     found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
-    made = [t if t.kind is Kind.WEIGHTS else replace(t, address=t.address + first) for t in maker.made]
+    made = [t if t.kind is Kind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
     return replace(program, transfers=in_order(program, made), outside=found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dovetail.cost.reusable_jobs import (
     ARRAY,
@@ -149,7 +149,7 @@ def _fill_table(program: Program) -> Table:
         "word_most": [t.row_words - 1 if j is None else j.words - 1 for t, j in zip(reads, own, strict=True)]}
     if stores_of(program):
         table |= {"bank": [t.bank if t.kind is Kind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
-                  **gates([replace(t, stored=0) for t in reads], (Kind.LOAD,), (Kind.LOAD,))}
+                  **gates([t._replace(stored=0) for t in reads], (Kind.LOAD,), (Kind.LOAD,))}
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.cost import Floats
 from dovetail.cost.folded import twins_allowed
-from dovetail.cost.reusable import Config, block_cost, needs_limit, reason_refused
+from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
 from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
 from dovetail.cost.reusable_layers import Layers, layers_of
@@ -21,7 +21,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import AvgPool, Conv, Graph, MaxPool
 from dovetail.partition.hybrid.choice import Room, undominated
 from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.search import BlockOption
+from dovetail.partition.hybrid.search import BlockOption, Offer
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -31,7 +31,7 @@ FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
-MAP_BYTES = (0, 1 << 18)
+MAP_BYTES = (0, 1 << 17, 1 << 18)
 """Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory.
 
 Those are also offered with room for one frame of the input instead of two."""
@@ -39,6 +39,8 @@ SOFT_PARTS = (0, 1, 2, 3, 4)
 """Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
 SHORT = 1 / 3
 """Share of the device's memory blocks above which a block is also offered with less memory."""
+FAR_TOO_MUCH = 1e18
+"""Of every resource, for what cannot be built."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
 LATENCY_CLOCKS = 64
@@ -82,23 +84,29 @@ class Blocks:
         self.graph, self.device = graph, device
         self.names = tuple(sorted(device.resources))
         self.configs = configurations(graph, device, monolithic)
+        self.kin = [replace(c, soft=0) for c in self.configs]
         self.first, self.layers = _reusable(graph)
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
-        self.floors = self._floors()
-        self.least: dict[int, tuple[Floats, list[int]]] = {}
+        self.latencies: dict[tuple[int, Config], float] = {}
+        """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
+        self.floors, self.alone = self._floors()
+        self.least: dict[int, Floats] = {}
+        self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
+        self.useful: dict[tuple[int, Config], bool] = {}
         self.behind: dict[int, Layers] = {}
 
-    def _floors(self) -> list[list[float]]:
-        """For every configuration, clocks of the block that begins with each layer, at the least."""
+    def _floors(self) -> tuple[list[list[float]], list[list[float]]]:
+        """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one."""
         if self.layers is None:
-            return []
-        between, known = barriers(self.layers), dict[Config, list[float]]()
+            return [], []
+        between, known = barriers(self.layers), dict[Config, tuple[list[float], list[float]]]()
         for config in self.configs:
             plain = replace(config, soft=0, input_buffers=2)
             if plain not in known:
                 known[plain] = least_clocks(self.layers, plain, between)
-        return [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+        found = [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+        return [between for between, _ in found], [alone for _, alone in found]
 
     def _behind(self, cut: int) -> int:
         """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
@@ -106,27 +114,34 @@ class Blocks:
         later = {node.name for node in self.graph.nodes[cut:]}
         return next((i for i, layer in enumerate(self.layers.layers) if layer.node in later), len(self.layers.layers))
 
-    def _least(self, cut: int) -> tuple[Floats, list[int]]:
-        """Behind a cut: resources of every configuration at the least, row by row, and configurations by clocks."""
+    def _least(self, cut: int) -> Floats:
+        """Behind a cut: resources of every configuration at the least, row by row; `_offer` puts in what it finds out."""
         if cut not in self.least:
             assert self.layers is not None
-            at, known = self._behind(cut), dict[Config, dict[str, float]]()
+            at, known = self._behind(cut), dict[tuple[object, ...], dict[str, float]]()
             rows = []
             for config in self.configs:
-                plain = replace(config, soft=0, map_bytes=0)
+                plain = config.inputs, config.outputs, config.taps, config.packed, config.input_buffers
                 if plain not in known:
-                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
+                    whole = replace(config, soft=0, map_bytes=0)
+                    known[plain] = least_resources(self.layers.layers[at:], whole, self.device.model)
                 rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
-            clocks = [floor[at] for floor in self.floors]
-            self.least[cut] = np.array(rows).reshape(-1, len(self.names)), sorted(range(len(rows)), key=lambda c: clocks[c])
+            self.least[cut] = np.array(rows).reshape(-1, len(self.names))
         return self.least[cut]
 
-    def least_clocks(self, cut: int) -> float:
+    def _order(self, cut: int, alone: bool) -> list[int]:
+        """Configurations behind a cut, those first that may be fastest."""
+        if (cut, alone) not in self.orders:
+            at, floors = self._behind(cut), self.alone if alone else self.floors
+            self.orders[cut, alone] = sorted(range(len(floors)), key=lambda c: floors[c][at])
+        return self.orders[cut, alone]
+
+    def least_clocks(self, cut: int, alone: bool = False) -> float:
         """Clocks that all configurations behind a cut take at the least, inf where there are none or nothing computes."""
         if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
             return inf
-        at = self._behind(cut)
-        return min((floor[at] for floor in self.floors), default=inf) if at < len(self.layers.layers) else inf
+        at, floors = self._behind(cut), self.alone if alone else self.floors
+        return min((floor[at] for floor in floors), default=inf) if at < len(self.layers.layers) else inf
 
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers that would be played to price all configurations that may take at most so many clocks."""
@@ -136,22 +151,35 @@ class Blocks:
         behind = len(self.layers.layers) - at
         return behind * sum(floor[at] <= most_clocks for floor in self.floors) if behind else 0
 
-    def promising(self, cut: int, room: Room | None = None,
-                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
-        """Configurations that there may be room for, those first that may be fastest: clocks at the least, and the price."""
+    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
+                  alone: bool = False) -> Iterator[Offer]:
+        """Configurations that there may be room for, those first that may be fastest."""
         if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
             return
-        needs, order = self._least(cut)
+        needs, floors = self._least(cut), self.alone if alone else self.floors
         at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
-        for c in order:
-            if self.floors[c][at] > most_clocks:
+        for c in self._order(cut, alone):
+            if floors[c][at] > most_clocks:
                 return
-            if able[c] and (room is None or room.holds(self._sketched(cut, self.configs[c]))[0]):
-                yield self.floors[c][at], partial(self._priced, cut, self.configs[c])
+            if able[c] and (offer := self._offer(cut, c, floors[c][at], room)) is not None:
+                yield offer
 
-    def _sketched(self, cut: int, config: Config) -> Floats:
-        """A row of resources of a configuration behind a cut, at the least, with its memories of maps."""
-        plain = replace(config, soft=0)
+    def _offer(self, cut: int, number: int, clocks: float, room: Room | None) -> Offer | None:
+        """A configuration with what is known of it; None where it cannot be built or there is no room or no use for it."""
+        config, kin = self.configs[number], self.kin[number]
+        priced = (cut, kin) in self.priced
+        known = self._priced(cut, config) if priced else None
+        if (priced and known is None) or not self._useful(cut, kin):
+            self.least[cut][number] = FAR_TOO_MUCH
+            return None
+        least = self._sketched(cut, config, kin) if known is None else known.needs
+        self.least[cut][number] = least
+        if room is not None and not room.holds(self.least[cut][number:number + 1])[0]:
+            return None
+        return Offer(clocks, least, known, partial(self._priced, cut, config), kin)
+
+    def _sketched(self, cut: int, config: Config, plain: Config) -> tuple[float, ...]:
+        """Resources of a configuration behind a cut, at the least, with its memories of maps; `plain` has nothing in logic."""
         if (cut, plain) not in self.sketches:
             try:
                 if cut not in self.behind:
@@ -159,24 +187,24 @@ class Blocks:
                 layers = self.behind[cut]
                 needs = least_resources(layers.layers, plain, self.device.model, bank_sizes(layers, plain))
             except UnsupportedError:
-                needs = dict.fromkeys(self.names, inf)
+                needs = dict.fromkeys(self.names, FAR_TOO_MUCH)
             self.sketches[cut, plain] = tuple(needs.get(r, 0.0) for r in self.names)
-        return np.array([self._moved(self.sketches[cut, plain], config)])
+        return self._moved(self.sketches[cut, plain], config)
 
-    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
-        """Configurations that may finish the nodes behind a cut within so many clocks, without those that others undercut."""
-        near = self.promising(cut, room, most_clocks)
-        found = [option for _, price in near if (option := price()) is not None and option.interval <= most_clocks]
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        """Configurations that finish the nodes behind a cut within so many clocks, without those that others undercut."""
+        near = self.promising(cut, None, most_clocks)
+        found = [option for offer in near if (option := offer.price()) is not None and option.interval <= most_clocks]
         if not found:
             return ()
-        needs = np.array([o.needs for o in found])
-        able = np.ones(len(found), dtype=np.bool_) if room is None else room.holds(needs)
-        table = np.column_stack([[o.interval for o in found], [o.latency for o in found], needs])[able]
-        found = [o for o, fits in zip(found, able, strict=True) if fits]
+        table = np.column_stack([[o.interval for o in found], [o.latency for o in found], np.array([o.needs for o in found])])
         return [found[k] for k in undominated(table)]
 
-    def _priced(self, cut: int, config: Config) -> BlockOption | None:
+    def _priced(self, cut: int, config: Config, less_than: float = inf) -> BlockOption | None:
+        """The price; None where there is no such block, or one frame takes as many clocks."""
         if (cut, config) not in self.priced:
+            if self._slow(cut, replace(config, soft=0), less_than):
+                return None
             self.priced[cut, config] = self._soft(cut, config) if config.soft else self._option(cut, config)
         return self.priced[cut, config]
 
@@ -191,12 +219,32 @@ class Blocks:
         hard = self._priced(cut, replace(config, soft=0))
         return None if hard is None else replace(hard, configuration=config, needs=self._moved(hard.needs, config))
 
+    def _slow(self, cut: int, config: Config, less_than: float) -> bool:
+        """Whether one frame takes as many clocks, which is known sooner than the price."""
+        if less_than == inf or (cut, config) in self.priced:
+            return False
+        if (cut, config) not in self.latencies:
+            try:
+                self.latencies[cut, config] = float(block_latency(self.graph, self._nodes(cut), config))
+            except UnsupportedError:
+                self.latencies[cut, config] = inf
+        return self.latencies[cut, config] >= less_than
+
+    def _nodes(self, cut: int) -> list[str]:
+        return [n.name for n in self.graph.nodes[cut:]]
+
+    def _useful(self, cut: int, config: Config) -> bool:
+        """Whether a limit on memories of maps, where there is one, is any use for the nodes behind a cut."""
+        if config.map_bytes and (cut, config) not in self.useful:
+            try:
+                self.useful[cut, config] = self._short(cut, config) and needs_limit(self.graph, self._nodes(cut), config)
+            except UnsupportedError:
+                self.useful[cut, config] = False
+        return not config.map_bytes or self.useful[cut, config]
+
     def _option(self, cut: int, config: Config) -> BlockOption | None:
-        nodes = [n.name for n in self.graph.nodes[cut:]]
         try:
-            if config.map_bytes and not (self._short(cut, config) and needs_limit(self.graph, nodes, config)):
-                return None
-            cost = block_cost(self.graph, nodes, config, self.device)
+            cost = block_cost(self.graph, self._nodes(cut), config, self.device)
         except UnsupportedError:
             return None
         needs = dict(cost.resources)
@@ -205,7 +253,8 @@ class Blocks:
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
-        whole = self._sketched(cut, replace(config, map_bytes=0, input_buffers=2))[0]
+        plain = replace(config, map_bytes=0, input_buffers=2)
+        whole = self._sketched(cut, plain, plain)
         block = dhm_model(self.device.model).block
         return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
 

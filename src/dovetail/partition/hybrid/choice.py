@@ -1,7 +1,9 @@
 """One option for each item, so that the fullest resource is as empty as possible: a linear bound and a whole solution.
 
 The linear programme min t, sum of resources <= t * budget, one unit of options per item, has a basic solution in which at most
-as many items are divided as there are resources; only those are decided again, by trying all their options.
+as many items are divided as there are resources; only those are decided again, by trying all their options. Where that overfills
+a resource and fractions do not, whether whole options fit is decided by branch and bound over the options whose reduced costs
+leave them a chance (`_decided`), so that more options never turn a choice that fits into one that does not.
 
 Its dual solution weighs the resources: with weights that add up to one, the weighted shares of the cheapest option of every item
 add up to no more than t. Weights found for one choice bound others at once (`Room`), so few linear programmes are solved.
@@ -10,12 +12,12 @@ add up to no more than t. Weights found for one choice bound others at once (`Ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
@@ -26,6 +28,14 @@ WHOLE = 1 - 1e-6
 SLACK = 1e-9
 NEVER = 1e9
 """The share of a resource that there is nothing of."""
+FULL = 1 + 1e-9
+"""What is at least filled where whole options were proven not to fit."""
+UNSETTLED = 1e-6
+"""By how much solvers may be wrong."""
+PROVEN = 2
+"""What `milp` answers where there is no solution."""
+MOST_NODES = 2000
+"""Of branch and bound; what is not decided by then counts as not fitting, without proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +104,21 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
     quick = float(least.sum(axis=0).max())
     if quick > 1:
         return Chosen(quick, inf)
-    bound, weights, together, prices = _relaxed(shares, wide)
-    taken = tuple(int(w.argmax()) if w.sum() > 1 / 2 else None for w in together)
-    rows = [None if k is None else j.options[k] for j, k in zip(wide, taken, strict=True)]
-    places, fill = _rounded(shares, weights, rows, wide)
+    relaxed = _relaxed(shares, wide)
+    found = _rounded_whole(shares, wide, relaxed)
+    return _decided(shares, wide, relaxed, found) if found.bound <= 1 < found.fill else found
+
+
+def _rounded_whole(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxed) -> Chosen:
+    """Whole options near those of the linear programme, joints as it has them or all their members one by one."""
+    bound, weights, prices = relaxed.value, relaxed.items, relaxed.prices
+    taken = tuple(int(w.argmax()) if w.sum() > 1 / 2 else None for w in relaxed.joints)
+    rows = [None if k is None else j.options[k] for j, k in zip(joints, taken, strict=True)]
+    places, fill = _rounded(shares, weights, rows, joints)
     if any(k is not None for k in taken) and all(len(s) for s in shares):
-        apart, alone = _rounded(shares, weights, [None] * len(wide), wide)
+        apart, alone = _rounded(shares, weights, [None] * len(joints), joints)
         if alone < fill:
-            return Chosen(min(bound, alone), alone, apart, (None,) * len(wide), prices)
+            return Chosen(min(bound, alone), alone, apart, (None,) * len(joints), prices)
     return Chosen(min(bound, fill), fill, places, taken, prices)
 
 
@@ -110,8 +127,23 @@ def shares_of(options: Floats, budget: Floats) -> Floats:
     return np.divide(options, budget, out=np.where(options > 0, NEVER, 0.0), where=budget > 0)
 
 
-def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> tuple[float, list[Floats], list[Floats], tuple[float, ...]]:
-    """The linear programme's value, how much of every option it takes, of items and of joints, and weights of the resources."""
+@dataclass(frozen=True, slots=True)
+class _Relaxed:
+    """The linear programme: its value, how much of every option it takes, of items and of joints, and weights of resources."""
+
+    value: float
+    items: list[Floats]
+    joints: list[Floats]
+    prices: tuple[float, ...]
+    table: Floats
+    """Shares of all options, row by row, joints behind items."""
+    one_each: csr_array
+    """Which options stand for which item."""
+    reduced: Floats | None
+    """By how much the value rises at the least with a whole option; None where nothing is known."""
+
+
+def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> _Relaxed:
     counts = [len(s) for s in shares]
     own, sizes = sum(counts), [len(j.options) for j in joints]
     table = np.concatenate([*shares, *(j.options for j in joints)])
@@ -129,11 +161,35 @@ def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> tuple[float, 
     answer = linprog(np.append(np.zeros(total), 1.0), limits, np.zeros(resources),
                      one_each, np.ones(len(counts)), (0, None))  # type: ignore[call-overload]  # its stubs know no sparse matrix
     if answer.x is None:
-        return inf, [np.eye(max(1, len(s)))[0][:len(s)] for s in shares], [np.zeros(n) for n in sizes], ()
+        return _Relaxed(inf, [np.eye(max(1, len(s)))[0][:len(s)] for s in shares], [np.zeros(n) for n in sizes], (), table,
+                        one_each, None)
     parts = np.split(np.asarray(answer.x[:-1], dtype=np.float64), np.cumsum([*counts, *sizes])[:-1])
     prices = np.maximum(0.0, -np.asarray(answer.ineqlin.marginals, dtype=np.float64))
-    return (float(answer.fun), parts[:len(counts)], parts[len(counts):],
-            tuple((prices / prices.sum()).tolist()) if prices.sum() > 0 else ())
+    reduced = table @ prices - (one_each.T @ np.asarray(answer.eqlin.marginals, dtype=np.float64))[:-1]
+    return _Relaxed(float(answer.fun), parts[:len(counts)], parts[len(counts):],
+                    tuple((prices / prices.sum()).tolist()) if prices.sum() > 0 else (), table, one_each, reduced)
+
+
+def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxed, rounded: Chosen) -> Chosen:
+    """Whole options that fit, found by branch and bound; what was rounded where there are none, with a bound that says so."""
+    if relaxed.reduced is None:
+        return rounded
+    able = np.flatnonzero(relaxed.value + relaxed.reduced <= 1 + UNSETTLED)
+    each = relaxed.one_each[:, able]
+    answer = milp(np.zeros(len(able)), integrality=np.ones(len(able), dtype=np.int64), bounds=Bounds(0, 1),
+                  constraints=[LinearConstraint(relaxed.table[able].T, -np.inf, 1.0), LinearConstraint(each, 1.0, 1.0)],
+                  options={"node_limit": MOST_NODES})
+    if answer.x is None:
+        return replace(rounded, bound=max(rounded.bound, FULL)) if answer.status == PROVEN else rounded
+    whole = np.zeros(len(relaxed.table), dtype=np.bool_)
+    whole[able[np.asarray(answer.x) > 1 / 2]] = True
+    parts = np.split(whole, np.cumsum([*map(len, shares), *(len(j.options) for j in joints)])[:-1])
+    fill = float(relaxed.table[whole].sum(axis=0).max())
+    if fill > 1:
+        return rounded
+    places = tuple(int(p.argmax()) if len(p) else -1 for p in parts[:len(shares)])
+    together = tuple(int(p.argmax()) if p.any() else None for p in parts[len(shares):])
+    return Chosen(min(rounded.bound, fill), fill, places, together, rounded.weights)
 
 
 def _rounded(shares: Sequence[Floats], weights: Sequence[Floats], taken: Sequence[Floats | None],

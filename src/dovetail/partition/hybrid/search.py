@@ -11,7 +11,7 @@ One frame by itself passes the dedicated engines in T * (1 + what their windows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf, sqrt
@@ -25,7 +25,7 @@ from dovetail.cost.folds import Fold
 from dovetail.cost.reusable import Config
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of
+from dovetail.partition.hybrid.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of, undominated
 from dovetail.partition.hybrid.dedicated import (
     Engines,
     Fused,
@@ -67,37 +67,56 @@ class BlockOption:
     offchip_bytes: float
 
 
+class Price(Protocol):
+    """What gives the whole price of a configuration."""
+
+    def __call__(self, less_than: float = inf) -> BlockOption | None:
+        """None where it cannot be built; those whose single frames take as many clocks may be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A configuration before it is priced: clocks and resources at the least, the price where it is known, what gives it."""
+
+    clocks: float
+    needs: tuple[float, ...]
+    known: BlockOption | None
+    price: Price
+    kin: object
+    """The same for all whose prices follow from one."""
+
+
 class Offers(Protocol):
     """Configurations for the nodes behind a cut."""
 
-    def least_clocks(self, cut: int) -> float:
-        """Clocks that all of them take at the least, inf where there are none."""
+    def least_clocks(self, cut: int, alone: bool = False) -> float:
+        """Clocks that all of them take at the least, between frames or for one `alone`; inf where there are none."""
 
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers of all configurations that may take at most so many clocks."""
 
-    def promising(self, cut: int, room: Room | None = None,
-                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
-        """Clocks at the least, rising to `most_clocks`, and what gives the whole price; those without room may be left out."""
+    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
+                  alone: bool = False) -> Iterator[Offer]:
+        """Those with rising clocks at the least, between frames or for one `alone`; those without room may be left out."""
 
-    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
-        """Those that take at most so many clocks between frames; those without room may be left out."""
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        """Those that take at most so many clocks between frames."""
 
 
 class NoBlocks:
     """For accelerators of dedicated engines alone."""
 
-    def least_clocks(self, cut: int) -> float:
+    def least_clocks(self, cut: int, alone: bool = False) -> float:
         return inf
 
     def effort(self, cut: int, most_clocks: float) -> int:
         return 0
 
-    def promising(self, cut: int, room: Room | None = None,
-                  most_clocks: float = inf) -> Iterator[tuple[float, Callable[[], BlockOption | None]]]:
+    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
+                  alone: bool = False) -> Iterator[Offer]:
         return iter(())
 
-    def __call__(self, cut: int, most_clocks: float, room: Room | None = None) -> Sequence[BlockOption]:
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
         return ()
 
 
@@ -159,9 +178,13 @@ class Search:
 
     def choose(self, cut: int, pace: int, options: Sequence[BlockOption]) -> Chosen:
         """Engines for the nodes before the cut within the pace, and one of the configurations behind it."""
+        return self._chosen(cut, pace, np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
+
+    def _chosen(self, cut: int, pace: int, needs: Floats) -> Chosen:
+        """The same for configurations of which no more is known than what they need, row by row."""
         items = [self.engine(i, pace).needs for i in range(cut)]
         if cut < len(self.graph.nodes):
-            items.append(np.array([o.needs for o in options]).reshape(len(options), len(self.names)))
+            items.append(needs)
         chosen = least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
         self._learn(chosen.weights)
         return chosen
@@ -193,14 +216,37 @@ class Search:
         nothing: tuple[Chosen, Sequence[BlockOption]] = Chosen(inf, inf), ()
         if pace <= self.full.get(cut, 0) or (cut < len(self.graph.nodes) and self.blocks.least_clocks(cut) > pace):
             return nothing
-        room, options = self.room(cut, pace), list[BlockOption]()
-        found = nothing
+        room, found = self.room(cut, pace), nothing
         if np.all(room.left >= -SLACK):
-            options = list(self.blocks(cut, pace, room)) if cut < len(self.graph.nodes) else []
-            found = self.choose(cut, pace, options), options
+            found = self._with_any_block(cut, pace, room) if cut < len(self.graph.nodes) else (self.choose(cut, pace, ()), ())
         if found[0].bound > 1:
             self.full[cut] = pace
         return found
+
+    def _with_any_block(self, cut: int, pace: int, room: Room) -> tuple[Chosen, Sequence[BlockOption]]:
+        """Engines of a pace and a configuration that takes no longer between frames.
+
+        Configurations take part with what they need at the least and are priced when they are chosen, until one is chosen that
+        was, or not even what they need at the least leaves a choice.
+        """
+        offers = [o for o in self.blocks.promising(cut, room, pace) if o.known is None or o.known.interval <= pace]
+        chosen = Chosen(inf, inf)
+        while offers:
+            needs = np.array([o.needs for o in offers])
+            kept = undominated(needs)
+            chosen = self._chosen(cut, pace, needs[kept])
+            if chosen.bound > 1:
+                break
+            place, unknown = kept[chosen.places[cut]], [i for i, o in enumerate(offers) if o.known is None]
+            known = offers[place].known
+            if known is not None and (chosen.fill <= 1 or not unknown):
+                return replace(chosen, places=(*chosen.places[:cut], 0)), (known,)
+            kin = offers[place if known is None else unknown[0]].kin
+            priced = [replace(o, known=o.price()) if o.kin == kin and o.known is None else o for o in offers]
+            offers = [o if o.known is None else replace(o, needs=o.known.needs) for o, before in zip(priced, offers, strict=True)
+                      if (o is before if o.known is None else o.known.interval <= pace)]
+            chosen = Chosen(inf, inf)
+        return chosen, ()
 
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> Found:
         """An accelerator as it was chosen, but for engines between which words are slow; nothing is known yet of others."""
@@ -231,10 +277,10 @@ class Search:
     def _fastest_block(self) -> Found | None:
         """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
         best = None
-        for floor, price in self.blocks.promising(0, self.room(0, 1)):
-            if best is not None and floor >= best.interval:
+        for offer in self.blocks.promising(0, self.room(0, 1)):
+            if best is not None and offer.clocks >= best.interval:
                 break
-            option = price()
+            option = offer.price()
             if option is not None and np.all(np.array(option.needs) <= self.budget) and (
                     best is None or option.interval < best.interval):
                 best = option
@@ -330,7 +376,7 @@ class Search:
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
-            least = self.blocks.least_clocks(cut) if cut < len(self.graph.nodes) else 0.0
+            least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
             bound, cut, low, top, least = heappop(ranges)
@@ -359,10 +405,10 @@ class Search:
         if cut == len(self.graph.nodes):
             chosen = self.choose(cut, pace, ())
             return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
-        for floor, price in self.blocks.promising(cut, room, most):
-            if floor >= least:
+        for offer in self.blocks.promising(cut, room, most, alone=True):
+            if offer.clocks >= least:
                 break
-            option = price()
+            option = offer.price(least)
             if option is None or option.latency >= least or not room.holds(np.array([option.needs]))[0]:
                 continue
             chosen = self.choose(cut, pace, (option,))

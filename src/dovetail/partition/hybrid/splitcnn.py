@@ -8,6 +8,7 @@ goes on while that rises. Cuts are those at which a single tensor is alive, so a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -73,11 +74,13 @@ def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None
     """The arrays of at most so many multipliers that finish a frame first, of those that fit the device by themselves."""
     best: BlockOption | None = None
     place = search.names.index(MULTIPLIER)
-    few = Room(search.budget, np.eye(len(search.names))[[place]], np.array([multipliers / search.budget[place]]))
-    for floor, price in search.blocks.promising(cut, few) if cut < len(search.graph.nodes) else ():
-        if best is not None and floor >= best.latency:
+    left = np.ones(len(search.names))
+    left[place] = multipliers / search.budget[place]
+    few = Room(search.budget, np.eye(len(search.names)), left)
+    for offer in search.blocks.promising(cut, few, alone=True) if cut < len(search.graph.nodes) else ():
+        if best is not None and offer.clocks >= best.latency:
             break
-        option = price()
+        option = offer.price(inf if best is None else best.latency)
         if option is None or option.needs[place] > multipliers or np.any(np.array(option.needs) > search.budget):
             continue
         best = option if best is None or option.latency < best.latency else best
