@@ -4,13 +4,13 @@
 after every figure of `datapaths` and after every other part, so that an interrupted run goes on with `--resume`. All of it from
 nothing takes hours of one core's time (docs/lq.md); `--quick` has every key of the figures from small cases, in minutes.
 
-`datapaths`: every layer exists three times with the same drawn weights
-(Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
-over a basis per layer, in popcounts and in tables; and as int8 between bytes, in adder graphs. The first layer exists also as
-conditionals and in the paper's baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All
-of them are whole engines: line memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of
-floats are synthesized once and counted as often as they are used, multipliers each with its own constant weight. What Yosys did
-not end with, or was not asked for, is null, and `not_counted` says why.
+`datapaths`: every layer exists three times with the same drawn weights (Gaussian, seed 0): as 2-bit codes over a basis per filter
+that quantization error minimisation found, read by 2-bit activations over a basis per layer, in popcounts and in tables; and as
+int8 between bytes, in adder graphs. The first layer exists also as conditionals and in the paper's baselines: a table of float
+products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line memories, arithmetic, output
+stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of floats are synthesized once and
+counted as often as they are used, multipliers each with its own constant weight. What Yosys did not end with, or was not asked
+for, is null, and `not_counted` says why.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
