@@ -258,7 +258,7 @@ def text(document: Mapping[str, Any]) -> str:
                 continue
             rows.append((f"{board}:{count}", "", "does not fit", "", "", "", "", "") if row is None else
                         (f"{board}:{count}", str(row["boards_used"]), f"{row['fps']:,.0f}", f"{row['fps_through_gpio']:,.0f}",
-                         *(f"{row[part]:.0%}" for part in ("bram_max", "lut_max", "dsp_max")), ", ".join(row["divided"])))
+                         *(f"{row[part]:.1%}" for part in ("bram_max", "lut_max", "dsp_max")), ", ".join(row["divided"])))
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
     paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
