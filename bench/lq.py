@@ -4,13 +4,13 @@
 after every figure of `datapaths` and after every other part, so that an interrupted run goes on with `--resume`. All of it from
 nothing takes hours of one core's time (docs/lq.md); `--quick` has every key of the figures from small cases, in minutes.
 
-`datapaths`: every layer exists four times with the same drawn weights
-(Gaussian, seed 0): as 2-bit codes over a basis per filter that quantization error minimisation found, read by 2-bit activations
-over a basis per layer, in three datapaths; and as int8 between bytes, in adder graphs. The first layer exists also in the paper's
-baselines: a table of float products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line
-memories, arithmetic, output stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of
-floats are synthesized once and counted as often as they are used, multipliers each with its own constant weight. What Yosys did
-not end with, or was not asked for, is null, and `not_counted` says why.
+`datapaths`: every layer exists three times with the same drawn weights (Gaussian, seed 0): as 2-bit codes over a basis per filter
+that quantization error minimisation found, read by 2-bit activations over a basis per layer, in popcounts and in tables; and as
+int8 between bytes, in adder graphs. The first layer exists also as conditionals and in the paper's baselines: a table of float
+products whose entries are added in FP32, and FP32 multiply-add. All of them are whole engines: line memories, arithmetic, output
+stage (thresholds, or rounding) and FIFO. Areas are Yosys counts before place and route; adders of floats are synthesized once and
+counted as often as they are used, multipliers each with its own constant weight. What Yosys did not end with, or was not asked
+for, is null, and `not_counted` says why.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
@@ -71,8 +71,9 @@ LAYERS: dict[str, tuple[Conv, tuple[int, int, int]]] = {
     SMALL: (Conv(4, Window((5, 5), pads=SAME)), (8, 27, 27)),
     "slice of AlexNet conv2, 5x5, 24 to 4": (Conv(4, Window((5, 5), pads=SAME)), (24, 27, 27)),
 }
-WITH_FLOATS = (SMALL,)
-"""Layers whose float baselines are synthesized: of larger ones they are not worth the hour."""
+IN_ALL_FORMS = (SMALL,)
+"""Layers that exist also as conditionals and in floats: of larger ones these are not worth the hours."""
+COMPARED = ("popcount", "table", "int8")
 FLOAT_UNIT_BYTES = 1_400
 """Text from which a module is a part of its own in float engines: their adders are."""
 COUNTS = {"lut": ("lut", "lut4", "alm"), "ff": ("register",), "bram": ("bram36", "bram", "m10k", "m20k"), "dsp": ("dsp",)}
@@ -93,7 +94,7 @@ KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "al
 PARTS = tuple(KEYS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 QUICK = {"part": ["datapaths", "conv2", "fic", "faults"], "layer": [SMALL], "family": ["xcup"],
-         "form": ["popcount", "table", "int8"], "boards": [2, 3], "frames": 500}
+         "form": list(COMPARED), "boards": [2, 3], "frames": 500}
 """What `--quick` asks for, where nothing else is; of conv2 clocks are then the engine's closed form alone."""
 CUT_PACE = 12_000
 """Clocks per frame of the small network over two boards."""
@@ -153,9 +154,8 @@ def forms_of(name: str, wanted: Sequence[str]) -> list[tuple[str, Graph, Datapat
     """The forms of a layer that are asked for: name, graph and datapath of each."""
     codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
     forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
-    if name in WITH_FLOATS:
-        forms += [(str(d), codes, d) for d in FLOATS]
-    return [f for f in forms if f[0] in wanted]
+    forms += [(str(d), codes, d) for d in FLOATS]
+    return [f for f in forms if f[0] in wanted and (name in IN_ALL_FORMS or f[0] in COMPARED)]
 
 
 def measure(layers: list[str], families: list[str], wanted: list[str], known: Mapping[str, Any],
@@ -179,7 +179,7 @@ def measure(layers: list[str], families: list[str], wanted: list[str], known: Ma
               f"{row['adders']:6.0f} adders, {time.monotonic() - began:.0f} s", flush=True)
         keep({"datapaths": datapaths, **ratios_of(datapaths), "not_counted": reasons})
     for form, why in SLOW_FORMS.items():
-        for name in (n for n in layers if n in WITH_FLOATS):
+        for name in (n for n in layers if n in IN_ALL_FORMS):
             for family in families:
                 if datapaths.setdefault(f"{name}: {form}", {}).setdefault(family, None) is None:
                     reasons.setdefault(f"{name}: {form}: {family}", why)

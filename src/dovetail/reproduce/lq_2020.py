@@ -70,6 +70,7 @@ BOARDS = ("fic", "fic-ku115")
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 24)
 RECORD = "lq_2020.json"
 HOST_LINK_BYTES_PER_S = 4.25e9
+BLOCK_FILTERS = 128
 ROUTABLE = 0.7
 """The part of a board's look-up tables that plans of whole networks use at most."""
 
@@ -91,7 +92,8 @@ def boards_alone(platform: Platform) -> Platform:
 def large_layers_shared(graph: Graph, platform: Platform) -> Assignment:
     """Layers with more weights than half a board's block RAM, divided evenly over as many boards as memory asks for and one more.
 
-    Where memory is nearly full a search over boards may end without a place for the last of them.
+    Where memory is nearly full a search over boards may end without a place for the last of them. Shares are whole numbers of
+    `BLOCK_FILTERS`, whose words fill block memories of any depth.
     """
     boards = platform.of_kind(Kind.FPGA)
     count = min(len(boards), least_boards(graph, boards[0]) + 1)
@@ -99,8 +101,8 @@ def large_layers_shared(graph: Graph, platform: Platform) -> Assignment:
     found: Assignment = {}
     for node in graph.nodes:
         filters = node.op.extent(Axis.OUTPUT_CHANNELS, graph.input_shapes(node)) if isinstance(node.op, Coded) else 0
-        if count > 1 and filters >= count and weight_bits_of(graph, node) > half:
-            edges = [filters * i // count for i in range(count + 1)]
+        if count > 1 and filters >= count * BLOCK_FILTERS and weight_bits_of(graph, node) > half:
+            edges = [*(round(filters * i / count / BLOCK_FILTERS) * BLOCK_FILTERS for i in range(count)), filters]
             pieces = tuple(Piece(d.name, a, b) for d, a, b in zip(boards, edges[:-1], edges[1:], strict=False))
             found = {**found, node.name: Split(Axis.OUTPUT_CHANNELS, pieces)}
     return found
@@ -122,10 +124,9 @@ def plan_at(graph: Graph, platform: Platform, pace: int, time_limit_s: float = 1
 
 def fastest(graph: Graph, platform: Platform, paces: Sequence[int] = PACES,
             progress: Progress | None = None) -> tuple[int, Plan] | None:
-    """The least pace, of some that ascend, at which the boards hold the network, with its plan; found by halving."""
-    low, high, best = 0, len(paces) - 1, None
+    """The least pace, of some that ascend, at which the boards hold the network, with its plan: the first, else by halving."""
+    low, high, middle, best = 0, len(paces) - 1, 0, None
     while low <= high:
-        middle = (low + high) // 2
         if progress is not None:
             progress(f"{platform.name} at {paces[middle]:,} clocks", 0, 1)
         plan = plan_at(graph, platform, paces[middle])
@@ -133,6 +134,7 @@ def fastest(graph: Graph, platform: Platform, paces: Sequence[int] = PACES,
             low = middle + 1
         else:
             best, high = (paces[middle], plan), middle - 1
+        middle = (low + high) // 2
     return best
 
 
@@ -256,7 +258,7 @@ def text(document: Mapping[str, Any]) -> str:
                 continue
             rows.append((f"{board}:{count}", "", "does not fit", "", "", "", "", "") if row is None else
                         (f"{board}:{count}", str(row["boards_used"]), f"{row['fps']:,.0f}", f"{row['fps_through_gpio']:,.0f}",
-                         *(f"{row[part]:.0%}" for part in ("bram_max", "lut_max", "dsp_max")), ", ".join(row["divided"])))
+                         *(f"{row[part]:.1%}" for part in ("bram_max", "lut_max", "dsp_max")), ", ".join(row["divided"])))
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
     paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))

@@ -49,10 +49,18 @@ def layers_on_one_board(graph: Graph, device: Device, paces: Sequence[int]) -> l
 
 
 def _at_pace(graph: Graph, node: Node, device: Device, pace: int) -> dict[str, Any]:
-    assert isinstance(node.op, Coded)
+    """A layer in the engine that plans take, or folded where that is as claimed and the other is not."""
     found = cost.costs_of(graph, node, None, np.asarray([0]), np.asarray([1]), device.at_pace(pace))
-    parts = {} if found is None else {name: float(found.resources[key][0]) / device.resources[key]
-                                      for name, key in RESOURCES if key in found.resources}
+    folded = best_coded_fold(coded_shape(graph, node), device.model, tuple(sorted(device.resources.items())), pace)
+    forms = [{} if found is None else {key: float(found.resources[key][0]) for _, key in RESOURCES if key in found.resources},
+             *([dict(folded[4])] if folded is not None else [])]
+    rows = [_row(graph, node, device, pace, used) for used in forms]
+    return next((r for r in rows if r["as_claimed"]), rows[0])
+
+
+def _row(graph: Graph, node: Node, device: Device, pace: int, used: Mapping[str, float]) -> dict[str, Any]:
+    assert isinstance(node.op, Coded)
+    parts = {name: used[key] / device.resources[key] for name, key in RESOURCES if key in used}
     return {"layer": node.name, "weights_mbit": graph.params(node)[0].array.size * (node.op.weight_bits or 8) / 1e6,
             "pace_clocks": pace, **parts, "fits": bool(parts) and max(parts.values()) <= 1.0,
             "as_claimed": bool(parts) and all(parts.get(k, 0.0) < most for k, most in CLAIM.items())
