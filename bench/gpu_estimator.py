@@ -6,7 +6,7 @@ networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FIL
 the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over everything
 measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the fastest tile
 measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out FILE`,
-bench/gpu_held_out.py; `--folds N` for another share).
+bench/gpu_held_out.py; `--divisions N` times, divided anew).
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"with --measure: when to stop (default: {LIMIT_S:.0f})")
     parser.add_argument("--fit", type=Path, nargs="+", help="fit the costs to measured files, that of float16 first")
     parser.add_argument("--hold-out", type=Path, nargs="+", help="fit to a part of these files, judge with the rest, and again")
-    parser.add_argument("--folds", type=int, default=6, help="with --hold-out: parts that are held out in turn (default: 6)")
+    parser.add_argument("--divisions", type=int, default=2, help="with --hold-out: how often to divide layers anew (default: 2)")
     parser.add_argument("--judge", type=Path, help="how well estimates rank the tiles of a measured file")
     parser.add_argument("--json", type=Path, help="with --judge: write the figures here")
     options = parser.parse_args()
@@ -317,7 +317,7 @@ def main() -> None:
         write_forests(options.fit)
     if options.hold_out:
         from gpu_held_out import hold_out
-        print(json.dumps(hold_out(options.hold_out, options.folds), indent=1))
+        print(json.dumps(hold_out(options.hold_out, options.divisions), indent=1))
     if options.judge:
         found = judge(options.judge)
         print(json.dumps(found, indent=1))

@@ -1,10 +1,13 @@
-"""How well tiles are chosen of layers that took no part in fitting: `python bench/gpu_estimator.py --hold-out FILE [--folds N]`.
+"""How well tiles are chosen of layers that took no part in fitting: `python bench/gpu_estimator.py --hold-out FILE`.
 
-Layers are held out at all batches and in every network. A kernel that several networks have is one kernel here, and a tile timed
-more than once counts with its median. Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles
-to choose from, fused modules too; those of one layer (`layers`), each once, or once for every place in a network it could be in
-(`layers_by_place`); of every place only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and
-tile that the estimate takes for a place, against the fastest tile of all its kernels (`layers_any_kernel`).
+Layers are held out at all batches and in every network, a sixth of them at a time. Which layers share a sixth moves results by
+several points, so several divisions are made (`--divisions N`) and all of them counted. A kernel that several networks have is
+one kernel here, and a tile timed more than once counts with its median.
+
+Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles to choose from, fused modules too;
+those of one layer (`layers`), each once, or once for every place in a network it could be in (`layers_by_place`); of every place
+only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and tile that the estimate takes for a
+place, against the fastest tile of all its kernels (`layers_any_kernel`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from dovetail.platform.gpu_specification import specification
 from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, LOOKED, Placed, by_kernel, fit_kernel, once, scores
 from gpu_trees import grown_forest, tabled
 
-FOLDS = 6
+FOLDS, DIVISIONS = 6, 2
 Place = tuple[str, int, tuple[str, ...], int]
 """A network, a batch, the first nodes that a kernel computes there, and how many others are alike."""
 
@@ -49,6 +52,7 @@ class Choice:
     best: float
     estimated: float
     places: tuple[Place, ...]
+    division: int = 0
 
 
 def different(found: Iterable[Placed]) -> list[Kernel]:
@@ -69,13 +73,13 @@ def alike(call: Call) -> str:
     return str(sorted(held.items()))
 
 
-def choices(kernel: str, found: Sequence[Placed], folds: int = FOLDS) -> list[Choice]:
+def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Choice]:
     """What is chosen of every kernel by costs and trees that know nothing of its layer."""
     gpu, made = specification(FITTED_ON), list[Choice]()
     every, layers = different(found), sorted({alike(call) for call, *_ in found})
-    random.Random(0).shuffle(layers)
-    for fold in range(min(folds, len(layers))):
-        out = set(layers[fold::folds])
+    random.Random(division).shuffle(layers)
+    for fold in range(FOLDS):
+        out = set(layers[fold::FOLDS])
         kept = [(call, times) for call, times, _ in found if alike(call) not in out]
         judged = [k for k in every if alike(k.call) in out and len(k.times) >= LEAST_TILES]
         if not kept or not judged:
@@ -84,7 +88,7 @@ def choices(kernel: str, found: Sequence[Placed], folds: int = FOLDS) -> list[Ch
         if kernel in LOOKED:
             known = [(k.call, k.times) for k in every if alike(k.call) not in out]
             forest = forest_from(grown_forest(tabled(gpu, kernel, known, own)))
-        made += [choice(k, own, forest) for k in judged]
+        made += [replace(choice(k, own, forest), division=division) for k in judged]
     return made
 
 
@@ -96,24 +100,26 @@ def choice(kernel: Kernel, own: Costs, forest: Forest | None) -> Choice:
     return Choice(call.kernel, by_trees, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
 
 
-def hold_out(paths: Sequence[Path], folds: int = FOLDS) -> dict[str, Any]:
-    """All readings, and every kind of kernel by itself."""
-    made: list[Choice] = []
+def hold_out(paths: Sequence[Path], divisions: int = DIVISIONS) -> dict[str, Any]:
+    """All readings, and every kind of kernel by itself; `kernels` counts every division."""
+    made, apart = list[Choice](), dict[str, list[float]]()
     for kernel, found in by_kernel(paths).items():
-        own = choices(kernel, found, folds)
-        made += own
-        if own:
-            print(f"{kernel}: {shown(own)}", flush=True)
-    kernels = sorted({c.kernel for c in made})
-    return {"folds": folds, **readings(made), **{k: shown([c for c in made if c.kernel == k]) for k in kernels}}
+        for division in range(divisions):
+            own = choices(kernel, found, division)
+            made += own
+            if own:
+                apart.setdefault(kernel, []).append(shown(own)["first_within_5_percent"])
+                print(f"{kernel}, division {division}: {shown(own)}", flush=True)
+    return {"divisions": divisions, **readings(made),
+            **{k: {**shown([c for c in made if c.kernel == k]), "by_division": shares} for k, shares in apart.items()}}
 
 
 def readings(made: Sequence[Choice]) -> dict[str, Any]:
     layers = [c for c in made if c.kernel in LAYERS]
-    places: dict[tuple[str, int, tuple[str, ...]], list[tuple[Choice, int]]] = {}
+    places: dict[tuple[int, str, int, tuple[str, ...]], list[tuple[Choice, int]]] = {}
     for own in layers:
         for network, images, nodes, count in own.places:
-            places.setdefault((network, images, nodes), []).append((own, count))
+            places.setdefault((own.division, network, images, nodes), []).append((own, count))
     run, any_kernel = list[Choice](), list[Choice]()
     for ways in places.values():
         fastest, count = min(ways, key=lambda way: way[0].best)

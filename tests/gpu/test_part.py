@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dovetail.gpu
-from dovetail.errors import BuildError
+from dovetail.errors import BuildError, ToolError, UnsupportedError
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.part import first_difference, load_part
 from dovetail.ir import Array
@@ -102,3 +102,19 @@ def test_a_model_file_becomes_kernels(tmp_path: Path) -> None:
     inputs = {"x": np.ones((1, 1, 1, 1), dtype=np.float32)}
     wanted = run_float(made.graph, inputs)
     assert made.run(inputs)[made.graph.outputs[0]] == pytest.approx(wanted[made.graph.outputs[0]], rel=1e-5)
+
+
+def test_a_quantized_model_file_becomes_kernels_of_the_same_integers(tmp_path: Path) -> None:
+    graph, path = quantized(tiny()), tmp_path / "m.onnx"
+    path.write_bytes(to_onnx(graph))
+    inputs = {"x": np.full((2, 1, 1, 1), 9, dtype=graph.tensors["x"].dtype)}
+    (found,), (wanted,) = dovetail.gpu.compile(path, "int8").run(inputs).values(), run_integer(graph, inputs).values()
+    assert np.array_equal(found, wanted)
+    with pytest.raises(UnsupportedError, match="float16 arithmetic needs a float graph; this one is quantized, take int8"):
+        dovetail.gpu.compile(path)
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dovetail.gpu, "find_spec", lambda name: None)
+    with pytest.raises(ToolError, match='torch and triton not found; install the extra "gpu" of dovetail'):
+        dovetail.gpu.compile("m.onnx")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compiled:
-    """A float ONNX model as fast kernels: `compile("m.onnx").run({"x": frames})`.
+    """An ONNX model as fast kernels: `compile("m.onnx").run({"x": frames})`.
 
-    `kind` is float16, float32 or tf32; `images` is the batch the network is made for. Needs the `gpu` extra and a CUDA GPU (or
-    TRITON_INTERPRET=1). UnsupportedError names an operator without a kernel.
+    `kind` is float16, float32 or tf32, of a quantized model (QDQ) int8; `images` is the batch the network is made for. Needs the
+    `gpu` extra and a CUDA GPU (or TRITON_INTERPRET=1). UnsupportedError names an operator without a kernel.
     """
     if missing := [name for name in ("torch", "triton") if find_spec(name) is None]:
         raise ToolError(f"GPU: {' and '.join(missing)} not found; install the extra \"gpu\" of dovetail (it needs Linux)")

@@ -28,11 +28,6 @@ def _padded(size: Number, tile: Number) -> Number:
     return np.ceil(size / tile) * tile / size
 
 
-def _by_group(rows: Number, warps: Number) -> Number:
-    """Rows of a product that each group of four warps has: from 64 on all four multiply at once, straight from shared memory."""
-    return rows / np.maximum(warps / 4, 1) * np.where(warps >= 4, 1.0, 0.25)
-
-
 def _filled(gpu: Gpu, programs: Number, warps: Number, registers: Number, shared_bytes: Number) -> Look:
     """How programs fill the GPU: per multiprocessor, at once, one after another, and how much of that is idle."""
     each = programs / gpu.multiprocessors
@@ -54,9 +49,6 @@ def conv_look(gpu: Gpu, c: Tiles, s: ConvShape) -> Look:
             "shared": shared, "pixels": s.pixels, "filters": s.filters, "depth": s.depth, "taps": s.steps_of, "mean": 1 + s.mean,
             "scattered": 1 + s.scattered, "rounds": steps / c["num_stages"], "inputs": c["BP"] * c["BK"],
             "weights": c["BN"] * c["BK"], "read": s.programs(c) * (c["BP"] + c["BN"]) * c["BK"] * sums * steps,
-            "moved": s.moved_bytes, "moved of one": s.moved_bytes / s.programs(c), "by group": _by_group(c["BP"], c["num_warps"]),
-            "run of results": np.minimum(c["BN"], s.filters), "run of inputs": np.minimum(c["BK"] * sums, s.depth),
-            "of a warp": c["BP"] * c["BN"] * c["BK"] / c["num_warps"],
             **_filled(gpu, s.programs(c), c["num_warps"], 1.2 * results * sums + 40, shared)}
 
 
@@ -83,8 +75,7 @@ def depthwise_look(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Look:
             "padded channels": _padded(s.channels, c["BC"]), "read of one": read / (c["R"] * side), "read": read * each,
             "products": c["R"] * side * taps * each, "taps": taps, "stride": s.stride, "width": s.width, "channels": s.channels,
             "pixels": s.images * s.height * s.width, "values": s.images * s.height * s.width * s.channels,
-            "registers": registers, "in a row": np.minimum(c["BC"], s.channels), "moved": s.moved_bytes,
-            "moved of one": s.moved_bytes / s.programs(c), "rows of threads": threads / np.maximum(c["BC"] / each, 1),
+            "registers": registers, "in a row": np.minimum(c["BC"], s.channels),
             **_filled(gpu, s.programs(c), c["num_warps"], registers, 0.0)}
 
 
@@ -97,11 +88,7 @@ def fused_look(gpu: Gpu, c: Tiles, s: FusedShape) -> Look:
     return {"BP": c["BP"], "BE": c["BE"], "BC": c["BC"], "BN": c["BN"], "T": c["T"], "warps": c["num_warps"],
             "blocks": np.where(s.back, np.ceil(s.inner / c["BE"]), 1.0), "padded pixels": _padded(s.pixels, c["BP"]),
             "padded inner": _padded(s.inner, c["BE"]), "padded channels": c["BC"] / s.channels,
-            "padded filters": c["BN"] / np.maximum(s.filters, 1), "moved": s.moved_bytes,
-            "moved of one": s.moved_bytes / s.programs(c), "moved of a pixel": s.moved_bytes / s.pixels,
-            "by group": _by_group(rows, c["num_warps"]), "by group behind": _by_group(c["BP"], c["num_warps"]),
-            "of a warp": rows * c["BC"] * c["BE"] / c["num_warps"], "run of results": np.where(s.back, s.filters, c["BE"]),
-            "pixels": s.pixels, "inner": s.inner, "front": 1 + s.front,
+            "padded filters": c["BN"] / np.maximum(s.filters, 1), "pixels": s.pixels, "inner": s.inner, "front": 1 + s.front,
             "middle": 1 + s.middle, "back": 1 + s.back, "taps": s.taps, "rows": rows * c["BE"] / threads,
             "results": c["BP"] * c["BN"] / threads, "products in front": rows * c["BC"] * c["BE"],
             "products behind": c["BP"] * c["BN"] * c["BE"], "channels": s.channels, "filters": s.filters,

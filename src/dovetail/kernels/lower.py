@@ -60,8 +60,9 @@ MOST_MEAN = 256
 def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
     """Kernel calls of a graph; `kind` is float16, float32, tf32 or int8. UnsupportedError names what has no kernel."""
     if (kind == "int8") != graph.quantized:
-        needed = "quantized" if kind == "int8" else "float"
-        raise UnsupportedError(f"model {graph.name}: {kind} arithmetic needs a {needed} graph")
+        needed = "a float graph; this one is quantized, take int8" if graph.quantized else \
+            "a quantized graph; take float16, float32 or tf32, or quantize the model (`dovetail quantize`)"
+        raise UnsupportedError(f"model {graph.name}: {kind} arithmetic needs {needed}")
     lowering = Lowering(graph, kind, gpu, images)
     for node in graph.nodes:
         lowering.add(node)
