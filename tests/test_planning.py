@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Conv, Graph, Window
-from dovetail.partition.plan import Goal, Status, whole_on
+from dovetail.partition.plan import CANDIDATES, Goal, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.solve import plan
 from dovetail.planning import Options, decide
@@ -30,6 +30,9 @@ def test_limits_that_only_other_cuts_meet_are_met() -> None:
     assert on.beyond == 0.0
     assert off.beyond == pytest.approx(on.latency_s / off.latency_s - 1)
     assert plan_from_json(plan_to_json(off)).beyond == off.beyond
+    assert plan_to_json(off)["candidate_bound"] == pytest.approx(on.lower_bound, rel=1e-9)
+    assert on.bound_covers == CANDIDATES
+    assert plan_to_json(off)["bound_covers"].startswith(f"{CANDIDATES}; cuts of this plan lie between them")
     assert f"proven optimal over all candidate cuts, then {100 * off.beyond:.2f} % better by cuts between them (" in verdict(off)
     assert "proven optimal" in verdict(on)
     assert off.latency_s < on.latency_s * 0.99

@@ -8,15 +8,15 @@ import pytest
 
 from dovetail.errors import BuildError
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.plan import CANDIDATES, Goal, Mode
 from dovetail.partition.plan_json import assignment_from_json, plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from tests.partition.worlds import Synthetic, platform, residual
 
 KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
-        "beyond", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines", "pinned", "assignment",
-        "resources", "nodes", "notes"}
+        "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
+        "pinned", "assignment", "resources", "nodes", "notes"}
 
 
 @pytest.mark.parametrize("goal", Goal)
@@ -40,6 +40,8 @@ def test_the_contract_of_scripts_is_kept() -> None:
         assert all(set(s) == {"device", "start", "stop"} for s in entry["shares"])
     assert set(made["resources"]["fpga"]["alm"]) == {"used", "limit"}
     assert made["gap"] <= 1e-9
+    assert made["candidate_bound"] == made["lower_bound"]
+    assert made["bound_covers"] == CANDIDATES
 
 
 def test_planning_twice_gives_the_same_text() -> None:

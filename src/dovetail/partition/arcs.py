@@ -65,7 +65,7 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = cutoff if level else abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds * net.problem.slowdown, level)
     if found.impossible:
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:

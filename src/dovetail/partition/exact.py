@@ -40,7 +40,7 @@ FEW_LABELS = 2_000
 STEP_GAP = 1e-4
 """Relative gap at which a program of steps may stop."""
 CROSSING_S = 1.5
-"""Seconds by the clock that putting plans met together may take at least."""
+"""Seconds of computing that putting plans met together may take at least."""
 BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
 BLURRED = 0.5

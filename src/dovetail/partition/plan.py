@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from dovetail.ir import Axis
 
+CANDIDATES = "whole placements and candidate cuts (see notes)"
+"""Over which plans every bound holds."""
 OPTIMAL_GAP = 1e-9
 """Relative gap at which a plan counts as proven best."""
 SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
@@ -148,6 +150,19 @@ class Plan:
         """How far the best plan found can be from the best possible, as a fraction; what thrift gave up is not in it."""
         best = self.objective if self.best_objective is None else self.best_objective
         return max(0.0, (best - self.lower_bound) / best) if best > 0 else 0.0
+
+    @property
+    def candidate_bound(self) -> float:
+        """What no plan over the candidates is below: `lower_bound`, or, where cuts between them are better, as much above it."""
+        best = self.objective if self.best_objective is None else self.best_objective
+        return best * (1 + self.beyond) if self.beyond > 0 else self.lower_bound
+
+    @property
+    def bound_covers(self) -> str:
+        """Of which plans the bound speaks, in words."""
+        if self.beyond > 0:
+            return f"{CANDIDATES}; cuts of this plan lie between them, of which no bound is known but that they are better"
+        return CANDIDATES
 
     @property
     def proven(self) -> bool:

@@ -45,7 +45,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
         "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
         "objective": plan.objective, "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
-        "beyond": plan.beyond,
+        "beyond": plan.beyond, "candidate_bound": plan.candidate_bound, "bound_covers": plan.bound_covers,
         "latency_s": plan.latency_s, "energy_j": plan.energy_j, "interval_s": plan.interval_s, "makespan_s": plan.makespan_s,
         "busy_s": dict(plan.busy_s),
         "baselines": dict(plan.baselines), "pinned": plan.pinned,

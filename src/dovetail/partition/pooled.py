@@ -45,8 +45,8 @@ WIDENINGS = (2e-3, 1e-2, 0.1, inf)
 LEAST_S = 1.5
 """Seconds of computing below which it is not worth looking at boards one by one."""
 FIRST, LIFTING, LATE, MANY_LATE = 0.4, 0.2, 0.8, 1.0
-"""Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting), of few boards and
-of many."""
+"""Parts of the time: for a first plan, left to lifting, and beyond it for the first fronts (half of it for lifting),
+of few boards and of many."""
 LABELS_COUNTING = 4_000
 """Labels kept per node where they count boards."""
 BEST, ENOUGH = 1e-3, ((3e-3, 0.1), (4.5e-3, 0.5))

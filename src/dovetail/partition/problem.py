@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -35,6 +36,10 @@ PACKET_BYTES = 256
 """Payload of one packet of PCI Express on common hosts."""
 PARTIAL_BYTES = 4
 """Partial sums travel as int32."""
+
+
+SLOWEST, MEASURED_S = 10.0, 0.05
+"""The largest slow-down believed, and the seconds of computing from which on it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,9 @@ class Problem:
     choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
     around: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
+    begun: tuple[float, float] = field(default_factory=lambda: (time.perf_counter(), time.thread_time()), repr=False,
+                                       compare=False)
+    """When the question was asked, by the clock and in seconds of computing."""
     devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
     idle_power_w: float = field(init=False, repr=False, compare=False)
     """Every device of the platform is powered for as long as a frame takes."""
@@ -134,7 +142,13 @@ class Problem:
                        self.max_energy_j, self.max_interval_s, fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
                        routes=self.routes, rates=self.rates, sorts=self.sorts, geometries=self.geometries, extents=self.extents,
                        regions=self.regions, moved=self.moved, works=self.works, judged=self.judged, checked=self.checked,
-                       forks=self.forks)
+                       forks=self.forks, begun=self.begun)
+
+    @property
+    def slowdown(self) -> float:
+        """Seconds by the clock that a second of computing takes beside what else the machine does, so far; at least one."""
+        clock, computing = time.perf_counter() - self.begun[0], time.thread_time() - self.begun[1]
+        return min(SLOWEST, max(1.0, clock / computing)) if computing > MEASURED_S else 1.0
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -55,10 +55,10 @@ STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
 CROSSED = 40
 """Plans met in the search for weights that are put together anew."""
-CROSSING_S = 1.0
-"""Seconds that this may take by the clock, which a program over so few columns hardly ever needs."""
-NEAR = 5
-"""Columns per node that the best plan is offered then."""
+CROSSING_S = 1.2
+"""Seconds of computing that this may take, which a program over so few columns hardly ever needs."""
+NEAR = (3, 5)
+"""Columns per node that the best plan is offered then, first and last."""
 OTHER_LIMITS = ("latency", "energy")
 PROVEN = 1e-9
 """Relative gap at which a plan counts as met by its bound."""
@@ -285,20 +285,28 @@ class _Search:
         return bound
 
     def cross(self, found: Weighed, deadline: float) -> None:
-        """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan."""
-        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
-        for near in (False, True):
-            if self.path is None or self.best <= found.bound * (1 + CLOSE) or (near and time.thread_time() > deadline):
-                return
-            self.over(found, self._near(found) if near else used_by(self.net, [*cheap, self.path]), deadline)
+        """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan.
 
-    def _near(self, found: Weighed) -> list[Flags]:
+        The latter again as long as that makes it better, and, where it does not, once over more of them.
+        """
+        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
+        if self.path is not None and self.best > found.bound * (1 + CLOSE):
+            self.over(found, used_by(self.net, [*cheap, self.path]), deadline)
+        for count in NEAR:
+            before = inf
+            while self.path is not None and self.best < before and self.best > found.bound * (1 + CLOSE):
+                if time.thread_time() > deadline:
+                    return
+                before = self.best
+                self.over(found, self._near(found, count), deadline)
+
+    def _near(self, found: Weighed, count: int) -> list[Flags]:
         """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
         assert self.path is not None, "only asked for once there is a plan"
         chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
         worth = np.concatenate([found.weights, found.prices])
         for k, own in enumerate(chosen):
-            own[np.argsort(worth @ self._changes(k, entries), kind="stable")[:NEAR]] = True
+            own[np.argsort(worth @ self._changes(k, entries), kind="stable")[:count]] = True
         return chosen
 
     def over(self, found: Weighed, only: list[Flags], deadline: float) -> None:
