@@ -353,3 +353,8 @@ def test_an_interrupt_is_exit_code_130_and_leaves_nothing(tmp_path: Path) -> Non
     assert "interrupted; nothing half-written was left behind" in err
     assert "Traceback" not in err
     assert not [p for p in tmp_path.iterdir() if p.name != "cache"]
+
+
+def test_the_package_is_the_command_too() -> None:
+    told = subprocess.run([sys.executable, "-m", "dovetail", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("dovetail ")
