@@ -11,13 +11,14 @@ from typing import Protocol
 
 import numpy as np
 
-from dovetail.errors import BuildError, ModelError, UnsupportedError
+from dovetail.errors import ModelError, UnsupportedError
 from dovetail.gpu.emulation import EmulatedGpuPart
 from dovetail.ir import Array, Graph
 from dovetail.kernels.layers import byte_scheme
-from dovetail.numerics.oracle import has_cuda, run_onnx
-from dovetail.numerics.ranges import Range, float32_exact, stored_ranges
-from dovetail.numerics.reference import fixes_batch, frame_by_frame, run_integer
+from dovetail.numerics.oracle import has_cuda
+from dovetail.numerics.ranges import Range
+from dovetail.numerics.reference import run_integer
+from dovetail.numerics.submodel import inexact_sums, stored_submodel
 
 
 class Runnable(Protocol):
@@ -36,19 +37,6 @@ class GpuPart:
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         return self.network.run(inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class OnnxNetwork:
-    """A segment's ONNX file on ONNX Runtime's CUDA provider."""
-
-    graph: Graph
-    content: bytes
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        if fixes_batch(self.graph) or any(self.graph.shape(name)[:1] > (1,) for name in self.graph.inputs):
-            return frame_by_frame(self.graph, inputs, lambda one: run_onnx(self.content, one, cuda=True))
-        return run_onnx(self.content, inputs, cuda=True)
 
 
 def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Range] | None = None) -> GpuPart | EmulatedGpuPart:
@@ -79,13 +67,9 @@ def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Rang
 
 def onnx_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = None) -> GpuPart | str:
     """The stored ONNX file on ONNX Runtime's CUDA provider, or why not: float32 must be exact, and a frame of noise agree."""
-    path, ranges = folder / f"{graph.name}.onnx", stored_ranges(graph, known)
-    if not path.is_file():
-        raise BuildError(f"{path}: missing; the build is incomplete, run `dovetail compile` again")
-    inexact = next((n.name for n in graph.nodes if not float32_exact(graph, n, ranges)), None)
+    network, inexact = stored_submodel(graph, folder, cuda=True), inexact_sums(graph, known)
     if inexact is not None:
-        return f"float32 sums of {inexact} could exceed 2**24"
-    network = OnnxNetwork(graph, path.read_bytes())
+        return inexact
     try:
         wrong = first_difference(graph, network)
     except (UnsupportedError, ModelError) as reason:
