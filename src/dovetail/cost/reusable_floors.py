@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import floor, prod
 
 from dovetail.cost.reusable_area import Outline, outline_resources, widest_sums
 from dovetail.cost.reusable_jobs import (
@@ -86,10 +86,16 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
         own = max(own, (_waiting(works[start:stop], start + 1 in followers) + sum(maps[start:stop]) - fifo_depth(config)) / rate)
         entry = layers.layers[start].reads
         load = entry.pixels * config.words(entry.channels)
-        found[start], alone[start] = max(own + behind, port, load), max(load + own + behind, port) + leave
+        found[start] = _whole(max(own + behind, port, load))
+        alone[start] = _whole(max(load + own + behind, port)) + leave
         if start not in followers and between[start] is not None and between[start] not in outside:
             behind, stop = own + behind, start
     return found, alone
+
+
+def _whole(clocks: float) -> float:
+    """Whole clocks at the least: the port's beats come at a broken rate, and a price may count the smaller whole number of them."""
+    return float(floor(clocks))
 
 
 def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],
