@@ -94,7 +94,7 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
 
 
 def _whole(clocks: float) -> float:
-    """Whole clocks at the least: the port's beats come at a broken rate, and a price may count the smaller whole number of them."""
+    """Whole clocks at the least: the port's beats come at a broken rate, and a price may be the smaller whole number."""
     return float(floor(clocks))
 
 
