@@ -72,7 +72,7 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
       for kind in ("float32", "int8")), ("inverted", "float16")])
 def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
     made, *_ = compiled(name, kind)
-    wanted = {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2"}, "deep": {"halved", "fused2", "deep1"},
+    wanted = {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2", "walked4", "walked2"}, "deep": {"halved", "fused2", "deep1"},
               "classifier": {"vector1", "conv2"}}.get(name, set())
     if kind == "int8" and name.startswith("inverted"):
         wanted |= {"bytewise1"}

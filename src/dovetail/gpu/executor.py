@@ -38,6 +38,9 @@ PDL_CAPABILITY = (9, 0)
 SHARED_CARVEOUT, SHARED_PERCENT = 9, 25
 """CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more."""
 
+OWN_CACHES = ("walked",)
+"""Kernels that last long enough to have the first-level cache divided as suits them: several of their programs fit only then."""
+
 
 @cache
 def cuda_driver() -> ctypes.CDLL:
@@ -124,7 +127,7 @@ class Launcher:
 
         def launch() -> Any:
             made = kernel[grid](*operands, **call.constants, **options)
-            if self.device != "cpu":
+            if self.device != "cpu" and call.kernel not in OWN_CACHES:
                 self.share_caches(made.function)
             return made
         return launch

@@ -40,6 +40,9 @@ IN_PLACE_GAIN = 0.001
 MOST_SPILLED = 256
 """Registers of a thread that a kernel may keep in memory: the kilobyte of stack that a GPU has ready for every thread. For more,
 the driver moves all stacks while kernels overlap, and nothing so slow is worth that."""
+GROUPED = "wgmma.mma_async"
+"""Hopper's matrix instructions of four warps. Where registers do not suffice, ptxas (12.8) keeps their descriptors of shared
+memory among what it spills, and such a kernel was seen to read beyond its shared memory: none that spills any is launched."""
 IN_PLACE_S = 20.0
 """Seconds this search may take, unless a tuner says otherwise."""
 
@@ -147,7 +150,8 @@ class Tuner:
             made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
             return float("inf")
-        if made.n_spills > MOST_SPILLED or reads_too_early(made.asm["ptx"]):
+        grouped = GROUPED in made.asm["ptx"]
+        if made.n_spills > (0 if grouped else MOST_SPILLED) or reads_too_early(made.asm["ptx"]):
             return float("inf")
         return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
 

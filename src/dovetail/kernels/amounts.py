@@ -18,7 +18,9 @@ from dovetail.kernels.shapes import (
     FusedShape,
     MovedShape,
     VectorShape,
+    WalkedShape,
     depthwise_registers,
+    walked_registers,
 )
 from dovetail.platform.gpu_specification import Gpu
 
@@ -130,6 +132,23 @@ def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
         "sm_values": out.each * warps * fetched, "sm_inputs": out.each * warps * inputs / threads / vector,
         "sm_weights": out.each * warps * weights / threads / vector, "sm_matrix": out.each * products / 2048},
         2.0 * programs * products, s.moved_bytes)
+
+
+def walked_work(gpu: Gpu, c: Tiles, s: WalkedShape) -> Work:
+    """An inverted residual in bands: values of the layer in front, for every column of taps anew, and what each serves."""
+    warps, threads, vector, programs = c["num_warps"], 32 * c["num_warps"], VECTOR / s.element, s.programs(c)
+    blocks = np.where(s.back, np.ceil(s.inner / c["BE"]), 1.0)
+    dots, width = s.taps_across * ((c["R"] - 1) * s.stride + s.taps_down), np.where(s.back, c["BN"], 0.0)
+    out = shared_out(gpu, programs, warps, walked_registers(c, s), (dots * c["BP"] + c["BE"]) * c["BC"] * s.element)
+    own, each = out.each * warps, c["BP"] * c["BE"] / threads
+    products = (dots * c["BC"] + c["R"] * width) * c["BP"] * c["BE"]
+    return _work(out, c, {
+        "waves": out.waves, "blocks": out.waves * blocks, "dots": out.waves * blocks * dots,
+        "sm_values": own * blocks * dots * each, "sm_products": own * blocks * c["R"] * s.taps_down * s.taps_across * each,
+        "sm_sums": own * blocks * c["R"] * each, "sm_inputs": own * blocks * dots * c["BP"] * c["BC"] / threads / vector,
+        "sm_weights": own * blocks * c["BE"] * (c["BC"] + width) / threads / vector,
+        "sm_results": own * c["R"] * c["BP"] * width / threads, "sm_matrix": out.each * blocks * products / 2048},
+        2.0 * programs * blocks * products, s.moved_bytes)
 
 
 def vector_work(gpu: Gpu, c: Tiles, s: VectorShape) -> Work:

@@ -9,8 +9,8 @@ import numpy as np
 
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
-from dovetail.kernels.items import QUARTER, Item, fused_shape, side_by_side, stages
-from dovetail.kernels.layers import Mean, Sum, common_rounding
+from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
+from dovetail.kernels.layers import Mean, Sum, bytes_between, common_rounding, floats_between
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
@@ -23,6 +23,7 @@ from dovetail.kernels.shapes import (
     KernelShape,
     MovedShape,
     VectorShape,
+    WalkedShape,
 )
 from dovetail.platform.gpu_specification import Gpu
 
@@ -87,7 +88,7 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
     """The launch that computes a part of a run with one of its kernels."""
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
         ConvShape: _conv, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise, BytewiseShape: _bytewise,
-        FusedShape: _fused, BandedShape: _banded}
+        FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked}
     operands, constants = makers[type(shape)](kind, part)
     copied = [item.along.node for item in part if item.along is not None]
     return _keyed(gpu, kind, WORK[type(shape)][0], (*(n for item in part for n in item.names), *copied), operands, constants,
@@ -229,6 +230,27 @@ def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
         "PRECISION": precision(kind)}
     return (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
             middle.shifts, y), constants
+
+
+def _walked(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """An inverted residual in bands of rows, its constants scaled for bounds of 0 and 1."""
+    x, y, last, inner = part[0].x, part[-1].y, part[-1], part[1].y.channels
+    back = last if len(part) == 3 else None
+    scales = [item.layer.hi if kind != "int8" and is_scaled(item) else 0.0 for item in part[:2]]
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, "N": y.channels,
+        **window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch, **_layer_constants(part[0], "1"),
+        **_layer_constants(part[1], "D"), **_layer_constants(back, "2"), "SAT1": scales[0] > 0, "SATD": scales[1] > 0,
+        "PADE": part[1].layer.pad, "INTEGER": kind == "int8", "ROUND": last.layer.rounding, "BACK": back is not None,
+        "PRECISION": precision(kind), **sum_constants(last.total, last.other)}
+    arrays: list[Array] = []
+    for name, item in (("1", part[0]), ("2", back)):
+        weights, constants[f"W{name}K"], constants[f"W{name}N"] = (NOTHING, 1, 1) if item is None else laid(item.layer.weights, kind)
+        arrays.append(weights)
+    between = bytes_between(part[0].layer, part[1].layer) if kind == "int8" else floats_between(
+        part[0].layer, part[1].layer, scales[0] or 1.0, scales[1] or 1.0)
+    behind = [NOTHING] * 3 if back is None else [back.layer.bias, back.layer.multipliers, back.layer.shifts]
+    return (x, arrays[0], *between, arrays[1], *behind, last.other if last.other is not None else NOTHING, y, y.images), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,

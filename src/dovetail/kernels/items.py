@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from dovetail.ir import Node, Window
 from dovetail.kernels.estimator import power
-from dovetail.kernels.layers import Layer, Mean, Sum
+from dovetail.kernels.layers import Layer, Mean, Sum, finished_in_floats
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     MOST_VECTOR,
@@ -19,6 +20,7 @@ from dovetail.kernels.shapes import (
     FusedShape,
     KernelShape,
     VectorShape,
+    WalkedShape,
 )
 
 MOST_HALVED = 4096
@@ -115,6 +117,8 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     if len(part) == 2 and first.pointwise and not first.ends and last.depthwise and not first.x.planar \
             and first.x.channels <= MOST_FRONT and last.window.dilation == (1, 1):
         found.append(banded_shape(kind, first, last))
+    if _is_walked(kind, part):
+        found.append(walked_shape(kind, part))
     return [shape for shape in found if shape.tiles()]
 
 
@@ -226,3 +230,32 @@ def banded_shape(kind: str, front: Item, middle: Item) -> BandedShape:
     moved = (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind]
     return BandedShape(ELEMENT[kind], moved, y.images, y.height, y.width, x.width, y.channels, x.channels, middle.taps,
                        middle.window.kernel[0], middle.window.stride[0])
+
+
+MOST_WALKED_CHANNELS = 128
+"""Input and output channels of a walked module: all of them are held at once."""
+MOST_WALKED_VALUES = 1 << 31
+"""Values that its input may have: where they lie is an integer of 32 bits."""
+
+
+def _is_walked(kind: str, part: Sequence[Item]) -> bool:
+    """Whether the walking kernel computes these layers."""
+    form = "".join("d" if i.depthwise else "p" if i.pointwise else "-" for i in part)
+    if form not in ("pd", "pdp") or any(i.ends for i in part[:-1]) or part[-1].mean is not None or part[-1].along is not None \
+            or part[0].x.planar or max(i.window.dilation for i in part) > (1, 1):
+        return False
+    small = part[0].x.pixels * part[0].x.pitch < MOST_WALKED_VALUES and part[0].x.channels <= MOST_WALKED_CHANNELS and (form == "pd" or part[-1].y.channels <= MOST_WALKED_CHANNELS)
+    return small and (kind != "int8" or all(finished_in_floats(i.layer) for i in part[:2]))
+
+
+def is_scaled(item: Item) -> bool:
+    """Whether a layer of floats has bounds that become 0 and 1 when it is scaled, and nothing behind them."""
+    return item.layer.lo == 0 < item.layer.hi < inf and item.activation == 0
+
+
+def walked_shape(kind: str, part: Sequence[Item]) -> WalkedShape:
+    """A pointwise layer, the depthwise one behind it and perhaps another pointwise one, in bands of rows."""
+    x, middle, y = part[0].x, part[1], part[-1].y
+    moved = (x.pixels * x.channels + y.pixels * y.channels * (1 if part[-1].other is None else 2)) * ELEMENT[kind]
+    return WalkedShape(ELEMENT[kind], moved, y.images, y.height, y.width, middle.y.channels, x.channels, y.channels,
+                       *middle.window.kernel, middle.window.stride[0], len(part) == 3)

@@ -150,6 +150,36 @@ def common_rounding(layers: Sequence[Layer]) -> int:
     return WIDE if WIDE in found else FLOATING if found == {FLOATING} else PLAIN
 
 
+MOST_STEPS, MOST_KEPT_SHIFT = 256, 16
+"""Bytes between a layer's bounds, and shifts up to which a sum less its lower bound is exact in float32."""
+
+
+def finished_in_floats(layer: Layer) -> bool:
+    """Whether a kernel may bound a layer's sums before it rounds them, all in float32 (`gpu/kernels_walked.py`)."""
+    exact = layer.lo == layer.zero or int(layer.shifts.max(initial=0)) <= MOST_KEPT_SHIFT
+    return layer.rounding == FLOATING and layer.hi - layer.lo <= MOST_STEPS and exact
+
+
+FLOATS_BEGIN, FLOATS_BITS = 12582912.0, 0x4B400000
+"""float32's 1.5 * 2**23, and its bits."""
+Between = tuple[Array, Array, Array, Array, Array, Array]
+"""Of a pointwise layer: where its sums begin, their factor and offset; of the depthwise one behind it: taps, factor, beginning."""
+
+
+def floats_between(front: Layer, middle: Layer, front_scale: float, middle_scale: float) -> Between:
+    """Constants of two layers whose results are divided by scales."""
+    taps, none = middle.weights.astype(np.float64) * (front_scale / middle_scale), np.zeros(1, np.float32)
+    return (front.bias, none, none, taps.astype(np.float32).reshape(-1), none, (middle.bias / middle_scale).astype(np.float32))
+
+
+def bytes_between(front: Layer, middle: Layer) -> Between:
+    """Constants of two layers of bytes that are finished in float32: bounds become 0 and 1, all numbers are exact."""
+    first, second = (np.ldexp(np.float32(1.0 / MOST_STEPS), -layer.shifts).astype(np.float32) for layer in (front, middle))
+    return (front.bias + np.int32(FLOATS_BITS), first,
+            (-FLOATS_BEGIN * first.astype(np.float64) - (front.lo - front.zero) / MOST_STEPS).astype(np.float32),
+            middle.weights.astype(np.float32).reshape(-1), second, middle.bias.astype(np.float32))
+
+
 def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:
     """The same layer reading all channels of the tensor its own were chosen from: others have no weight."""
     own = weights.weights.reshape(-1, len(channels), weights.weights.shape[1])

@@ -16,6 +16,7 @@ from dovetail.kernels.amounts import (
     fused_work,
     moved_work,
     vector_work,
+    walked_work,
 )
 from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
 from dovetail.kernels.second_look import LOOKED_AT, forest_for, in_turn, known_of
@@ -29,6 +30,7 @@ from dovetail.kernels.shapes import (
     KernelShape,
     MovedShape,
     VectorShape,
+    WalkedShape,
     configs_of,
     stacked,
 )
@@ -37,7 +39,7 @@ from dovetail.platform.gpu_specification import Gpu
 WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
     ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
     BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work),
-    BandedShape: ("banded", banded_work), VectorShape: ("vector", vector_work), MovedShape: ("moved", moved_work)}
+    BandedShape: ("banded", banded_work), WalkedShape: ("walked", walked_work), VectorShape: ("vector", vector_work), MovedShape: ("moved", moved_work)}
 """Of every kind of shape, whose costs it has and what it asks for."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""

@@ -179,6 +179,33 @@ class BandedShape(NamedTuple):
         return _banded_tiles(self)
 
 
+class WalkedShape(NamedTuple):
+    """A pointwise, a depthwise and, unless `back` is false, a pointwise layer in bands of output rows."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    height: Number
+    width: Number
+    inner: Number
+    channels: Number
+    filters: Number
+    taps_down: Number
+    taps_across: Number
+    stride: Number
+    back: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        across = np.ceil(self.images * self.width / c["BP"])
+        return across * np.ceil(self.height / c["R"]), np.where(self.back, 1, np.ceil(self.inner / c["BE"])), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return _walked_tiles(self._replace(moved_bytes=0, images=1))
+
+
 class VectorShape(NamedTuple):
     """A layer of one pixel per image, for few images."""
 
@@ -218,7 +245,7 @@ class MovedShape(NamedTuple):
         return _moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
 
 
-KernelShape = ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | VectorShape | MovedShape
+KernelShape = ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | VectorShape | MovedShape
 
 
 def _count(grid: Grid) -> Number:
@@ -373,6 +400,33 @@ def _banded_tiles(s: BandedShape) -> Tiles:
             tiles.append({"BAND": band, "BR": rows, "BO": power(band * s.width), "BE": be, "BC": depth, "num_warps": warps,
                           "num_stages": 1})
     return tiles_of(tiles)
+
+
+MOST_WALKED, MOST_DOTS = 230, 36
+"""Registers of a thread of a walked module, and products of matrices that one may have in a row: Triton unrolls them all."""
+
+
+@lru_cache(maxsize=1024)
+def _walked_tiles(s: WalkedShape) -> Tiles:
+    """Programs of one or two warps: four would get the matrix instructions of groups of warps, whose results are waited for."""
+    least = 32 if s.element == BYTE else 16
+    depth, width = power(s.channels, least), power(s.filters) if s.back else 16
+    found: list[Config] = []
+    for r, (bp, warps), be in product((1, 2, 3, 4, 7), ((16, 1), (32, 1), (32, 2), (64, 2)), (16, 32, 64)):
+        tile = {"R": r, "BP": bp, "BE": be, "BC": depth, "BN": width, "num_warps": warps, "num_stages": 1}
+        fits = walked_registers(tiles_of([tile]), s) <= MOST_WALKED
+        if r <= s.height and be < 2 * s.inner and be >= (least if s.back else 16) and fits \
+                and s.taps_across * ((r - 1) * s.stride + s.taps_down) <= MOST_DOTS:
+            found.append(tile)
+    return tiles_of(found)
+
+
+def walked_registers(c: Tiles, s: WalkedShape) -> Number:
+    """Registers of a thread: sums of both layers, a row of values, its inputs and weights."""
+    threads = 32 * c["num_warps"]
+    sums = c["R"] * c["BP"] * (c["BE"] + np.where(s.back, c["BN"], 0)) / threads
+    values = c["BP"] * (c["BE"] + c["BC"] * s.element / 4) / threads
+    return 48 + 1.1 * (sums + values) + c["BE"] / 4 * (s.taps_down + 2)
 
 
 MOST_VECTOR = 1 << 15
