@@ -33,7 +33,7 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import FORMULAS, GRAPHS, SAME, activated, function, stem, tiny
+from tests.kernels.networks import FORMULAS, GRAPHS, SAME, activated, function, inverted, stem, tiny
 from tests.strategies import Net, quantized
 
 TOLERANCE = {"float32": 2e-6, "tf32": 2e-3, "float16": 4e-3}
@@ -72,10 +72,10 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
       for kind in ("float32", "int8")), ("inverted", "float16")])
 def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
     made, *_ = compiled(name, kind)
-    wanted = {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2", "walked4", "walked2"}, "deep": {"halved", "fused2", "deep1"},
+    wanted = {"inverted": {"conv1", "fused4", "fused3", "conv2", "banded2"}, "deep": {"halved", "fused2", "deep1"},
               "classifier": {"vector1", "conv2"}}.get(name, set())
-    if kind == "int8" and name.startswith("inverted"):
-        wanted |= {"bytewise1"}
+    if name.startswith("inverted"):
+        wanted |= {"bytewise1"} if kind == "int8" else {"walked3" if "stride" in name else "walked4"}
     every_tile(made, wanted, {"int8": 0, "float32": 1e-4, "float16": 0.05}[kind])
 
 
@@ -91,7 +91,7 @@ def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
     for run in made.lowered.runs:
         options = () if isinstance(run, Call) else tuple(made.lowered.options(run, float("inf")))
         for first, last, call in options:  # layer by layer, so that every tensor exists
-            if first == last and call.kernel in ("conv", "depthwise"):
+            if first == last and call.kernel in ("conv", "depthwise", "bytewise"):
                 launcher.bound(call, call.configs[0])()
         for _, _, call in options:
             after = launcher.place(call.output)
@@ -103,6 +103,28 @@ def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
                 kernels |= {f"{call.kernel}{len(call.nodes)}", *(["halved"] if config.get("SUMS") == 2 else [])}
                 assert bool(((after - before).abs() <= tolerance).all()), (call.nodes, dict(config))
     assert wanted <= kernels, kernels
+
+
+@pytest.mark.parametrize(("stride", "kernel"), [(1, 3), (2, 3), (1, 5), (2, 5)])
+def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int) -> None:
+    graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU))
+    scheme = graph.tensors["x"].scheme
+    assert scheme is not None
+    inputs: dict[str, Array] = {
+        "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (2, *graph.shape("x")[1:])).astype(scheme.dtype)}
+    (name, wanted), made = *run_integer(graph, inputs).items(), compile_graph(graph, "int8", 2)
+    walked = next(call for run in made.lowered.runs if not isinstance(run, Call)
+                  for *_, call in made.lowered.options(run, inf) if call.kernel == "walked_bytes")
+    made.run(inputs)
+    made.launcher.buffers |= {buffer: values.clone() for buffer, values in made.launcher.buffers.items()}  # none shares memory
+    made.load("x", inputs["x"], made.lowered.inputs["x"])
+    for call, config in made.calls:
+        if not set(call.nodes) & set(walked.nodes):
+            made.launcher.bound(call, config)()
+    for config in {c["R"]: c for c in reversed(walked.configs)}.values():  # the best of every number of rows
+        made.launcher.place(walked.output).fill_(7)
+        made.launcher.bound(walked, config)()
+        assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted), dict(config)
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -40,12 +40,13 @@ def wide_stem() -> Graph:
     return net.graph(net.add(Conv(64, Window((7, 7), (2, 2), (3,) * 4)), net.input((1, 3, 224, 224))))
 
 
-def inverted(stride: int = 1, kernel: int = 3, residual: bool = True, size: tuple[int, int] = (9, 7)) -> Graph:
+def inverted(stride: int = 1, kernel: int = 3, residual: bool = True, size: tuple[int, int] = (9, 7),
+             clamp: Clamp = RELU6) -> Graph:
     """A stem and one inverted residual."""
     net = Net(stride + 10 * kernel)
     x = stem(net, size)
-    wide = net.add(Conv(20, Window((1, 1)), clamp=RELU6), x)
-    deep = net.add(Conv(20, Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4), groups=20, clamp=RELU6), wide)
+    wide = net.add(Conv(20, Window((1, 1)), clamp=clamp), x)
+    deep = net.add(Conv(20, Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4), groups=20, clamp=clamp), wide)
     out = net.add(Conv(12, Window((1, 1))), deep)
     return net.graph(net.add(Add(), out, x) if residual and stride == 1 else out)
 

@@ -38,7 +38,7 @@ PDL_CAPABILITY = (9, 0)
 SHARED_CARVEOUT, SHARED_PERCENT = 9, 25
 """CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more."""
 
-OWN_CACHES = ("walked",)
+OWN_CACHES = ("walked", "walked_bytes")
 """Kernels that last long enough to have the first-level cache divided as suits them: several of their programs fit only then."""
 
 
@@ -72,7 +72,7 @@ class Launcher:
         """The type of an operand's elements: weights in that of activations, what is added to sums in float32."""
         if isinstance(operand, Place):
             return TYPES[self.kind]
-        if operand.dtype.kind == "i":
+        if operand.dtype.kind == "i" or operand.dtype == np.float16:
             own: torch.dtype = getattr(torch, operand.dtype.name)
             return own
         return TYPES[self.kind] if operand.ndim > 1 else torch.float32

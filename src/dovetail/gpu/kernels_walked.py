@@ -4,21 +4,15 @@ Conventions as in `gpu/kernels.py`. The layer in front is made anew for every co
 result is already where the next one wants it: a value costs one instruction to finish, none to move. Of every column of taps
 one value serves all rows of outputs that reach it, so R rows of outputs under 3 x 3 taps need 3 (R + 2) / R values each, not 9.
 
-The front's and the middle's bounds cost nothing where they are 0 and a number: constants are scaled so that they become 0 and 1,
-which an addition keeps by itself (`kernels/calls.py` scales). Bytes are finished in float32, whose products and sums of them are
-exact: the front's sums start at float32's 1.5 * 2**23, as integers, so they are its floats.
+The front's and the middle's bounds cost nothing where they are 0 and a number: taps and biases are scaled so that they become 0 and
+1 (`kernels/layers.py`), which a multiplication keeps by itself. Floats; of bytes: `gpu/kernels_walked_bytes.py`.
 """
 
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, MAGIC, activated, begin, constants, finished, joined, limited, to_store
+from dovetail.gpu.kernels import INTERPRETED, activated, begin, limited
 from dovetail.gpu.kernels_depthwise import reaches
-
-ONE = tl.constexpr(12582912.0)
-"""float32's 1.5 * 2**23: numbers added to it are rounded half to even, and `MAGIC` are its bits."""
-STEPS = tl.constexpr(256.0)
-"""Bytes between bounds of 0 and 1."""
 
 
 @triton.constexpr_function
@@ -45,61 +39,46 @@ def kept(value, factor, offset):
 
 
 @triton.jit
-def to_byte(value, factor, offset, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr):
-    """A sum as the next layer's integer, above its zero point, beside `ONE`: bounds first, so that rounding comes last."""
-    return tl.minimum(kept(value, factor, offset) * STEPS + (ONE + (LO - ZERO)), ONE + (HI - ZERO))
-
-
-@triton.jit
-def in_front(v, weight, begun, factor, offset, seen, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
-             SAT: tl.constexpr, PAD: tl.constexpr, LEAVES: tl.constexpr, INTEGER: tl.constexpr, PRECISION: tl.constexpr):
-    """Values of the layer in front, as floats; `PAD` where a pixel is not `seen`, if any may not be (`LEAVES`)."""
-    a = tl.dot(v, weight, begun, input_precision=PRECISION, out_dtype=begun.dtype)
+def in_front(v, weight, begun, seen, LO: tl.constexpr, HI: tl.constexpr, ACT: tl.constexpr, SAT: tl.constexpr,
+             LEAVES: tl.constexpr, PRECISION: tl.constexpr):
+    """Values of the layer in front; zero where a pixel is not `seen`, if any may not be (`LEAVES`)."""
+    a = tl.dot(v, weight, begun, input_precision=PRECISION, out_dtype=tl.float32)
     if SAT:
         done = kept(a, tl.where(seen, 1.0 / HI, 0.0) if LEAVES else 1.0 / HI, 0.0)
     else:
-        if INTEGER:
-            done = to_byte(a.to(tl.float32, bitcast=True), factor, offset, LO, HI, ZERO) + (ZERO - ONE)
-        else:
-            done = activated(limited(a, LO, HI), ACT)
+        done = activated(limited(a, LO, HI), ACT)
         if LEAVES:
-            done = tl.where(seen, done, PAD)
+            done = tl.where(seen, done, 0.0)
     return done
 
 
 @triton.jit
-def in_middle(total, factor, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, SAT: tl.constexpr,
-              INTEGER: tl.constexpr, BACK: tl.constexpr, stored: tl.constexpr):
-    """Sums of the depthwise layer as they are stored, or as the product behind them reads them: then scaled as they are."""
-    if INTEGER:
-        done = to_byte(total, factor, (ZERO - LO) / STEPS, LO, HI, ZERO).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
-    elif SAT:
+def in_middle(total, LO: tl.constexpr, HI: tl.constexpr, ACT: tl.constexpr, SAT: tl.constexpr, BACK: tl.constexpr):
+    """Sums of the depthwise layer as they are stored, or, before the product behind them, scaled as they are."""
+    if SAT:
         done = kept(total, 1.0, 0.0)
         if not BACK:
             done = done * HI
     else:
         done = activated(limited(total, LO, HI), ACT)
-    return done.to(stored)
+    return done
 
 
 @triton.jit
-def walked(x, w1, c1, f1, o1, wd, fd, od, w2, b2, m2, s2, other, y, images,
+def walked(x, w1, b1, wd, bd, w2, b2, other, y, images,
            H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
            KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-           W1K: tl.constexpr, W1N: tl.constexpr, W2K: tl.constexpr, W2N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
-           LO1: tl.constexpr, HI1: tl.constexpr, ZERO1: tl.constexpr, ACT1: tl.constexpr, SAT1: tl.constexpr,
-           LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, ACTD: tl.constexpr, SATD: tl.constexpr,
-           LO2: tl.constexpr, HI2: tl.constexpr, ZERO2: tl.constexpr, ACT2: tl.constexpr, PADE: tl.constexpr,
-           INTEGER: tl.constexpr, ROUND: tl.constexpr, ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr,
-           A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
-           AZERO: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
+           XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
+           LO1: tl.constexpr, HI1: tl.constexpr, ACT1: tl.constexpr, SAT1: tl.constexpr,
+           LOD: tl.constexpr, HID: tl.constexpr, ACTD: tl.constexpr, SATD: tl.constexpr,
+           LO2: tl.constexpr, HI2: tl.constexpr, ACT2: tl.constexpr, ADD: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr,
+           BACK: tl.constexpr, PRECISION: tl.constexpr,
            R: tl.constexpr, BP: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
     """R output rows x BP columns of one image after another; all middle channels (`BACK`), BE at a time, or BE of them.
 
-    Pixels beyond edges are read where the map ends, so that no load asks where it is, and put to `PADE` afterwards, which where
+    Pixels beyond edges are read where the map ends, so that no load asks where it is, and put to zero afterwards, which where
     bounds are scaled is but another factor.
     """
-    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
     stored: tl.constexpr = x.dtype.element_ty
     BANDS: tl.constexpr = (OH + R - 1) // R
     first = tl.program_id(0) % BANDS * R
@@ -113,7 +92,7 @@ def walked(x, w1, c1, f1, o1, wd, fd, od, w2, b2, m2, s2, other, y, images,
     c = tl.arange(0, BC)
     acc = ()
     for _ in tl.static_range(R):
-        acc = acc + (tl.zeros((BP, BN), kind),)  # noqa: RUF005 - Triton has no unpacking
+        acc = acc + (tl.zeros((BP, BN), tl.float32),)  # noqa: RUF005 - Triton has no unpacking
     reads = c
     if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
         reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c - (BC - CI)), 8), 8)
@@ -125,14 +104,9 @@ def walked(x, w1, c1, f1, o1, wd, fd, od, w2, b2, m2, s2, other, y, images,
     for block in range(0, (E + BE - 1) // BE if BACK else 1):
         e = (block if BACK else tl.program_id(1)) * BE + tl.arange(0, BE)
         own = e < E
-        weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
-        begun = tl.broadcast_to(tl.load(c1 + e, mask=own, other=0)[None, :], (BP, BE))
-        factor = 0.0
-        offset = 0.0
-        if INTEGER:
-            factor = tl.load(f1 + e, mask=own, other=0)[None, :]
-            offset = tl.load(o1 + e, mask=own, other=0)[None, :]
-        begins = tl.broadcast_to(tl.load(od + e, mask=own, other=0)[None, :], (BP, BE))
+        weight = tl.load(w1 + c[:, None] * E + e[None, :], mask=(c < CI)[:, None] & own[None, :], other=0)
+        begun = tl.broadcast_to(tl.load(b1 + e, mask=own, other=0)[None, :], (BP, BE))
+        begins = tl.broadcast_to(tl.load(bd + e, mask=own, other=0)[None, :], (BP, BE))
         sums = ()
         for _ in tl.static_range(R):
             sums = sums + (begins,)  # noqa: RUF005
@@ -148,8 +122,8 @@ def walked(x, w1, c1, f1, o1, wd, fd, od, w2, b2, m2, s2, other, y, images,
                     v = tl.load(start + places[j], mask=(c < CI)[None, :], other=0)
                 else:
                     v = tl.load(start + places[j])
-                a = in_front(v, weight, begun, factor, offset, seen, LO1, HI1, ZERO1, ACT1, SAT1, PADE,
-                             may_leave(j, PW, (OW - 1) * SW, W) or may_leave(i, PH, (BANDS - 1) * R * SH, H), INTEGER, PRECISION)
+                a = in_front(v, weight, begun, seen, LO1, HI1, ACT1, SAT1,
+                             may_leave(j, PW, (OW - 1) * SW, W) or may_leave(i, PH, (BANDS - 1) * R * SH, H), PRECISION)
                 added = ()
                 for r in tl.static_range(R):
                     if reaches(i - r * SH, 1, KH):
@@ -157,34 +131,27 @@ def walked(x, w1, c1, f1, o1, wd, fd, od, w2, b2, m2, s2, other, y, images,
                     else:
                         added = added + (sums[r],)  # noqa: RUF005
                 sums = added
-        if INTEGER:
-            factor = tl.load(fd + e, mask=own, other=0)[None, :]
         if BACK:
-            weight = tl.load(w2 + e[:, None] * W2K + n[None, :] * W2N, mask=own[:, None] & (n < N)[None, :], other=0)
+            weight = tl.load(w2 + e[:, None] * N + n[None, :], mask=own[:, None] & (n < N)[None, :], other=0)
             added = ()
             for r in tl.static_range(R):
-                d = in_middle(sums[r], factor, LOD, HID, ZEROD, ACTD, SATD, INTEGER, BACK, stored)
-                added = added + (tl.dot(d, weight, acc[r], input_precision=PRECISION, out_dtype=kind),)  # noqa: RUF005
+                d = in_middle(sums[r], LOD, HID, ACTD, SATD, BACK).to(stored)
+                added = added + (tl.dot(d, weight, acc[r], input_precision=PRECISION, out_dtype=tl.float32),)  # noqa: RUF005
             acc = added
         else:
             for r in tl.static_range(R):
                 if first + r < OH:
-                    d = in_middle(sums[r], factor, LOD, HID, ZEROD, ACTD, SATD, INTEGER, BACK, stored)
+                    d = in_middle(sums[r], LOD, HID, ACTD, SATD, BACK).to(stored)
                     at = (image.to(tl.int64) * OH + first + r) * OW + q % OW
                     tl.store(y + at[:, None] * YP + e[None, :], d, mask=alive[:, None] & own[None, :])
     if BACK:
-        o2, f2, y2 = constants(n, n < N, b2, m2, s2, INTEGER, ROUND)
+        offset = tl.load(b2 + n, mask=n < N, other=0)[None, :]
         keep = alive[:, None] & (n < N)[None, :]
         for r in tl.static_range(R):
             if first + r < OH:
                 at = (image.to(tl.int64) * OH + first + r) * OW + q % OW
-                total = acc[r]
-                if SATD and not INTEGER:
-                    total = total * HID
+                total = acc[r] * HID if SATD else acc[r]
+                done = activated(limited(total + offset, LO2, HI2), ACT2)
                 if ADD:
-                    beside = tl.load(other + at[:, None] * OP + n[None, :], mask=keep, other=0)
-                    total = finished(total, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND)
-                    done = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER).to(stored)
-                else:
-                    done = to_store(total, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND, stored)
-                tl.store(y + at[:, None] * YP + n[None, :], done, mask=keep)
+                    done = limited(done + tl.load(other + at[:, None] * OP + n[None, :], mask=keep, other=0).to(tl.float32), ALO, AHI)
+                tl.store(y + at[:, None] * YP + n[None, :], done.to(stored), mask=keep)

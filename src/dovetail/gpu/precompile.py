@@ -19,12 +19,22 @@ import torch
 import triton
 from triton.runtime.jit import MockTensor
 
-from dovetail.gpu import kernels, kernels_bytes, kernels_depthwise, kernels_fused, kernels_held, kernels_moves, kernels_walked
+from dovetail.gpu import (
+    kernels,
+    kernels_bytes,
+    kernels_depthwise,
+    kernels_fused,
+    kernels_held,
+    kernels_moves,
+    kernels_walked,
+    kernels_walked_bytes,
+)
 
 KERNELS: Mapping[str, Any] = {
     "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,
     "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
-    "banded": kernels_fused.banded, "walked": kernels_walked.walked, "pool": kernels_moves.pool, "mean": kernels_moves.mean,
+    "banded": kernels_fused.banded, "walked": kernels_walked.walked,
+    "walked_bytes": kernels_walked_bytes.walked_bytes, "pool": kernels_moves.pool, "mean": kernels_moves.mean,
     "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
     "multiplied": kernels_moves.multiplied}

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
-from dovetail.kernels.layers import Mean, Sum, bytes_between, common_rounding, floats_between
+from dovetail.kernels.layers import MOST_STEPS, Mean, Sum, as_floats, common_rounding, scaled_taps, taps_by_rows
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
@@ -23,6 +23,7 @@ from dovetail.kernels.shapes import (
     KernelShape,
     MovedShape,
     VectorShape,
+    WalkedBytesShape,
     WalkedShape,
 )
 from dovetail.platform.gpu_specification import Gpu
@@ -88,7 +89,8 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
     """The launch that computes a part of a run with one of its kernels."""
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
         ConvShape: _conv, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise, BytewiseShape: _bytewise,
-        FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked}
+        FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked,
+        WalkedBytesShape: _walked_bytes}
     operands, constants = makers[type(shape)](kind, part)
     copied = [item.along.node for item in part if item.along is not None]
     return _keyed(gpu, kind, WORK[type(shape)][0], (*(n for item in part for n in item.names), *copied), operands, constants,
@@ -234,23 +236,39 @@ def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
 
 def _walked(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """An inverted residual in bands of rows, its constants scaled for bounds of 0 and 1."""
-    x, y, last, inner = part[0].x, part[-1].y, part[-1], part[1].y.channels
-    back = last if len(part) == 3 else None
-    scales = [item.layer.hi if kind != "int8" and is_scaled(item) else 0.0 for item in part[:2]]
+    x, y, last, back = part[0].x, part[-1].y, part[-1], part[2] if len(part) > 2 else None
+    front, middle = part[0].layer, part[1].layer
+    scales = [item.layer.hi if is_scaled(item) else 1.0 for item in part[:2]]
     constants: dict[str, int | float | bool | str] = {
-        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": inner, "N": y.channels,
-        **window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch, **_layer_constants(part[0], "1"),
-        **_layer_constants(part[1], "D"), **_layer_constants(back, "2"), "SAT1": scales[0] > 0, "SATD": scales[1] > 0,
-        "PADE": part[1].layer.pad, "INTEGER": kind == "int8", "ROUND": last.layer.rounding, "BACK": back is not None,
-        "PRECISION": precision(kind), **sum_constants(last.total, last.other)}
-    arrays: list[Array] = []
-    for name, item in (("1", part[0]), ("2", back)):
-        weights, constants[f"W{name}K"], constants[f"W{name}N"] = (NOTHING, 1, 1) if item is None else laid(item.layer.weights, kind)
-        arrays.append(weights)
-    between = bytes_between(part[0].layer, part[1].layer) if kind == "int8" else floats_between(
-        part[0].layer, part[1].layer, scales[0] or 1.0, scales[1] or 1.0)
-    behind = [NOTHING] * 3 if back is None else [back.layer.bias, back.layer.multipliers, back.layer.shifts]
-    return (x, arrays[0], *between, arrays[1], *behind, last.other if last.other is not None else NOTHING, y, y.images), constants
+        **_walked_sizes(part), "SAT1": is_scaled(part[0]), "SATD": is_scaled(part[1]), "BACK": back is not None,
+        "PRECISION": precision(kind), "OP": last.other.pitch if last.other is not None else 1, "ADD": last.other is not None,
+        "ALO": (last.total or Sum()).lo, "AHI": (last.total or Sum()).hi}
+    for name, item in zip("1D2", (*part[:2], back), strict=True):
+        constants |= {n: v for n, v in _layer_constants(item, name).items() if not n.startswith("ZERO")}
+    behind = (NOTHING, NOTHING) if back is None else (back.layer.weights, back.layer.bias)
+    return (x, front.weights, front.bias, *scaled_taps(front, middle, *scales), *behind,
+            last.other if last.other is not None else NOTHING, y, y.images), constants
+
+
+def _walked_sizes(part: Sequence[Item]) -> dict[str, int]:
+    x, y = part[0].x, part[-1].y
+    return {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "E": part[1].y.channels,
+            "N": y.channels, **window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch}
+
+
+def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """The same of bytes, finished in floats."""
+    front, middle, last = (item.layer for item in part)
+    weights, wk, wn = laid(front.weights, kind)
+    taps, words = taps_by_rows(middle.weights, part[1].window.kernel, part[1].window.stride[0])
+    four = int.from_bytes(bytes([int(middle.pad) & 255]) * QUARTER, "little", signed=True)
+    constants = {**_walked_sizes(part), "W1K": wk, "W1N": wn, "ZERO1": front.zero, "LOD": middle.lo, "HID": middle.hi,
+                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": middle.pad, "PAD4": four,
+                 "WORDS": words, **sum_constants(part[2].total, part[2].other)}
+    other = part[2].other
+    return (part[0].x, weights, *as_floats(front), taps, *as_floats(middle, MOST_STEPS), last.weights.astype(np.float16),
+            last.bias.astype(np.float32), np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
+            other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,

@@ -8,7 +8,7 @@ from math import inf
 
 from dovetail.ir import Node, Window
 from dovetail.kernels.estimator import power
-from dovetail.kernels.layers import Layer, Mean, Sum, finished_in_floats
+from dovetail.kernels.layers import FLOATING, Layer, Mean, Sum, finished_in_floats, packs_to_bytes
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     MOST_VECTOR,
@@ -20,6 +20,7 @@ from dovetail.kernels.shapes import (
     FusedShape,
     KernelShape,
     VectorShape,
+    WalkedBytesShape,
     WalkedShape,
 )
 
@@ -109,7 +110,7 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     if len(part) == 1:
         if first.depthwise:
             bytewise = [bytewise_shape(first)] if kind == "int8" and _is_bytewise(first) else []
-            return [depthwise_shape(kind, first), *(s for s in bytewise if s.tiles())]
+            return [s for s in bytewise if s.tiles()] or [depthwise_shape(kind, first)]
         others = [deep_shape(kind, first)] if _is_deep(first) else []
         return [conv_shape(kind, first), *(o for o in others if o.tiles()),
                 *([vector_shape(kind, first)] if _is_vector(first) else [])]
@@ -244,8 +245,11 @@ def _is_walked(kind: str, part: Sequence[Item]) -> bool:
     if form not in ("pd", "pdp") or any(i.ends for i in part[:-1]) or part[-1].mean is not None or part[-1].along is not None \
             or part[0].x.planar or max(i.window.dilation for i in part) > (1, 1):
         return False
-    small = part[0].x.pixels * part[0].x.pitch < MOST_WALKED_VALUES and part[0].x.channels <= MOST_WALKED_CHANNELS and (form == "pd" or part[-1].y.channels <= MOST_WALKED_CHANNELS)
-    return small and (kind != "int8" or all(finished_in_floats(i.layer) for i in part[:2]))
+    x, y = part[0].x, part[-1].y
+    small = x.pixels * x.pitch < MOST_WALKED_VALUES and x.channels <= MOST_WALKED_CHANNELS \
+        and (form == "pd" or y.channels <= MOST_WALKED_CHANNELS)
+    return small and (kind != "int8" or (form == "pdp" and packs_to_bytes(part[0].layer) and finished_in_floats(part[1].layer)
+                                         and part[2].layer.rounding == FLOATING))
 
 
 def is_scaled(item: Item) -> bool:
@@ -257,5 +261,6 @@ def walked_shape(kind: str, part: Sequence[Item]) -> WalkedShape:
     """A pointwise layer, the depthwise one behind it and perhaps another pointwise one, in bands of rows."""
     x, middle, y = part[0].x, part[1], part[-1].y
     moved = (x.pixels * x.channels + y.pixels * y.channels * (1 if part[-1].other is None else 2)) * ELEMENT[kind]
-    return WalkedShape(ELEMENT[kind], moved, y.images, y.height, y.width, middle.y.channels, x.channels, y.channels,
+    form = WalkedBytesShape if kind == "int8" else WalkedShape
+    return form(ELEMENT[kind], moved, y.images, y.height, y.width, middle.y.channels, x.channels, y.channels,
                        *middle.window.kernel, middle.window.stride[0], len(part) == 3)

@@ -162,22 +162,42 @@ def finished_in_floats(layer: Layer) -> bool:
 
 FLOATS_BEGIN, FLOATS_BITS = 12582912.0, 0x4B400000
 """float32's 1.5 * 2**23, and its bits."""
-Between = tuple[Array, Array, Array, Array, Array, Array]
-"""Of a pointwise layer: where its sums begin, their factor and offset; of the depthwise one behind it: taps, factor, beginning."""
+LOWEST_BYTE, HIGHEST_BYTE = -128, 127
 
 
-def floats_between(front: Layer, middle: Layer, front_scale: float, middle_scale: float) -> Between:
-    """Constants of two layers whose results are divided by scales."""
-    taps, none = middle.weights.astype(np.float64) * (front_scale / middle_scale), np.zeros(1, np.float32)
-    return (front.bias, none, none, taps.astype(np.float32).reshape(-1), none, (middle.bias / middle_scale).astype(np.float32))
+def scaled_taps(front: Layer, middle: Layer, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
+    """Taps and biases of a depthwise layer whose inputs and outputs are divided by scales."""
+    taps = middle.weights.astype(np.float64) * (front_scale / middle_scale)
+    return taps.astype(np.float32).reshape(-1), (middle.bias / middle_scale).astype(np.float32)
 
 
-def bytes_between(front: Layer, middle: Layer) -> Between:
-    """Constants of two layers of bytes that are finished in float32: bounds become 0 and 1, all numbers are exact."""
-    first, second = (np.ldexp(np.float32(1.0 / MOST_STEPS), -layer.shifts).astype(np.float32) for layer in (front, middle))
-    return (front.bias + np.int32(FLOATS_BITS), first,
-            (-FLOATS_BEGIN * first.astype(np.float64) - (front.lo - front.zero) / MOST_STEPS).astype(np.float32),
-            middle.weights.astype(np.float32).reshape(-1), second, middle.bias.astype(np.float32))
+def packs_to_bytes(layer: Layer) -> bool:
+    """Whether the instruction that packs bytes keeps a layer's bounds, and one float32 multiplication rounds its sums."""
+    return layer.rounding == FLOATING and (layer.lo, layer.hi) == (LOWEST_BYTE, HIGHEST_BYTE)
+
+
+def as_floats(layer: Layer, steps: int = 1) -> tuple[Array, Array, Array]:
+    """Where sums of bytes begin so that they are the bits of floats, and what one multiplication makes of them.
+
+    That is the rounded quotient beside float32's 1.5 * 2**23; with `steps`, what lies between bounds, as 0 to 1, not yet rounded.
+    """
+    factor = np.ldexp(np.float32(1.0 / steps), -layer.shifts).astype(np.float32)
+    rest = FLOATS_BEGIN if steps == 1 else -(layer.lo - layer.zero) / steps
+    return layer.bias + np.int32(FLOATS_BITS), factor, (rest - FLOATS_BEGIN * factor.astype(np.float64)).astype(np.float32)
+
+
+def taps_by_rows(weights: Array, kernel: tuple[int, int], stride: int) -> tuple[Array, int]:
+    """Taps (taps x channels) of a depthwise layer as words of four rows, and how many words a column of them takes.
+
+    They lie as columns x places x words x channels; a row of outputs at an odd place has them one byte further on.
+    """
+    rows, across = kernel
+    places, words = 1 + stride % 2, -(-(rows + stride % 2) // 4)
+    taps = np.zeros((across, places, 4 * words, weights.shape[1]), dtype=np.int8)
+    for place in range(places):
+        taps[:, place, place:place + rows] = weights.reshape(rows, across, -1).transpose(1, 0, 2)
+    four = taps.reshape(across, places, words, 4, -1).transpose(0, 1, 2, 4, 3)
+    return np.ascontiguousarray(four).view(np.int32).reshape(-1), words
 
 
 def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:

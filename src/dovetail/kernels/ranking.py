@@ -30,6 +30,7 @@ from dovetail.kernels.shapes import (
     KernelShape,
     MovedShape,
     VectorShape,
+    WalkedBytesShape,
     WalkedShape,
     configs_of,
     stacked,
@@ -38,8 +39,9 @@ from dovetail.platform.gpu_specification import Gpu
 
 WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
     ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
-    BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work),
-    BandedShape: ("banded", banded_work), WalkedShape: ("walked", walked_work), VectorShape: ("vector", vector_work), MovedShape: ("moved", moved_work)}
+    BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work), BandedShape: ("banded", banded_work),
+    WalkedShape: ("walked", walked_work), WalkedBytesShape: ("walked_bytes", walked_work), VectorShape: ("vector", vector_work),
+    MovedShape: ("moved", moved_work)}
 """Of every kind of shape, whose costs it has and what it asks for."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""

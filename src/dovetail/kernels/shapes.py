@@ -206,6 +206,12 @@ class WalkedShape(NamedTuple):
         return _walked_tiles(self._replace(moved_bytes=0, images=1))
 
 
+class WalkedBytesShape(WalkedShape):
+    """The same of bytes, four rows of values in a word."""
+
+    __slots__ = ()
+
+
 class VectorShape(NamedTuple):
     """A layer of one pixel per image, for few images."""
 
@@ -245,7 +251,8 @@ class MovedShape(NamedTuple):
         return _moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
 
 
-KernelShape = ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | VectorShape | MovedShape
+KernelShape = (ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | VectorShape
+               | MovedShape)
 
 
 def _count(grid: Grid) -> Number:
@@ -415,7 +422,7 @@ def _walked_tiles(s: WalkedShape) -> Tiles:
     for r, (bp, warps), be in product((1, 2, 3, 4, 7), ((16, 1), (32, 1), (32, 2), (64, 2)), (16, 32, 64)):
         tile = {"R": r, "BP": bp, "BE": be, "BC": depth, "BN": width, "num_warps": warps, "num_stages": 1}
         fits = walked_registers(tiles_of([tile]), s) <= MOST_WALKED
-        if r <= s.height and be < 2 * s.inner and be >= (least if s.back else 16) and fits \
+        if r <= s.height and be < 2 * s.inner and fits \
                 and s.taps_across * ((r - 1) * s.stride + s.taps_down) <= MOST_DOTS:
             found.append(tile)
     return tiles_of(found)

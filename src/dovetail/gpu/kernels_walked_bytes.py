@@ -1,0 +1,157 @@
+"""Inverted residuals of bytes in bands of rows: as `gpu/kernels_walked.py`, with four rows of values in a word.
+
+Conventions as in `gpu/kernels.py`. Sums of the layer in front begin at float32's 1.5 * 2**23, as integers, so they are its floats:
+one multiplication rounds them, and the instruction that packs bytes keeps their bounds. Four rows of a column are one word, and one
+instruction (`dp4a`) multiplies them with the taps of a row of outputs, which lie one byte further on for rows at odd places.
+The last layer is computed in float16, whose products and sums of bytes are exact as long as float32 holds them.
+"""
+
+import triton
+import triton.language as tl
+
+from dovetail.gpu.kernels import MAGIC, begin, joined, saturated
+from dovetail.gpu.kernels_bytes import saturated as packed
+from dovetail.gpu.kernels_bytes import summed
+from dovetail.gpu.kernels_walked import in_vectors, kept, may_leave
+
+ONE = tl.constexpr(12582912.0)
+"""float32's 1.5 * 2**23: numbers added to it are rounded half to even, and `MAGIC` are its bits."""
+STEPS = tl.constexpr(256.0)
+"""Bytes between bounds of 0 and 1."""
+
+
+@triton.constexpr_function
+def words_of(taps, place):
+    """Words that hold the taps of a row of outputs, which begins at a place."""
+    return (taps + place % 2 + 3) // 4
+
+
+@triton.constexpr_function
+def begins(place):
+    """Where the first word of such a row begins."""
+    return place // 2 * 2
+
+
+@triton.constexpr_function
+def is_used(start, rows, stride, taps):
+    """Whether the word that begins at a row of inputs is one of any of `rows` of outputs."""
+    return any(start == begins(r * stride) + 4 * m for r in range(rows) for m in range(words_of(taps, r * stride)))
+
+
+@triton.constexpr_function
+def at_most(place, last):
+    return min(place, last)
+
+
+@triton.jit
+def to_byte(value, factor, offset, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr):
+    """A sum as the next layer's integer, stored form, as a float: bounds first, so that rounding comes last."""
+    between = kept(value, factor, offset) * STEPS + (ONE + (LO - ZERO))
+    return tl.minimum(between, ONE + (HI - ZERO)) + (ZERO - ONE)
+
+
+@triton.jit
+def rounded_bits(total, factor, offset, ZERO: tl.constexpr):
+    """A sum, beside `ONE` as a float's bits, as an integer above its zero point, not yet between bounds."""
+    return (total.to(tl.float32, bitcast=True) * factor + offset).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
+
+
+@triton.jit
+def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images,
+                 H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
+                 KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+                 W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, ZERO1: tl.constexpr,
+                 LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, LO2: tl.constexpr, HI2: tl.constexpr,
+                 ZERO2: tl.constexpr, PADE: tl.constexpr, PAD4: tl.constexpr, WORDS: tl.constexpr,
+                 ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr,
+                 A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr,
+                 R: tl.constexpr, BP: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
+    """R output rows x BP columns of one image after another, all middle channels, BE at a time."""
+    BANDS: tl.constexpr = (OH + R - 1) // R
+    ROWS: tl.constexpr = (R - 1) * SH + KH
+    first = tl.program_id(0) % BANDS * R
+    q = tl.program_id(0) // BANDS * BP + tl.arange(0, BP)
+    alive = q < images * OW
+    q = tl.minimum(q, images * OW - 1)
+    image = q // OW
+    left = q % OW * SW - PW
+    top = first * SH - PH
+    n = tl.arange(0, BN)
+    c = tl.arange(0, BC)
+    behind = tl.broadcast_to(tl.load(b2 + n, mask=n < N, other=0)[None, :], (BP, BN))
+    acc = ()
+    for _ in tl.static_range(R):
+        acc = acc + (behind,)  # noqa: RUF005 - Triton has no unpacking
+    reads = c
+    if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
+        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c - (BC - CI)), 8), 8)
+    places = ()
+    for j in tl.static_range(KW):
+        column = tl.minimum(tl.maximum(left + j, 0), W - 1)
+        places = places + (((image * (H * W) + column) * XP)[:, None] + reads[None, :],)  # noqa: RUF005
+    begin(PDL)
+    for block in range(0, (E + BE - 1) // BE):
+        e = block * BE + tl.arange(0, BE)
+        own = e < E
+        weight = tl.load(w1 + c[:, None] * W1K + e[None, :] * W1N, mask=(c < CI)[:, None] & own[None, :], other=0)
+        begun = tl.broadcast_to(tl.load(c1 + e, mask=own, other=0)[None, :], (BP, BE))
+        factor = tl.load(f1 + e, mask=own, other=0)[None, :]
+        offset = tl.load(o1 + e, mask=own, other=0)[None, :]
+        middle = tl.broadcast_to(tl.load(cd + e, mask=own, other=0)[None, :], (BP, BE))
+        sums = ()
+        for _ in tl.static_range(R):
+            sums = sums + (middle,)  # noqa: RUF005
+        for j in tl.static_range(KW):
+            inside = ((left + j >= 0) & (left + j < W))[:, None]
+            taps = ()
+            for t in tl.static_range((1 + SH % 2) * WORDS):
+                taps = taps + (tl.load(wd + (j * (1 + SH % 2) * WORDS + t) * E + e, mask=own, other=0)[None, :],)  # noqa: RUF005
+            values = ()
+            for i in tl.static_range(ROWS):
+                start = x + tl.minimum(tl.maximum(top + i, 0), H - 1) * (W * XP)
+                if (CI < BC) and not in_vectors(CI):
+                    v = tl.load(start + places[j], mask=(c < CI)[None, :], other=0)
+                else:
+                    v = tl.load(start + places[j])
+                a = rounded_bits(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset, ZERO1)
+                if may_leave(i, PH, (BANDS - 1) * R * SH, H):
+                    a = tl.where((left * 0 + top + i >= 0)[:, None] & (left * 0 + top + i < H)[:, None], a, PADE)
+                values = values + (a,)  # noqa: RUF005
+            words = ()
+            for s in tl.static_range((ROWS + 1) // 2):
+                if is_used(2 * s, R, SH, KH):
+                    word = packed(values[2 * s], values[at_most(2 * s + 1, ROWS - 1)], values[at_most(2 * s + 2, ROWS - 1)],
+                                  values[at_most(2 * s + 3, ROWS - 1)])
+                    if may_leave(j, PW, (OW - 1) * SW, W):
+                        word = tl.where(inside, word, PAD4)
+                    words = words + (word,)  # noqa: RUF005
+                else:
+                    words = words + (values[0],)  # noqa: RUF005 - stands for what no row needs
+            added = ()
+            for r in tl.static_range(R):
+                total = sums[r]
+                for m in tl.static_range(words_of(KH, r * SH)):
+                    total = summed(total, words[begins(r * SH) // 2 + 2 * m], taps[r * SH % 2 * WORDS + m])
+                added = added + (total,)  # noqa: RUF005
+            sums = added
+        factor = tl.load(fd + e, mask=own, other=0)[None, :]
+        offset = tl.load(od + e, mask=own, other=0)[None, :]
+        last = tl.load(w2 + e[:, None] * N + n[None, :], mask=own[:, None] & (n < N)[None, :], other=0)
+        added = ()
+        for r in tl.static_range(R):
+            d = to_byte(sums[r].to(tl.float32, bitcast=True), factor, offset, LOD, HID, ZEROD)
+            added = added + (tl.dot(d.to(tl.float16), last, acc[r], out_dtype=tl.float32),)  # noqa: RUF005
+        acc = added
+    scale = tl.load(f2 + n, mask=n < N, other=0)[None, :]
+    keep = alive[:, None] & (n < N)[None, :]
+    for r in tl.static_range(R):
+        if first + r < OH:
+            at = (image.to(tl.int64) * OH + first + r) * OW + q % OW
+            total = (acc[r] * scale + ONE).to(tl.int32, bitcast=True) + (ZERO2 - MAGIC)
+            if ADD:
+                beside = tl.load(other + at[:, None] * OP + n[None, :], mask=keep, other=0)
+                total = tl.minimum(tl.maximum(total, LO2), HI2)
+                done = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, True).to(tl.int8)
+            else:
+                done = saturated(tl.minimum(tl.maximum(total, LO2), HI2))
+            tl.store(y + at[:, None] * YP + n[None, :], done, mask=keep)
