@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 
 from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
 from dovetail.gpu.precompile import precompile
@@ -135,7 +136,7 @@ def check(name: str, kind: str, images: int, options: argparse.Namespace) -> boo
             said = f"{name} b{images} {one.call.kernel} {'+'.join(one.call.nodes)} {tile}: "
             try:
                 worst, wrong, early = errors_of(launcher, one, tile)
-            except RuntimeError as reason:
+            except (triton.TritonError, RuntimeError) as reason:
                 print(f"{said}no run: {str(reason)[:60]}", flush=True)
                 if "illegal" in str(reason) or "misaligned" in str(reason):
                     take_over(options)
