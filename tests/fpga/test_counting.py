@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dovetail.cost.accelerator import arrays_of
 from dovetail.cost.reusable import LEAVE_CLOCKS, Config, frame_ends
 from dovetail.cost.reusable_counts import count_levels
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.design import Design
+from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.reusable.counting import counting_lanes
-from dovetail.fpga.reusable.frames import simulate_blocks
+from dovetail.fpga.simulate import simulate_many
 from dovetail.ir import Add, AvgPool, Coded, Constant, GlobalAvgPool, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
+from dovetail.platform.accelerator import Accelerator, Architecture
 from tests.fpga.random_graphs import random_inputs
 from tests.numerics.lq_networks import conv_of, learned, network
 
@@ -59,12 +64,18 @@ def residual(seed: int) -> Graph:
 
 def cases() -> dict[str, tuple[Graph, Config]]:
     return {
-        "w2a2": (network(16, 2, 2), planes(4, 8, (2, 2))),
         "w3a3_by_turns": (network(24, 3, 3), planes(4, 4, (2, 1), 7)),
-        "w4a4": (network(32, 4, 4), planes(2, 8, (4, 2), 15)),
-        "codes_out": (network(5, 2, 2, last="codes"), planes(8, 8, (2, 4), bits=8)),
+        "w4a4": (network(32, 4, 4, last="codes"), planes(2, 8, (4, 2), 15, bits=8)),
         "residual_outside": (residual(4), planes(4, 8, (1, 4), map_bytes=256)),
     }
+
+
+def hybrid() -> tuple[Graph, Design]:
+    """The first layer, which reads bytes, with an engine of its own, and the array behind it."""
+    graph = network(5, 2, 2)
+    arrays = arrays_of(planes(4, 4, (2, 2)))
+    made = Accelerator(Architecture.FIBHA, {"first": None}, tuple(n.name for n in graph.nodes[1:]), arrays, 64)
+    return graph, build_accelerator(graph, "hybrid", made)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +88,12 @@ def blocks() -> list[tuple[Graph, Block]]:
 def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(blocks: list[tuple[Graph, Block]],
                                                                       stall_seed: int | None) -> None:
     inputs = [random_inputs(graph, 3, 1) for graph, _ in blocks]
-    found = simulate_blocks([(block, x[graph.inputs[0]]) for (graph, block), x in zip(blocks, inputs, strict=True)], stall_seed)
+    jobs = [(block.design, {graph.inputs[0]: x[graph.inputs[0]]}) for (graph, block), x in zip(blocks, inputs, strict=True)]
+    whole, design = hybrid()
+    images = random_inputs(whole, 3, 2)
+    *found, both = simulate_many([*jobs, (design, {"x": as_pixels(design.inputs[0], images["x"])})], stall_seed)
+    expected = run_integer(whole, images)["last_y"]
+    np.testing.assert_array_equal(both.outputs["last_y"].reshape(expected.shape), expected)
     for (graph, block), x, simulation in zip(blocks, inputs, found, strict=True):
         (expected,) = run_integer(graph, x).values()
         out = simulation.outputs[block.program.layers.exit].reshape(expected.shape)

@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from dovetail.cost.reusable_refusals import ACTIVATION_BITS, COUNTED_BITS, bits_of, follows, fusable, reason_refused
+from dovetail.cost.reusable_refusals import (
+    ACTIVATION_BITS,
+    COUNTED_BITS,
+    bits_of,
+    factor_bits,
+    follows,
+    fusable,
+    reason_refused,
+    weight_bits,
+)
 from dovetail.cost.scans import stream_shape, window_of
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import (
@@ -303,32 +312,14 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     weighted = isinstance(body, Conv | Gemm)
     groups = body.groups if isinstance(body, Conv) else 1 if isinstance(body, Gemm) else channels
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
-    weight_bits, input_bits = _plain_bits(graph, node) if weighted else 1, bits_of(graph, node.inputs[0])
-    factor_bits = weight_bits + input_bits - 1
-    if isinstance(op, Coded):
-        weight_bits, input_bits = op.weight_bits or weight_bits, op.input_bits or input_bits
-        product = int(abs(graph.constants[node.params[1]].array).max()).bit_length()
-        factor_bits = product + (0 if op.weight_bits else weight_bits - 1) + (0 if op.input_bits else input_bits - 1)
+    input_bits = op.input_bits if isinstance(op, Coded) and op.input_bits else bits_of(graph, node.inputs[0])
     codes = op.output_bits if isinstance(op, Coded) else op.bits if isinstance(op, Thresholds) else 0
     values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
     return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
                  node.output if add is None else add.output, residual, reads, writes, window, groups,
-                 not weighted, isinstance(op, MaxPool), isinstance(op, GlobalAvgPool), weight_bits, input_bits,
+                 not weighted, isinstance(op, MaxPool), isinstance(op, GlobalAvgPool), weight_bits(graph, node), input_bits,
                  isinstance(op, Coded) and op.weight_bits > 0, max(bits_of(graph, t) for t in values),
-                 steps_of(codes) if codes else 0, factor_bits)
-
-
-def _plain_bits(graph: Graph, node: Node) -> int:
-    """Bits of the widest weight; a float network's are not known yet."""
-    array = graph.constants[node.params[0]].array
-    if array.dtype.kind == "f" or not array.size:
-        return ACTIVATION_BITS
-    return integer_bits(int(array.min()), int(array.max()))
-
-
-def integer_bits(lo: int, hi: int) -> int:
-    """Bits of the integers [lo, hi]: two's complement where some are negative."""
-    return max((-lo - 1).bit_length(), hi.bit_length()) + 1 if lo < 0 else max(1, hi.bit_length())
+                 steps_of(codes) if codes else 0, factor_bits(graph, node))
 
 
 def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:

@@ -22,6 +22,8 @@ from dovetail.ir import (
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8
+FACTOR_BITS = 30
+"""Bits, sign and a doubling aside, of what counts of a pair of planes may be multiplied with."""
 COUNTED_BITS = 16
 """Bits of a value that arrays which count bits work on, at the most."""
 SHORTEST_LINE = 3
@@ -46,6 +48,8 @@ def reason_refused(graph: Graph, node: Node, counts: bool = False) -> str | None
         return f"reusable engines have no {op.kind}"
     if (reason := _reason_not_mapped(graph, node, COUNTED_BITS if counts else ACTIVATION_BITS, counts)) is not None:
         return reason
+    if counts and isinstance(op, Coded | Conv | Gemm) and factor_bits(graph, node) > FACTOR_BITS:
+        return f"what its planes count is multiplied with {factor_bits(graph, node)} bits, and {FACTOR_BITS} are stored"
     if isinstance(op, Conv | Gemm):
         weights = graph.constants[node.params[0]]
         if weights.scheme is not None and (weights.scheme.bits > ACTIVATION_BITS or not weights.scheme.fixed_point):
@@ -74,6 +78,28 @@ def _reason_not_mapped(graph: Graph, node: Node, bits: int, fewer: bool) -> str 
             size = f"at most {bits} bits" if fewer else f"{bits} bits"
             return f"tensor {tensor} is {scheme}; {size} with one power of two as scale and without a zero point are worked on"
     return None
+
+
+def factor_bits(graph: Graph, node: Node) -> int:
+    """Bits of what counts of a pair of planes are multiplied with, sign aside: a product of bases, powers of two, or both."""
+    op, inputs = node.op, bits_of(graph, node.inputs[0])
+    if not isinstance(op, Coded):
+        return weight_bits(graph, node) + inputs - 1
+    product = int(abs(graph.constants[node.params[1]].array).max()).bit_length()
+    return product + (0 if op.weight_bits else weight_bits(graph, node) - 1) + (0 if op.input_bits else inputs - 1)
+
+
+def weight_bits(graph: Graph, node: Node) -> int:
+    """Planes of bits of a node's weights: two's complement where some are negative; a float network's are not known yet."""
+    if isinstance(node.op, Coded) and node.op.weight_bits:
+        return node.op.weight_bits
+    if not isinstance(node.op, Conv | Gemm | Coded):
+        return 1
+    array = graph.constants[node.params[0]].array
+    if array.dtype.kind == "f" or not array.size:
+        return ACTIVATION_BITS
+    lo, hi = int(array.min()), int(array.max())
+    return max((-lo - 1).bit_length(), hi.bit_length()) + 1 if lo < 0 else max(1, hi.bit_length())
 
 
 def bits_of(graph: Graph, tensor: str) -> int:
