@@ -237,6 +237,14 @@ def counts_bits(graph: Graph) -> bool:
     return any(isinstance(node.op, Coded | Thresholds) for node in graph.nodes)
 
 
+def counted_values(graph: Graph) -> tuple[int, int]:
+    """Bits of the widest value that arrays which count bits work on, and thresholds of a filter, at the most."""
+    sizes = [t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= COUNTED_BITS]
+    codes = [n.op.output_bits for n in graph.nodes if isinstance(n.op, Coded)]
+    codes += [n.op.bits for n in graph.nodes if isinstance(n.op, Thresholds)]
+    return max(sizes, default=ACTIVATION_BITS), steps_of(max(codes)) if any(codes) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Layers:
     """The layers of a block in order, the tensors that enter and leave; flattened tensors go by their map's name."""

@@ -16,12 +16,10 @@ from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
 from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
-from dovetail.cost.reusable_layers import Layers, counts_bits, layers_of
+from dovetail.cost.reusable_layers import Layers, counted_values, counts_bits, layers_of
 from dovetail.cost.reusable_program import bank_sizes
-from dovetail.cost.reusable_refusals import COUNTED_BITS
 from dovetail.errors import UnsupportedError
-from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool, Thresholds
-from dovetail.ir.lq import steps_of
+from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.hybrid.choice import Room, undominated
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.search import BlockOption, Offer
@@ -32,8 +30,8 @@ WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
 """Channels worked on at once that are tried."""
 FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
-COUNTED_WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
-COUNTED_WORDS = (1, 2, 3, 4, 8)
+COUNTED_WIDTHS = (8, 16, 32, 48, 64, 128)
+COUNTED_WORDS = (1, 2, 4, 8)
 """The same where bits are counted."""
 WEIGHT_PLANES, INPUT_PLANES = (1, 4), (1, 4, 8)
 """Planes counted at once that are tried beside as many as codes have: more of them make plain layers of a network faster."""
@@ -99,11 +97,9 @@ def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     coded = [n.op for n in graph.nodes if isinstance(n.op, Coded)]
     weights = sorted({max([1, *(op.weight_bits for op in coded)]), *WEIGHT_PLANES})
     inputs = sorted({max([1, *(op.input_bits for op in coded)]), *INPUT_PLANES})
-    codes = [op.output_bits for op in coded] + [n.op.bits for n in graph.nodes if isinstance(n.op, Thresholds)]
-    every = {t.scheme.bits for t in graph.tensors.values() if t.scheme is not None}
-    sizes = [bits for bits in sorted(every) if bits <= COUNTED_BITS]
+    widest, steps = counted_values(graph)
+    sizes = sorted({t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= widest})
     memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:])]
-    steps = steps_of(max(codes)) if any(codes) else 0
     found = []
     for channels, words, w, a, bits, (limit, frames) in product(COUNTED_WIDTHS, COUNTED_WORDS, weights, inputs, sizes, memories):
         pairs = channels * channels * words * w * a
