@@ -47,8 +47,8 @@ CONSTANT_BITS, LAYER_BITS = 30, 45
 """Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
 SOFT_LOGIC = 45.0
 """Logic of a product of 9 and 8 bits (Yosys 0.70, xcu and xcup: 360 look-up tables for eight)."""
-TAP_BITS, LARGEST_LOGIC = 9, 2.0
-"""Bits of a tap of the depthwise array, and logic per bit for taking the larger of two."""
+TAP_BITS, LARGEST_LOGIC, LARGEST_FINISH = 9, 1.7, 60.0
+"""Bits of a tap of the depthwise array, logic per bit for taking the larger of two, and per channel that is finished."""
 OUTSIDE_BEATS = 64
 """Beats of maps that wait for the memory to take them."""
 OUTSIDE_LOGIC, OUTSIDE_REGISTERS = 450.0, 500.0
@@ -126,9 +126,10 @@ def _counting(outline: Outline) -> Content:
         logic, registers, choices, multipliers = own.logic, own.registers, own.choices, own.multipliers
     if outline.phases:
         taps, window = config.inputs * config.taps * TAP_BITS, config.kernel ** 2 * config.word_bits
-        logic += LARGEST_LOGIC * taps + config.inputs * FINISH_LOGIC
+        logic += LARGEST_LOGIC * taps + config.inputs * LARGEST_FINISH
         registers += 2 * taps + window + config.inputs * FINISH_REGISTERS
         choices += max(0, outline.phases - 1) * taps
+        multipliers += config.inputs
     return Content(multipliers, 0, logic, choices, 0.0, registers, outline.memories)
 
 

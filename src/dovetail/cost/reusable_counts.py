@@ -1,7 +1,6 @@
 """Resources of an array that counts bits, in bits as it is built (fpga/reusable/counting.py), and the clock edges it takes.
 
-Cells per counted pair of bits are those of folded layers of codes (`coded_folds.py`); what finishes a sum was fitted to blocks
-synthesized with Yosys 0.70 (docs/lq.md).
+What is no count of bits of an adder, a choice or a memory was fitted to blocks synthesized with Yosys 0.70 (docs/lq.md).
 """
 
 from __future__ import annotations
@@ -10,18 +9,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from dovetail.cost.coded_folds import PAIR_LOGIC, PAIR_REGISTERS
-from dovetail.cost.reusable_jobs import FACTOR_BYTES, final_words
 from dovetail.cost.reusable_layers import Config, Layer
 
 COUNTED_AT_FIRST, COUNTER, FULL_ADDER = 3, 6, 3
 """Pairs of bits of a first look-up table, and bits of the counters behind."""
-SIGNED_LOGIC = 1.0
-"""Per bit of a count, for twice the count less the input's set bits."""
-STEP_LOGIC = 0.75
+PAIR_LOGIC, RUNNING_LOGIC = 1.1, 1.65
+"""Per pair of bits that a lane counts in a clock, and per bit of a count that runs on."""
+PAIR_REGISTERS, RUNNING_REGISTERS = 1.35, 2.65
+STEP_LOGIC = 0.5
 """Per bit of a sum, for a comparison with a threshold that comes from memory."""
-ROUND_LOGIC, ROUND_REGISTERS = 120.0, 90.0
+ROUND_LOGIC, ROUND_REGISTERS = 90.0, 60.0
 """Of a filter whose sums are rounded, beside its sum's width."""
+ADD_LOGIC, ADD_REGISTERS = 75.0, 60.0
+KEPT = 0.7
+"""Share of a finishing module's registers that tools leave beside shift registers and multipliers."""
+SPREAD_BITS = 24
+"""Bits of what rounded sums of several layers are multiplied with, whose scales lie apart."""
 FACTOR_SIDE, COUNT_SIDE = 26, 17
 """Bits of either operand of a multiplier block, without signs."""
 
@@ -36,7 +39,8 @@ class CountedSums:
     passes: bool
     """Whether some pixels are worked on more than once."""
     codes: bool
-    rounds: bool
+    rounds: int
+    """Layers whose sums are rounded."""
 
 
 def counted_sums(config: Config, layers: Iterable[Layer]) -> CountedSums | None:
@@ -48,7 +52,7 @@ def counted_sums(config: Config, layers: Iterable[Layer]) -> CountedSums | None:
     totals = max(x.factor_bits + ceil(log2(_taps(x) * x.reads.channels // x.groups * (1 + x.owned(config)) + 1)) + 2 for x in own)
     factor = max(x.factor_bits + x.owned(config) for x in own)
     return CountedSums(counts, factor, totals, any(x.turns(config) * x.rounds(config) > 1 for x in own),
-                       any(x.thresholds for x in own), any(not x.thresholds for x in own))
+                       any(x.thresholds for x in own), sum(not x.thresholds for x in own))
 
 
 def _taps(layer: Layer) -> int:
@@ -89,28 +93,23 @@ class CountedContent:
 def counted_content(config: Config, sums: CountedSums, adds: bool) -> CountedContent:
     """What an array that counts bits is made of, memories aside."""
     channels, filters, pairs, words = config.inputs, config.outputs, config.pairs, config.block_words
-    beat = config.port_bytes * 8
+    beat, product = config.port_bytes * 8, sums.count + sums.factor + 1
     counted = filters * channels * pairs + channels * config.input_planes
     running = filters * pairs * sums.count
-    logic = PAIR_LOGIC * counted + 1.6 * running + running * (1 - 1 / words)
-    registers = PAIR_REGISTERS * counted + 2.0 * running
-    registers += -(-filters * channels * config.weight_planes // beat) * beat + channels * config.input_planes * 2
-    each = pairs * SIGNED_LOGIC * 2 * sums.count + (pairs - 1) * sums.total
-    kept = pairs * 3.0 * (sums.count + sums.factor) + pairs * sums.total
+    each = 0.0 + pairs * (2 * sums.count + product) + (pairs - 1) * sums.total
+    kept = 0.0 + pairs * (sums.count + sums.factor + 2 * product) + (pairs - 1) * sums.total
+    blocks = pairs * multiplier_blocks(sums.factor, sums.count)
     if sums.passes:
-        each, kept = each + (1 + 0.5 * (words - 1)) * sums.total, kept + (1 + words) * sums.total
+        each, kept = each + (1 + words) / 2 * sums.total, kept + (1 + words) * sums.total
     if sums.codes:
-        each, kept = each + STEP_LOGIC * config.thresholds * sums.total, kept + 2 * config.thresholds
+        each += STEP_LOGIC * config.thresholds * sums.total
     if sums.rounds:
-        each, kept = each + ROUND_LOGIC + sums.total + 75.0 * adds, kept + ROUND_REGISTERS + 2 * sums.total + 60.0 * adds
-    logic, registers = logic + channels * each, registers + channels * kept
-    registers += _constants(config) + 12 * config.word_bits + 2 * beat
-    blocks = channels * pairs * multiplier_blocks(sums.factor, sums.count)
-    if sums.rounds:
-        blocks += channels * multiplier_blocks(sums.total, COUNT_SIDE)
-    return CountedContent(logic, registers, 6 * config.word_bits + channels * config.input_planes * config.value_bits, blocks)
-
-
-def _constants(config: Config) -> int:
-    """Bits of constants that are held at a time."""
-    return config.inputs * (config.pairs * FACTOR_BYTES + final_words(config) * 4) * 8
+        each, kept = each + ROUND_LOGIC + 3 * sums.total + ADD_LOGIC * adds, kept + ROUND_REGISTERS + 3 * sums.total
+        kept += ADD_REGISTERS * adds
+        scale = SPREAD_BITS if sums.rounds > 1 else COUNT_SIDE
+        blocks += multiplier_blocks(max(sums.total, scale), min(sums.total, scale))
+    logic = PAIR_LOGIC * counted + RUNNING_LOGIC * running + running * (1 - 1 / words) + channels * each
+    registers = PAIR_REGISTERS * counted + RUNNING_REGISTERS * running + KEPT * channels * kept
+    registers += -(-filters * channels * config.weight_planes // beat) * beat + 12 * config.word_bits + 2 * beat
+    choices = 6 * config.word_bits + channels * config.input_planes * config.value_bits
+    return CountedContent(logic, registers, choices, channels * blocks)

@@ -70,7 +70,7 @@ def counted_stages(config: Config, layers: Sequence[Layer], adds: bool) -> int:
         return 0
     rounding = (FINISH_STAGES + ADD_STAGES * adds) if sums.rounds else CODE_STAGES
     return count_levels(config.inputs) + FACTOR_STAGES + ceil(log2(config.pairs)) + sums.passes + rounding + (
-        sums.rounds and sums.codes)
+        sums.rounds > 0 and sums.codes)
 
 
 class Play:

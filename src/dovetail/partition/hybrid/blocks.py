@@ -11,10 +11,10 @@ from math import inf
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.coded_folds import PAIR_LOGIC
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
+from dovetail.cost.reusable_counts import PAIR_LOGIC
 from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
 from dovetail.cost.reusable_layers import Layers, counted_values, counts_bits, layers_of
 from dovetail.cost.reusable_program import bank_sizes
@@ -33,7 +33,7 @@ FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 COUNTED_WIDTHS = (8, 16, 32, 48, 64, 128)
 COUNTED_WORDS = (1, 2, 4, 8)
 """The same where bits are counted."""
-WEIGHT_PLANES, INPUT_PLANES = (1, 4), (1, 4, 8)
+WEIGHT_PLANES, INPUT_PLANES = (4,), (4, 8)
 """Planes counted at once that are tried beside as many as codes have: more of them make plain layers of a network faster."""
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
@@ -84,7 +84,7 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
 
 
 def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
-    """Arrays that count bits, of all sizes that the device has logic for: as many planes at once as codes have, or fewer.
+    """Arrays that count bits, of all sizes that the device has logic for: as many planes at once as codes have, or more.
 
     Values lie in memory in the bits of the widest, or in fewer where what is wider may be left to dedicated engines. With pools
     there are two arrays, so that none is monolithic.
