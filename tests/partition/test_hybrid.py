@@ -324,3 +324,5 @@ def test_codes_are_worked_on_by_arrays_that_count_bits_and_what_they_refuse_is_l
     assert reason_outside(odd, swap, fpga(), Architecture.SEML) == (
         "fpga: swap cannot run on reusable engines, reusable engines have no ChannelSlice")
     assert reason_outside(odd, swap, fpga(), Architecture.SESL) is None
+    alone = region_of(graph, fpga(), Architecture.MONOLITHIC)
+    assert [n.name for n in graph.nodes[alone.start:alone.stop]] == ["first", "second"]

@@ -9,7 +9,7 @@ from dovetail.cost.accelerator import arrays_of
 from dovetail.cost.reusable import Config, reason_refused
 from dovetail.cost.reusable_layers import counts_bits
 from dovetail.errors import InfeasibleError, UnsupportedError
-from dovetail.ir import Graph, Node
+from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.dedicated import multiplications_of
@@ -65,6 +65,8 @@ def reason_outside(graph: Graph, node: Node, device: Device, architecture: Archi
     if (reason := why_not(graph, node, device)) is not None or architecture not in ARRAYS_ALONE:
         return reason
     refused = reason_refused(graph, node, counts_bits(graph))
+    if refused is None and architecture is Architecture.MONOLITHIC and counts_bits(graph) and isinstance(node.op, MaxPool):
+        refused = "one array that counts bits takes no maxima"
     return None if refused is None else f"{device.name}: {node.name} cannot run on reusable engines, {refused}"
 
 
