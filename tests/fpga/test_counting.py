@@ -66,6 +66,7 @@ def cases() -> dict[str, tuple[Graph, Config]]:
     return {
         "w3a3_by_turns": (network(24, 3, 3), planes(4, 4, (2, 1), 7)),
         "w4a4": (network(32, 4, 4, last="codes"), planes(2, 8, (4, 2), 15, bits=8)),
+        "w1a1": (network(2, 1, 1, last="codes"), planes(4, 8, (1, 1), 1, bits=8)),
         "residual_outside": (residual(4), planes(4, 8, (1, 4), map_bytes=256)),
     }
 

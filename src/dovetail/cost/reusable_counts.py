@@ -96,8 +96,8 @@ def counted_content(config: Config, sums: CountedSums, adds: bool) -> CountedCon
     beat, product = config.port_bytes * 8, sums.count + sums.factor + 1
     counted = filters * channels * pairs + channels * config.input_planes
     running = filters * pairs * sums.count
-    each = 0.0 + pairs * (2 * sums.count + product) + (pairs - 1) * sums.total
-    kept = 0.0 + pairs * (sums.count + sums.factor + 2 * product) + (pairs - 1) * sums.total
+    each = 1.0 * pairs * (2 * sums.count + product) + (pairs - 1) * sums.total
+    kept = 1.0 * pairs * (sums.count + sums.factor + 2 * product) + (pairs - 1) * sums.total
     blocks = pairs * multiplier_blocks(sums.factor, sums.count)
     if sums.passes:
         each, kept = each + (1 + words) / 2 * sums.total, kept + (1 + words) * sums.total

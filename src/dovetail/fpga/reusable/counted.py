@@ -82,7 +82,8 @@ def _constants(m: Module, pipeline: Pipeline, program: Program, numbers: BlockNu
     config, depth, beats = program.config, ARRAY_SLOTS * program.constant_depth, fill.constants[ARRAY]
     assert beats is not None
     shared = sum(n for _, _, n in layer_fields(numbers, numbers.layers[0]))
-    factors = filled_memory(m, "array_factors", config.inputs * config.pairs * FACTOR_BYTES * 8, depth, beats, leaving.constant)
+    size = config.inputs * config.pairs * FACTOR_BYTES * 8
+    factors = filled_memory(m, "array_factors", size, depth, beats, leaving.constant, 0)
     final = filled_memory(m, "array_final", config.inputs * final_words(config) * 32 + shared, depth, beats,
                           delayed(pipeline, leaving.constant, late, ""), factor_bytes(config) // config.port_bytes)
     return Constants(factors, final)

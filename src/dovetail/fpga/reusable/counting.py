@@ -237,15 +237,15 @@ def _gathered(pipeline: Pipeline, part: Staged, totals: tuple[int, int], words: 
 def _code(pipeline: Pipeline, config: Config, numbers: CountNumbers, total: Staged, enters: dict[str, int]) -> Staged:
     """How many thresholds a sum reaches."""
     assert numbers.steps is not None
-    m, code = pipeline.module, ZERO
-    result: Expr = code
+    m = pipeline.module
+    code: Expr = ZERO
     for k in range(config.thresholds):
         enters[f"step_{k}"] = total.stage
         given = m.input(f"step_{k}", 32)
         limit = m.wire(f"limit_{k}", Bits(*numbers.steps, given, 0, 32))
         holds = m.register(f"reaches_{k}", compare(">=", total.value, limit), bounds=(0, 1))
-        result = select(holds, const(k + 1), result)
-    return pipeline.register("code", result, total.stage + 1, (0, config.thresholds))
+        code = select(holds, const(k + 1), code)
+    return pipeline.register("code", code, total.stage + 1, (0, config.thresholds))
 
 
 @dataclass(frozen=True, slots=True)
