@@ -2,7 +2,8 @@
 
     python bench/reusable.py --from-pixels 14 --inputs 16 --outputs 32 --json FILE
 
-Every layer of every frame is compared with the reference. `--map-kib 128` moves maps above 128 KiB to external memory.
+Every layer of every frame is compared with the reference. `--map-kib 128` moves maps above 128 KiB to external memory. A network
+of codes comes from a file, and its array counts `--planes W A` planes of bits of weights and of inputs at once.
 `--synthesize FAMILY` counts the block with Yosys (minutes), beside what the cost model says.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from dovetail import zoo
 from dovetail.cost.reusable import Config, program_cost
+from dovetail.cost.reusable_layers import counted_values
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.synthesize import synthesize
@@ -31,7 +33,9 @@ from dovetail.platform.load import load_platform
 
 
 def quantized(name: str, size: int | None) -> Graph:
-    """A network of the zoo, quantized on synthetic samples."""
+    """A network of the zoo, quantized on synthetic samples, or that of a file, which must be quantized."""
+    if name.endswith(".onnx"):
+        return read_onnx(name).graph
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         path.write_bytes(zoo.build(name, size=size))
@@ -75,6 +79,8 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, default=32)
     parser.add_argument("--taps", type=int, default=9)
     parser.add_argument("--kernel", type=int, default=3)
+    parser.add_argument("--planes", type=int, nargs=2, default=(0, 0), metavar=("W", "A"),
+                        help="count bits, so many planes at once")
     parser.add_argument("--monolithic", action="store_true")
     parser.add_argument("--packed", action="store_true", help="two products per multiplier of the array")
     parser.add_argument("--no-overlap", action="store_true")
@@ -84,9 +90,11 @@ def main() -> None:
     parser.add_argument("--no-simulation", action="store_true")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    config = Config(asked.inputs, asked.outputs, asked.taps, asked.kernel, asked.monolithic, not asked.no_overlap,
-                    bandwidth_bytes=asked.bandwidth, packed=asked.packed, map_bytes=int(asked.map_kib * 1024))
     graph = quantized(asked.network, asked.size)
+    bits, thresholds = counted_values(graph) if any(asked.planes) else (8, 0)
+    config = Config(asked.inputs, asked.outputs, asked.taps, asked.kernel, asked.monolithic, not asked.no_overlap,
+                    bandwidth_bytes=asked.bandwidth, packed=asked.packed, map_bytes=int(asked.map_kib * 1024),
+                    weight_planes=asked.planes[0], input_planes=asked.planes[1], value_bits=bits, thresholds=thresholds)
     block = build_block(graph, part_of(graph, asked.from_pixels), config, "block", watched=not asked.no_simulation)
     cost = program_cost(block.program, load_platform(asked.board).device("fpga"))
     result: dict[str, object] = {

@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
+from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, reason_outside, region_of
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.partition.solve import plan as solve
@@ -208,18 +208,20 @@ def with_architecture(graph: Graph, platform: Platform, options: Options, assign
     """
     if options.architecture is None:
         return platform, assignment, ()
-    device = accelerated_device(platform)
-    region = region_of(graph, device)
+    device, architecture = accelerated_device(platform), Architecture(options.architecture)
+    region = region_of(graph, device, architecture)
     pins = pinned(graph, region, device.name)
     inside = cut_out(graph, pins, platform.host, device.name)
     progress(f"choose {options.architecture} accelerator", 0, 1)
-    judged = judge(inside, device, Architecture(options.architecture), options.goal)
+    judged = judge(inside, device, architecture, options.goal)
     progress(f"choose {options.architecture} accelerator", 1, 1)
     what = "one frame every" if options.goal is Goal.THROUGHPUT else "one frame in"
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of {len(graph.nodes)} nodes, "
             f"{len(judged.accelerator.reusable)} of them on reusable engines; {what} {judged.clocks:,.0f} clocks, "
             f"no accelerator of this kind below {judged.bound:,.0f} ({judged.gap:.1%} away)")
-    return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note,)
+    reasons = (reason_outside(graph, node, device, architecture) for node in graph.nodes)
+    outside = [f"{reason}; left to the other devices" for reason in reasons if reason is not None]
+    return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note, *outside[:1])
 
 
 def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:

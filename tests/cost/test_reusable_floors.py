@@ -15,6 +15,8 @@ from dovetail.ir import Graph
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
+from tests.fpga.test_counting import residual
+from tests.numerics.lq_networks import network
 from tests.partition.test_hybrid import bottlenecks
 
 
@@ -74,3 +76,21 @@ def test_floors_of_a_chain_come_close_to_its_price(graphs: dict[int, Graph]) -> 
     cost = block_cost(graph, [n.name for n in graph.nodes], config, fpga("zcu102"))
     assert between[0] >= 0.8 * cost.interval_clocks
     assert alone[0] >= 0.8 * cost.latency_clocks
+
+
+@pytest.mark.parametrize("config", [
+    Config(8, 16, weight_planes=2, input_planes=2, value_bits=16, thresholds=3),
+    Config(4, 4, weight_planes=1, input_planes=4, value_bits=16, thresholds=3, bandwidth_bytes=5, input_buffers=1),
+    Config(16, 16, weight_planes=4, input_planes=8, value_bits=16, thresholds=3, map_bytes=256)])
+def test_floors_of_arrays_that_count_bits_are_below_their_price(config: Config) -> None:
+    device = fpga("zcu102")
+    for graph in (network(1, 2, 2), residual(3)):
+        names = [n.name for n in graph.nodes]
+        layers = layers_of(graph, names, True)
+        cost, (between, alone) = block_cost(graph, names, config, device), least_clocks(layers, config, barriers(layers))
+        assert between[0] <= cost.interval_clocks
+        assert alone[0] <= cost.latency_clocks == block_latency(graph, names, config)
+        exact = dict(cost.resources)
+        for banks in (None, bank_sizes(layers, config)):
+            least = least_resources(layers.layers, config, device.model, banks)
+            assert all(least[name] <= exact[name] + 1e-9 for name in exact)

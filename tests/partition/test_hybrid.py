@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.cost.accelerator import config_of
 from dovetail.cost.budget import UNSURE
 from dovetail.cost.reusable import Config, block_cost
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
-from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Reshape, Window
+from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.hybrid import blocks as hybrid_blocks
-from dovetail.partition.hybrid.architecture import accelerated_device, judge, region_of
+from dovetail.partition.hybrid.architecture import accelerated_device, judge, reason_outside, region_of
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.choice import Joint, least_fill, undominated
 from dovetail.partition.hybrid.cuts import cut_points, passing
@@ -28,6 +29,7 @@ from dovetail.planning import Options, decide
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
+from tests.numerics.lq_networks import network
 from tests.strategies import Net, quantized
 
 
@@ -304,3 +306,23 @@ def test_board_files_cannot_bring_a_broken_accelerator() -> None:
     entries["device"][1]["accelerator"] = {"architecture": "fibha"}
     with pytest.raises(PlatformError, match="key accelerator is not one that a plan wrote"):
         platform_from_dict(entries)
+
+
+def test_codes_are_worked_on_by_arrays_that_count_bits_and_what_they_refuse_is_left_to_others() -> None:
+    graph = network(1, 2, 2)
+    made = judge(graph, fpga(), Architecture.SEML, Goal.THROUGHPUT)
+    config = config_of(made.accelerator)
+    assert config is not None
+    assert config.counts
+    assert len(made.accelerator.reusable) == len(graph.nodes)
+    assert made.bound <= made.clocks == block_cost(graph, made.accelerator.reusable, config, fpga()).interval_clocks
+    swap = Node("swap", Select(tuple(range(10))[::-1]), ("last_y",), (), "out")
+    odd = Graph("odd", graph.inputs, ("out",), (*graph.nodes, swap),
+                {**graph.tensors, "out": Tensor("out", (1, 10), graph.tensors["last_y"].scheme)}, graph.constants)
+    region = region_of(odd, fpga(), Architecture.SEML)
+    assert (region.start, region.stop) == (0, len(graph.nodes))
+    assert reason_outside(odd, swap, fpga(), Architecture.SEML) == (
+        "fpga: swap cannot run on reusable engines, reusable engines have no ChannelSlice")
+    assert reason_outside(odd, swap, fpga(), Architecture.SESL) is None
+    alone = region_of(graph, fpga(), Architecture.MONOLITHIC)
+    assert [n.name for n in graph.nodes[alone.start:alone.stop]] == ["first", "second"]

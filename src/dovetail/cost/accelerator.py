@@ -31,7 +31,8 @@ def config_of(accelerator: Accelerator) -> Config | None:
     a = accelerator.arrays
     return Config(a["inputs"], a["outputs"], a["taps"], a["kernel"], bool(a["monolithic"]), bool(a["overlap"]), a["port_bytes"],
                   a["bandwidth_bytes"], a["latency_clocks"], a["input_buffers"], bool(a.get("packed", 0)),
-                  a.get("map_bytes", 0), a.get("soft", 0))
+                  a.get("map_bytes", 0), a.get("soft", 0), a.get("weight_planes", 0), a.get("input_planes", 0),
+                  a.get("value_bits", 8), a.get("thresholds", 0))
 
 
 def arrays_of(config: Config) -> dict[str, int]:

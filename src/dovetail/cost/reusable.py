@@ -14,9 +14,10 @@ from math import ceil
 
 from dovetail.cost.reusable_area import block_resources
 from dovetail.cost.reusable_jobs import INPUT, Job, Kind, Program
-from dovetail.cost.reusable_layers import Config, Layers, layers_of, reason_refused
+from dovetail.cost.reusable_layers import Config, Layers, layers_of
 from dovetail.cost.reusable_play import Play, Striped
 from dovetail.cost.reusable_program import divides, program_of
+from dovetail.cost.reusable_refusals import reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
@@ -78,12 +79,12 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
 
 def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
     """Whether a configuration's limit on memories changes anything for these nodes, or there is none."""
-    return not config.map_bytes or divides(_layers(graph, tuple(nodes)), config)
+    return not config.map_bytes or divides(_layers(graph, tuple(nodes), config.counts), config)
 
 
 @lru_cache(maxsize=64)
-def _layers(graph: Graph, nodes: tuple[str, ...]) -> Layers:
-    return layers_of(graph, nodes)
+def _layers(graph: Graph, nodes: tuple[str, ...], counts: bool) -> Layers:
+    return layers_of(graph, nodes, counts)
 
 
 def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
@@ -96,7 +97,7 @@ def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
 
 @lru_cache(maxsize=64)
 def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
-    return program_of(_layers(graph, nodes), config)
+    return program_of(_layers(graph, nodes, config.counts), config)
 
 
 def program_cost(program: Program, device: Device) -> BlockCost:

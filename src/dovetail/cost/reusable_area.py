@@ -14,6 +14,7 @@ from math import ceil, log2, prod
 import numpy as np
 
 from dovetail.cost.dhm import SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, distributed, ram_blocks
+from dovetail.cost.reusable_counts import CountedSums, counted_content, counted_sums
 from dovetail.cost.reusable_jobs import (
     ARRAY,
     ARRAY_SLOTS,
@@ -46,6 +47,8 @@ CONSTANT_BITS, LAYER_BITS = 30, 45
 """Bits of a filter's bias and multiplier, and of what a layer's filters share, that something is made of; the rest is removed."""
 SOFT_LOGIC = 45.0
 """Logic of a product of 9 and 8 bits (Yosys 0.70, xcu and xcup: 360 look-up tables for eight)."""
+TAP_BITS, LARGEST_LOGIC, LARGEST_FINISH = 9, 1.7, 60.0
+"""Bits of a tap of the depthwise array, logic per bit for taking the larger of two, and per channel that is finished."""
 OUTSIDE_BEATS = 64
 """Beats of maps that wait for the memory to take them."""
 OUTSIDE_LOGIC, OUTSIDE_REGISTERS = 450.0, 500.0
@@ -83,12 +86,15 @@ class Outline:
     """Whether it averages over a count that is no power of two."""
     memories: tuple[tuple[int, int, int], ...]
     """Copies, words and width of every memory."""
+    counted: CountedSums | None = None
+    """Of an array that counts bits."""
 
 
 def outline_of(program: Program) -> Outline:
     """The outline of a layer program."""
     return Outline(program.config, program.weight_depth, program.phases, sum_bits(program),
-                   any(x.add is not None for x in program.layers.layers), any(_averages(program)), tuple(memories_of(program)))
+                   any(x.add is not None for x in program.layers.layers), any(_averages(program)), tuple(memories_of(program)),
+                   counted_sums(program.config, program.layers.layers) if program.config.counts else None)
 
 
 def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float], ...]:
@@ -110,8 +116,27 @@ def outline_resources(outline: Outline, model_name: str, control_logic: float = 
             ("dsp", cost["dsp_per_product"] * (content.products + content.finishers)))
 
 
+def _counting(outline: Outline) -> Content:
+    """Bits of a block whose array counts bits, and whose depthwise array takes the largest of taps."""
+    config = outline.config
+    logic = registers = choices = 0.0
+    multipliers = 0
+    if outline.counted is not None:
+        own = counted_content(config, outline.counted, outline.adds)
+        logic, registers, choices, multipliers = own.logic, own.registers, own.choices, own.multipliers
+    if outline.phases:
+        taps, window = config.inputs * config.taps * TAP_BITS, config.kernel ** 2 * config.word_bits
+        logic += LARGEST_LOGIC * taps + config.inputs * LARGEST_FINISH
+        registers += 2 * taps + window + config.inputs * FINISH_REGISTERS
+        choices += max(0, outline.phases - 1) * taps
+        multipliers += config.inputs
+    return Content(multipliers, 0, logic, choices, 0.0, registers, outline.memories)
+
+
 def content_of(outline: Outline) -> Content:
     """Bits of a block, part by part as it is built."""
+    if outline.config.counts:
+        return _counting(outline)
     config, both = outline.config, bool(outline.phases) and outline.weight_depth > 0
     channels, filters, shared = config.inputs, config.outputs, config.monolithic and both
     sums, adds, drops = outline.sums, outline.adds, outline.drops
@@ -162,7 +187,7 @@ def sum_bits(program: Program) -> tuple[int, int]:
 def widest_sums(config: Config, layers: Iterable[tuple[Layer, int]]) -> tuple[int, int]:
     """Bits of the widest sum of either engine, for layers with the engine of each."""
     widest = [0, 0]
-    for layer, engine in layers:
+    for layer, engine in layers if not config.counts else ():
         terms = prod(layer.window.kernel) * (layer.reads.channels // layer.groups)
         widest[engine] = max(widest[engine], (MEAN_BITS if layer.plain else TERM_BITS) + ceil(log2(terms)))
     if config.monolithic:
@@ -179,16 +204,21 @@ def _averages(program: Program) -> list[bool]:
 def memories_of(program: Program) -> list[tuple[int, int, int]]:
     """Copies, words and width of every memory."""
     config = program.config
-    word, beat = config.inputs * 8, config.port_bytes * 8
+    word, beat = config.word_bits, config.port_bytes * 8
     jobs = [sum(job.engine == engine for job in program.jobs) for engine in (ARRAY, DEPTHWISE)]
     address = max(2, (max(program.depths) - 1).bit_length())
     found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
     found += [(1, fifo_depth(config), beat), (1, 8, word), *transfer_memories(program, address)]
     constants = config.inputs * CONSTANT_BITS + LAYER_BITS
     if jobs[ARRAY]:
-        found += [(-(-config.inputs * config.outputs * 8 // beat), ARRAY_SLOTS * program.weight_depth, beat),
-                  (1, ARRAY_SLOTS * config.block_words, constants), (1, jobs[ARRAY], 3 * address + 31),
+        found += [(array_pieces(config), ARRAY_SLOTS * program.weight_depth, beat), (1, jobs[ARRAY], 3 * address + 31),
                   (1, jobs[ARRAY], address + 17)]
+        sums = counted_sums(config, program.layers.layers) if config.counts else None
+        if sums is not None:
+            own = config.inputs * (config.pairs * (sums.factor + 1) + config.thresholds * sums.total)
+            found.append((1, ARRAY_SLOTS * program.constant_depth, max(own, constants)))
+        else:
+            found.append((1, ARRAY_SLOTS * config.block_words, constants))
         if any(x.add is not None for x in program.layers.layers):
             found.append((1, jobs[ARRAY], address + 14))
     if jobs[DEPTHWISE]:
@@ -197,6 +227,11 @@ def memories_of(program: Program) -> list[tuple[int, int, int]]:
                   (1, DEPTHWISE_SLOTS, constants), (1, program.line_width, (config.kernel - 1) * word),
                   (1, jobs[DEPTHWISE], 2 * address + 45), (1, jobs[DEPTHWISE], address + 9)]
     return found
+
+
+def array_pieces(config: Config) -> int:
+    """Memories of a beat's width that a word of the array's weights lies in."""
+    return -(-config.inputs * config.outputs * (config.weight_planes or 8) // (config.port_bytes * 8))
 
 
 def transfer_memories(program: Program, address: int) -> list[tuple[int, int, int]]:

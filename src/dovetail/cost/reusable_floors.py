@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
 
-from dovetail.cost.reusable_area import Outline, outline_resources, widest_sums
+from dovetail.cost.reusable_area import Outline, array_pieces, outline_resources, widest_sums
+from dovetail.cost.reusable_counts import counted_sums
 from dovetail.cost.reusable_jobs import (
     ARRAY,
     ARRAY_SLOTS,
@@ -22,6 +23,7 @@ from dovetail.cost.reusable_jobs import (
     constant_beats_per_word,
     fifo_depth,
     read_range,
+    row_beats,
 )
 from dovetail.cost.reusable_layers import Config, Layer, Layers
 from dovetail.cost.reusable_program import rounds_of
@@ -145,12 +147,14 @@ def _waiting(works: Sequence[_Work], follows: bool) -> int:
 
 
 def _work(layer: Layer, config: Config) -> _Work:
-    words, constants, per = config.words(layer.writes.channels), constant_beats_per_word(config), config.block_words
+    words, per = config.words(layer.writes.channels), config.block_words
     if layer.filtered(config):
+        constants = constant_beats_per_word(config, DEPTHWISE)
         phases = 1 if layer.whole else config.phases(layer.window)
         clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
         beats = phases * -(-config.inputs * config.taps // config.port_bytes) + constants
         return _Work(0, words * clocks, words * beats, max(0, words - DEPTHWISE_SLOTS) * beats, clocks * ((words - 1) % per + 1))
+    constants = layer.turns(config) * layer.rounds(config) * constant_beats_per_word(config, ARRAY)
     sizes = [per] * (words // per) + [words % per] * (words % per > 0)
     known = {size: _job(layer, config, 0, size) for size in set(sizes)} if layer.groups == 1 else {}
     jobs = [known.get(size) or _job(layer, config, number * per, size) for number, size in enumerate(sizes)]
@@ -161,7 +165,8 @@ def _work(layer: Layer, config: Config) -> _Work:
 def _job(layer: Layer, config: Config, first: int, words: int) -> tuple[int, int]:
     """Clocks and beats of weights of a filter block."""
     steps = read_range(layer, config, first, words)[1] * prod(layer.window.kernel)
-    return layer.writes.pixels * max(steps, words), steps * -(-words * config.inputs * config.inputs // config.port_bytes)
+    turns = layer.turns(config)
+    return layer.writes.pixels * turns * layer.rounds(config) * max(steps, words), steps * turns * row_beats(config, words)
 
 
 def _map_beats(layers: Layers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
@@ -183,13 +188,15 @@ def least_resources(layers: Sequence[Layer], config: Config, model_name: str,
     """
     engines = [(x, DEPTHWISE if x.filtered(config) else ARRAY) for x in layers]
     phases = max((1 if x.whole else config.phases(x.window) for x, e in engines if e == DEPTHWISE), default=0)
-    depth = max((read_range(x, config, 0, 1)[1] * prod(x.window.kernel) for x, e in engines if e == ARRAY), default=0)
-    entry, word, beat = layers[0].reads, config.inputs * 8, config.port_bytes * 8
+    depth = max((read_range(x, config, 0, 1)[1] * prod(x.window.kernel) * x.turns(config) for x, e in engines if e == ARRAY),
+                default=0)
+    entry, beat = layers[0].reads, config.port_bytes * 8
     if banks is None:
-        banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, min(word, entry.channels * 8))]
+        width = min(config.inputs, entry.channels) * config.value_bits
+        banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, width)]
     memories = [(1, words, width) for words, width in banks if words]
     if depth:
-        memories.append((-(-config.inputs * config.outputs * 8 // beat), ARRAY_SLOTS * depth, beat))
+        memories.append((array_pieces(config), ARRAY_SLOTS * depth, beat))
     outline = Outline(config, depth, phases, widest_sums(config, engines), any(x.add is not None for x in layers), False,
-                      tuple(memories))
+                      tuple(memories), counted_sums(config, layers) if config.counts else None)
     return dict(outline_resources(outline, model_name))

@@ -22,6 +22,7 @@ from dovetail.cost.reusable_jobs import (
     constant_beats_per_word,
     depthwise_lag,
     read_range,
+    row_beats,
 )
 from dovetail.cost.reusable_layers import Config, Layer, Layers
 from dovetail.cost.reusable_stripes import SLOTS, Stripe, row_words
@@ -168,10 +169,10 @@ class Jobs:
         config = self.config
         words = min(config.block_words, config.words(layer.writes.channels) - first)
         start, count = read_range(layer, config, first, words)
-        steps = count * prod(layer.window.kernel)
-        row_beats = -(-words * config.inputs * config.inputs // config.port_bytes)
-        clocks = layer.writes.pixels * max(steps, words)
-        self._append(number, layer, ARRAY, first, words, start, count, steps, clocks, 0, steps * row_beats)
+        each, turns, rounds = count * prod(layer.window.kernel), layer.turns(config), layer.rounds(config)
+        clocks = layer.writes.pixels * turns * rounds * max(each, words)
+        self._append(number, layer, ARRAY, first, words, start, count, each * turns, clocks, 0,
+                     each * turns * row_beats(config, words), turns, rounds)
 
     def _depthwise(self, number: int, layer: Layer, plane: int) -> None:
         config = self.config
@@ -182,18 +183,18 @@ class Jobs:
                     + (layer.writes.width - 1) * layer.window.stride[1])
             tail = depthwise_lag(layer) + last + 1 - layer.reads.pixels
         clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
-        row_beats = -(-config.inputs * config.taps // config.port_bytes)
-        self._append(number, layer, DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * row_beats)
+        beats = -(-config.inputs * config.taps // config.port_bytes)
+        self._append(number, layer, DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * beats)
 
     def _append(self, number: int, layer: Layer, engine: int, first: int, words: int, read_first: int, read_words: int,
-                steps: int, clocks: int, tail: int, weight_beats: int) -> None:
+                steps: int, clocks: int, tail: int, weight_beats: int, turns: int = 1, rounds: int = 1) -> None:
         entry = self.layers.entry
         residual = None if layer.residual is None else self._place(layer.residual, ADDED, first, self.stripe.write_row)
         row = self.stripe.write_rows[0 if layer is self.stripe.parts[0] else -1]
         read = self._place(layer.source, LOADED, read_first, self.stripe.read_row)
         write = self._place(layer.target, STORED, first, row)
         needs, loads, free = self._needs(layer, engine, first, read_first)
-        beats = words * constant_beats_per_word(self.config)
+        beats = words * turns * rounds * constant_beats_per_word(self.config, engine)
         at = self.weights.get((number, first))
         if at is None:
             at = self.weights[number, first] = self.image_beats
@@ -201,7 +202,7 @@ class Jobs:
         self.made.append(Transfer(Kind.WEIGHTS, at, weight_beats + beats, len(self.jobs), stripe=self.stripes))
         self.jobs.append(Job(number, layer, row, engine, first, words, read_first, read_words, steps, clocks, tail,
                              weight_beats, beats, read, write, residual, needs, entry in (layer.source, layer.residual),
-                             layer.target == self.layers.exit, False, False, loads, free))
+                             layer.target == self.layers.exit, False, False, loads, free, turns, rounds))
 
     def _place(self, tensor: str, bank: int, word: int, row: int) -> Place:
         """Where a word of the pixels from a row on lies: in a bank of stripes if the map is outside."""

@@ -23,8 +23,10 @@ INPUT, KEPT, EXPANDED, FILTERED, OUTPUT, LOADED, ADDED, STORED = range(8)
 BANKS = ("input", "kept", "expanded", "filtered", "output", "loaded", "added", "stored")
 CONSTANT_BYTES = 8
 """Bytes of a filter's bias and multiplier, four each."""
-LAYER_BYTES = 8
-"""Bytes beside the constants of a word: bounds and scales of the layer."""
+FACTOR_BYTES = 4
+"""Bytes of what the counts of a pair of planes are multiplied with."""
+LAYER_BYTES, COUNTED_LAYER_BYTES = 8, 12
+"""Bytes beside the constants of a word: bounds and scales of the layer, of bytes or of wider values."""
 RING_BLOCKS = 2
 """Filter blocks of a map between a convolution and the depthwise layer that follows at once."""
 BURST_BEATS = 32
@@ -110,7 +112,7 @@ class Job(NamedTuple):
     read_words: int
     """Input words that it reads of a pixel."""
     steps: int
-    """Clocks in which the array works on a pixel, or phases of a depthwise output."""
+    """Words of weights: clocks in which the array works on a pixel, or phases of a depthwise output."""
     clocks: int
     """Clocks in which it issues work."""
     tail: int
@@ -129,10 +131,24 @@ class Job(NamedTuple):
     """How many loads must have arrived before it starts."""
     stores: int = 0
     """How many bursts must have left before it starts, since it writes where they lay."""
+    turns: int = 1
+    """Groups of planes of its weights: a pixel is worked on once for each, and each has its part of the words of weights."""
+    rounds: int = 1
+    """Groups of planes of its input, all of which meet every group of planes of its weights."""
 
     @property
     def beats(self) -> int:
         return self.weight_beats + self.constant_beats
+
+    @property
+    def passes(self) -> int:
+        """How often a pixel is worked on; every time sums leave, with constants of their own."""
+        return self.turns * self.rounds
+
+    @property
+    def pass_steps(self) -> int:
+        """Clocks of one of them."""
+        return self.steps // self.turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +174,11 @@ class Program:
     def weight_depth(self) -> int:
         """Words of weights of the longest filter block."""
         return max((job.steps for job in self.jobs if job.engine == ARRAY), default=0)
+
+    @property
+    def constant_depth(self) -> int:
+        """Words of constants of a filter block, at the most."""
+        return max((job.words * job.passes for job in self.jobs if job.engine == ARRAY), default=self.config.block_words)
 
     @property
     def phases(self) -> int:
@@ -190,7 +211,7 @@ class Program:
 
 def bank_widths(layers: Layers, config: Config) -> tuple[int, ...]:
     """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
-    word, entry = config.inputs * 8, layers.maps[layers.entry].channels * 8
+    word, entry = config.word_bits, layers.maps[layers.entry].channels * config.value_bits
     return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
 
 
@@ -211,9 +232,32 @@ def read_range(layer: Layer, config: Config, first: int, words: int) -> tuple[in
     return start, stop - start + 1
 
 
-def constant_beats_per_word(config: Config) -> int:
+def factor_bytes(config: Config) -> int:
+    """Bytes of what the counts of a word of filters are multiplied with, in whole beats; none where bytes are multiplied."""
+    return -(-config.inputs * config.pairs * FACTOR_BYTES // config.port_bytes) * config.port_bytes
+
+
+def final_words(config: Config) -> int:
+    """Numbers of a filter that its finished sum meets, four bytes each: thresholds, or bias and multiplier."""
+    return max(CONSTANT_BYTES // 4, config.thresholds)
+
+
+def layer_bytes(config: Config) -> int:
+    """Bytes of what all filters of a layer share."""
+    return COUNTED_LAYER_BYTES if config.counts else LAYER_BYTES
+
+
+def constant_beats_per_word(config: Config, engine: int) -> int:
     """Beats of the constants of a word of filters and of what all of them share."""
-    return -(-(config.inputs * CONSTANT_BYTES + LAYER_BYTES) // config.port_bytes)
+    counted = config.counts and engine == ARRAY
+    own = factor_bytes(config) + config.inputs * final_words(config) * 4 if counted else config.inputs * CONSTANT_BYTES
+    return -(-(own + layer_bytes(config)) // config.port_bytes)
+
+
+def row_beats(config: Config, words: int) -> int:
+    """Beats of a word of weights of so many words of filters."""
+    bits = config.weight_planes if config.counts else 8
+    return -(-words * config.inputs * config.inputs * bits // (8 * config.port_bytes))
 
 
 def fifo_depth(config: Config) -> int:

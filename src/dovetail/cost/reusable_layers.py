@@ -3,6 +3,9 @@
 A block is a part of a graph that one tensor enters and one leaves. Its layers are what one engine does in one go: a convolution,
 a fully connected layer, a pooling or an activation by itself, with the residual addition behind a convolution fused into its
 writing. Maps lie in memories as words of `Config.inputs` channels of a pixel; the last word of a pixel is filled up with zeros.
+
+An array multiplies bytes, or it counts bits (`Config.counts`): then every layer is a sum over planes of bits of its weights and
+of its input, so that codes of one to four bits and plain integers of up to 16 share one array.
 """
 
 from __future__ import annotations
@@ -11,16 +14,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
+from dovetail.cost.reusable_refusals import (
+    ACTIVATION_BITS,
+    COUNTED_BITS,
+    bits_of,
+    factor_bits,
+    follows,
+    fusable,
+    reason_refused,
+    weight_bits,
+)
 from dovetail.cost.scans import stream_shape, window_of
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.ir import Add, AvgPool, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Window
-from dovetail.numerics.requantize import requantizer
+from dovetail.ir import (
+    Add,
+    Coded,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    MaxPool,
+    Node,
+    Reshape,
+    Thresholds,
+    Window,
+)
+from dovetail.ir.lq import steps_of
 
-ACTIVATION_BITS = 8
 PACKED_TERMS = 4
 """Packed products that may be added before the lower one of the two leaves its field (`cost.folds.twin_sums`)."""
-SHORTEST_LINE = 3
-"""Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,13 @@ class Config:
 
     soft: int = 0
     """Filters of the array whose products are made in logic, for devices whose multipliers run out."""
+    weight_planes: int = 0
+    input_planes: int = 0
+    """Planes of bits of weights and of inputs that the array counts in a clock; 0: it multiplies bytes."""
+    value_bits: int = 8
+    """Bits of a value in the memories of maps."""
+    thresholds: int = 0
+    """Thresholds of a filter, at the most, where the array counts bits."""
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
@@ -74,12 +103,38 @@ class Config:
                 or min(self.latency_clocks, self.map_bytes) < 0):
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
                              "negative latency or memory are possible")
+        if bool(self.weight_planes) != bool(self.input_planes) or min(self.weight_planes, self.input_planes) < 0 or (
+                self.counts and (self.monolithic or self.packed or self.soft)):
+            raise UsageError(f"reusable engines {self}: {self.weight_planes} x {self.input_planes} planes of bits; an array that "
+                             "counts bits has planes on both sides and no products")
+        if not 1 <= self.value_bits <= COUNTED_BITS or (not self.counts and self.value_bits != ACTIVATION_BITS) or (
+                self.map_bytes and self.word_bits % 8):
+            raise UsageError(f"reusable engines {self}: values of {self.value_bits} bits; 1 to {COUNTED_BITS} are possible where "
+                             "bits are counted, in words of whole bytes where maps lie in external memory")
 
     def __str__(self) -> str:
         kind = "monolithic" if self.monolithic else "reusable"
         maps = f", maps in {self.map_bytes / 1024:g} KiB" if self.map_bytes else ""
         soft = f" ({self.soft} in logic)" if self.soft else ""
+        if self.counts:
+            return (f"{kind} {self.inputs}x{self.outputs} of {self.weight_planes}x{self.input_planes} planes, "
+                    f"{self.value_bits}-bit values{maps}")
         return f"{kind} {self.inputs}x{self.outputs}{soft}{'/2' if self.packed else ''}+{self.taps}{maps}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the array counts bits."""
+        return self.weight_planes > 0
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of planes that are counted at once."""
+        return self.weight_planes * self.input_planes
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of a word of a map."""
+        return self.inputs * self.value_bits
 
     @property
     def packed_sums(self) -> int:
@@ -139,67 +194,55 @@ class Layer:
     """Whether it takes the largest of its taps."""
     whole: bool
     """Whether it averages over the whole map."""
+    weight_bits: int = ACTIVATION_BITS
+    input_bits: int = ACTIVATION_BITS
+    """Planes of bits of its weights and of its input."""
+    signs: bool = False
+    """Whether bits of its weights mean +1 and -1, not 1 and 0."""
+    value_bits: int = ACTIVATION_BITS
+    """Bits of the widest value it reads or writes."""
+    thresholds: int = 0
+    """Thresholds of a filter, where it writes codes."""
+    factor_bits: int = 1
+    """Bits of what counts of a pair of planes are multiplied with, sign aside."""
 
     def filtered(self, config: Config) -> bool:
         """Whether the depthwise array does it."""
+        if config.counts:
+            return self.largest
         if self.whole:
             return True
         channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
-        return channelwise and max(self.window.kernel) <= config.kernel and _follows(self.window, self.reads.width)
+        return channelwise and max(self.window.kernel) <= config.kernel and follows(self.window, self.reads.width)
+
+    def owned(self, config: Config) -> bool:
+        """Whether words hold channels that are not its filters' own, which signs would count: a plane of ones leaves them out."""
+        return self.signs and (self.groups > 1 or self.reads.channels % config.inputs > 0)
+
+    def turns(self, config: Config) -> int:
+        """Groups of planes of weights that are worked on one after the other."""
+        return -(-(self.weight_bits + self.owned(config)) // config.weight_planes) if config.counts else 1
+
+    def rounds(self, config: Config) -> int:
+        """Groups of planes of inputs, likewise, for every group of planes of weights."""
+        return -(-self.input_bits // config.input_planes) if config.counts else 1
 
     @property
     def macs(self) -> int:
         return prod(self.window.kernel) * self.reads.channels // self.groups * self.writes.channels * self.writes.pixels
 
 
-def _follows(window: Window, width: int) -> bool:
-    """Whether outputs follow the order in which the pixels of a map arrive, and line buffers can hold its rows."""
-    (high, wide), (top, left, bottom, right) = window.kernel, window.pads
-    return (top + bottom < high and left + right < wide and window.dilation == (1, 1)
-            and (width >= SHORTEST_LINE or high == 1))
+def counts_bits(graph: Graph) -> bool:
+    """Whether a network's arrays must count bits: it has codes."""
+    return any(isinstance(node.op, Coded | Thresholds) for node in graph.nodes)
 
 
-def reason_refused(graph: Graph, node: Node) -> str | None:
-    """Why reusable engines cannot do a node, in words; None where they can."""
-    op = node.op
-    if isinstance(op, Reshape):
-        return None if graph.shape(node.output)[0] == 1 and len(graph.shape(node.output)) == 2 else "it reorders a map"
-    if not isinstance(op, Conv | Gemm | GlobalAvgPool | AvgPool | MaxPool | Clip | Add):
-        return f"reusable engines have no {op.kind}"
-    for tensor in (*node.inputs, node.output):
-        scheme, shape = graph.tensors[tensor].scheme, graph.shape(tensor)
-        if shape[0] != 1 or len(shape) not in (2, 4):
-            return f"tensor {tensor} of shape {list(shape)} is no map"
-        if scheme is not None and (scheme.bits != ACTIVATION_BITS or scheme.axis is not None or not scheme.fixed_point):
-            return f"tensor {tensor} is {scheme}; 8 bits with one power of two as scale and without a zero point are worked on"
-    if isinstance(op, Conv | Gemm):
-        weights = graph.constants[node.params[0]]
-        if weights.scheme is not None and (weights.scheme.bits > ACTIVATION_BITS or not weights.scheme.fixed_point):
-            return "its weights have more than 8 bits, or scales that are no powers of two"
-        return "it leaves partial sums" if op.partial else None
-    if isinstance(op, MaxPool):
-        return None if _follows(op.window, graph.shape(node.inputs[0])[3]) else "its window is dilated or too wide for its map"
-    if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:
-        return "its divisor changes along the border"
-    return _reason_not_added(graph, node) if isinstance(op, Add) else None
-
-
-def _reason_not_added(graph: Graph, node: Node) -> str | None:
-    if len(node.inputs) != 2 or len(set(graph.input_shapes(node))) != 1 or len(set(node.inputs)) != 2:
-        return "only two maps of one shape are added"
-    if not any(_fusable(graph, t) for t in node.inputs):
-        return "neither operand is a convolution's alone, into whose writing it could be fused"
-    if graph.tensors[node.output].scheme is not None:
-        how = requantizer(graph, node)
-        if set(how.multipliers) != {1} or any(f & (f - 1) for each in how.factors for f in each):
-            return "its operands' scales are not powers of two apart"
-    return None
-
-
-def _fusable(graph: Graph, tensor: str) -> bool:
-    producer = graph.producer(tensor)
-    return (producer is not None and isinstance(producer.op, Conv | Gemm) and len(graph.consumers(tensor)) == 1
-            and tensor not in graph.outputs)
+def counted_values(graph: Graph) -> tuple[int, int]:
+    """Bits of the widest value that arrays which count bits work on, and thresholds of a filter, at the most."""
+    sizes = [t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= COUNTED_BITS]
+    codes = [n.op.output_bits for n in graph.nodes if isinstance(n.op, Coded)]
+    codes += [n.op.bits for n in graph.nodes if isinstance(n.op, Thresholds)]
+    return max(sizes, default=ACTIVATION_BITS), steps_of(max(codes)) if any(codes) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +255,11 @@ class Layers:
     maps: dict[str, Map]
 
 
-def layers_of(graph: Graph, nodes: Sequence[str]) -> Layers:
+def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Layers:
     """The layers of these nodes; raises UnsupportedError where they are no block or a node is refused."""
     chosen = [n for n in graph.nodes if n.name in set(nodes)]
     for node in chosen:
-        if (reason := reason_refused(graph, node)) is not None:
+        if (reason := reason_refused(graph, node, counts)) is not None:
             raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, {reason}; leave it out of the block")
     alias: dict[str, str] = {}
     for node in chosen:
@@ -255,7 +298,7 @@ def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
     found: dict[str, Node] = {}
     for node in chosen:
         if isinstance(node.op, Add):
-            able = [t for t in node.inputs if t in position and _fusable(graph, t)]
+            able = [t for t in node.inputs if t in position and fusable(graph, t)]
             if not able:
                 raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution it adds to is "
                                        "outside the block; move the block's border")
@@ -273,11 +316,18 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     reads, writes = Map(channels, height, width), _map(graph, node.output)
     if isinstance(op, GlobalAvgPool):
         window = Window((height, width))
-    groups = op.groups if isinstance(op, Conv) else 1 if isinstance(op, Gemm) else channels
+    body = op.body if isinstance(op, Coded) else op
+    weighted = isinstance(body, Conv | Gemm)
+    groups = body.groups if isinstance(body, Conv) else 1 if isinstance(body, Gemm) else channels
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
+    input_bits = op.input_bits if isinstance(op, Coded) and op.input_bits else bits_of(graph, node.inputs[0])
+    codes = op.output_bits if isinstance(op, Coded) else op.bits if isinstance(op, Thresholds) else 0
+    values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
     return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
                  node.output if add is None else add.output, residual, reads, writes, window, groups,
-                 not isinstance(op, Conv | Gemm), isinstance(op, MaxPool), isinstance(op, GlobalAvgPool))
+                 not weighted, isinstance(op, MaxPool), isinstance(op, GlobalAvgPool), weight_bits(graph, node), input_bits,
+                 isinstance(op, Coded) and op.weight_bits > 0, max(bits_of(graph, t) for t in values),
+                 steps_of(codes) if codes else 0, factor_bits(graph, node))
 
 
 def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import ceil, log2
 from typing import Any, NamedTuple
 
+from dovetail.cost.reusable_counts import count_levels, counted_sums
 from dovetail.cost.reusable_jobs import (
     ARRAY,
     ARRAY_SLOTS,
@@ -19,6 +20,7 @@ from dovetail.cost.reusable_jobs import (
     Transfer,
     fifo_depth,
 )
+from dovetail.cost.reusable_layers import Config, Layer
 
 START_CLOCKS = 3
 """Clocks from the end of what a job waits for (a word written, a frame loaded) to its first work."""
@@ -35,6 +37,8 @@ ARRAY_STAGES = 7
 FINISH_STAGES = 6
 """Clock edges that finish a sum, without an addition behind it."""
 ADD_STAGES = 5
+FACTOR_STAGES, CODE_STAGES = 2, 2
+"""Clock edges from counts to their products with factors, and from a sum to its code."""
 FIRST_BEAT_CLOCKS = 5
 """Clocks from reset to the first beat of weights in their memory, without the memory's latency."""
 LOADED_CLOCKS = 3
@@ -51,9 +55,22 @@ def stages_of(program: Program) -> tuple[int, int]:
     """Clock edges from the last issued work of a job to its word in memory, of either engine."""
     config, shared = program.config, program.config.monolithic and program.phases > 0
     adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
+    if config.counts:
+        return (ARRAY_STAGES + counted_stages(config, program.layers.layers, bool(adds)),
+                ARRAY_STAGES + 2 + ceil(log2(config.taps)) + FINISH_STAGES)
     array = ARRAY_STAGES + config.tree_levels + FINISH_STAGES + adds
     products = config.inputs if shared else config.taps
     return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
+
+
+def counted_stages(config: Config, layers: Sequence[Layer], adds: bool) -> int:
+    """Clock edges from bits to an output of an array that counts them, beside those that all arrays have."""
+    sums = counted_sums(config, layers)
+    if sums is None:
+        return 0
+    rounding = (FINISH_STAGES + ADD_STAGES * adds) if sums.rounds else CODE_STAGES
+    return count_levels(config.inputs) + FACTOR_STAGES + ceil(log2(config.pairs)) + sums.passes + rounding + (
+        sums.rounds > 0 and sums.codes)
 
 
 class Play:

@@ -31,6 +31,7 @@ from dovetail.errors import UnsupportedError
 
 def program_of(layers: Layers, config: Config) -> Program:
     """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
+    _check_values(layers, config)
     for layer in layers.layers:
         if layer.largest and not layer.filtered(config):
             raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
@@ -56,8 +57,17 @@ def program_of(layers: Layers, config: Config) -> Program:
     return replace(program, transfers=in_order(program, made), outside=found)
 
 
+def _check_values(layers: Layers, config: Config) -> None:
+    """Raise UnsupportedError where values or thresholds are more than arrays that count bits have."""
+    for layer in layers.layers if config.counts else ():
+        if layer.value_bits > config.value_bits or layer.thresholds > config.thresholds:
+            raise UnsupportedError(f"node {layer.node}: values of {layer.value_bits} bits and {layer.thresholds} thresholds; "
+                                   f"these arrays have {config.value_bits} and {config.thresholds}, enlarge them")
+
+
 def bank_sizes(layers: Layers, config: Config) -> list[tuple[int, int]]:
     """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
+    _check_values(layers, config)
     groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups, 0)
     rounds = [stripes_of(layers, config, group, outside) for group in groups]

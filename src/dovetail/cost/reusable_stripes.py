@@ -34,12 +34,12 @@ class Stripe:
 
 def beats_per_word(config: Config) -> int:
     """Beats of a word of a map in external memory."""
-    return -(-config.inputs // config.port_bytes)
+    return -(-config.word_bits // (8 * config.port_bytes))
 
 
 def words_per_beat(config: Config) -> int:
     """Words of a map in a beat of external memory."""
-    return max(1, config.port_bytes // config.inputs)
+    return max(1, 8 * config.port_bytes // config.word_bits)
 
 
 def row_words(config: Config, shape: Map) -> int:
@@ -68,7 +68,7 @@ def outside_maps(layers: Layers, config: Config, groups: Sequence[tuple[int, ...
 
 def _most(config: Config) -> int:
     """Words that a memory of maps may have."""
-    return config.map_bytes // config.inputs
+    return 8 * config.map_bytes // config.word_bits
 
 
 def _divisible(layer: Layer) -> bool:

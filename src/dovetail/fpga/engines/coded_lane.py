@@ -17,7 +17,7 @@ from dovetail.cost.adder_graph import IntMatrix
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.lane import Constants, Range, Ranges, constants_of, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
-from dovetail.fpga.engines.lq import Planes
+from dovetail.fpga.engines.lq import Counters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.expressions import (
     ZERO,
@@ -191,7 +191,7 @@ def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, i
     """Counts of the set bits of every plane, over slices; `total_J` leave at the stage returned."""
     m = Module(name, (f"The ones of {taps} codes, plane by plane.",), shared=True)
     pipeline = Pipeline(m)
-    planes = Planes(pipeline, "ones", op, [])
+    planes = Counters(pipeline, "ones")
     x = m.input("x", taps * op.input_bits)
     flow = (m.input("starts"), m.input("works")) if slices > 1 else None
     counts = []
@@ -245,11 +245,11 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int, ones_st
 def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
     """Of a slice, per pair of planes: counted pairs of bits, or the sum of what bits gate, sign or multiply."""
     op, m = filters.op, pipeline.module
-    planes, found = Planes(pipeline, "lane", op, []), {}
+    planes, found = Counters(pipeline, "lane"), {}
     for i in range(op.weight_planes):
         for j in range(op.input_planes):
             if op.weight_bits and op.input_bits:
-                found[i, j] = _counted(planes, f"count_{i}_{j}", [(bits(x, j * taps + t, 1), bits(w, i * taps + t, 1))
+                found[i, j] = counted_pairs(planes, f"count_{i}_{j}", [(bits(x, j * taps + t, 1), bits(w, i * taps + t, 1))
                                                                   for t in range(taps)])
                 continue
             values = []
@@ -277,7 +277,7 @@ def _product(m: Module, op: Coded, name: str, a: Expr, b: Expr) -> Expr:
     return multiply(m.wire(f"tap_{name}", a), m.wire(f"weight_{name}", b))
 
 
-def _counted(planes: Planes, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
+def counted_pairs(planes: Counters, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
     """How many pairs have both bits set."""
     pipeline, m, columns = planes.pipeline, planes.pipeline.module, dict[int, list[Staged]]()
     whole = len(pairs) - len(pairs) % PAIRS

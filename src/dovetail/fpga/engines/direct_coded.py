@@ -32,7 +32,7 @@ def direct_coded_engine(layer: Layer, window: Window, op: Coded, params: Sequenc
     numbers = float_layer(layer.label, op, params)
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)])
+        planes = Planes(pipeline, layer.label, op=op, taps=[taps[key] for key in sorted(taps)])
         _, reads = spread(op, params[0].array.astype(np.int64), len(taps))
         made = _looked_up if datapath is Datapath.FLOAT_TABLE else _multiplied
         values = []

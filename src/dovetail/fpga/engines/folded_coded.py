@@ -144,7 +144,7 @@ def _columns(pipeline: Pipeline, filters: CodedFilters, taps: WordTaps, group: i
     keys = [key for key in sorted(taps) if key[0] == group]
     if not filters.op.input_bits:
         return [(taps[key].value, filters.input_width) for key in keys]
-    planes = Planes(pipeline, f"taps_{group}", filters.op, [taps[key] for key in keys])
+    planes = Planes(pipeline, f"taps_{group}", op=filters.op, taps=[taps[key] for key in keys])
     found: list[tuple[Expr, int]] = []
     for j in range(filters.op.input_bits):
         for tap in range(len(keys)):

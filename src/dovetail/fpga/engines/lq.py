@@ -67,7 +67,7 @@ def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale 
         codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
         weights, reads = spread(op, codes, len(taps))
         size = FULL_ADDER if datapath is Datapath.FULL_ADDERS else LUT_INPUTS
-        planes = Planes(pipeline, layer.label, op, [taps[key] for key in sorted(taps)], size)
+        planes = Planes(pipeline, layer.label, size, op=op, taps=[taps[key] for key in sorted(taps)])
         if op.weight_bits and op.input_bits:
             sums = {Datapath.TABLE: _tables, Datapath.MUX: _muxes}.get(datapath, _popcounts)
             columns, matrix = sums(planes, weights, reads, products)
@@ -139,34 +139,15 @@ def spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
 
 
 @dataclass(slots=True)
-class Planes:
-    """The bits of a window's codes, named once each, and the counters made of them."""
+class Counters:
+    """Counters of bits, made of tables that all of a module share."""
 
     pipeline: Pipeline
     label: str
-    op: Coded
-    taps: list[Staged]
     size: int = LUT_INPUTS
     """Bits that a counter takes where there are as many."""
     counters: int = 0
-    known: dict[tuple[int, int], Staged | None] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
-
-    def bit(self, tap: int, j: int) -> Staged | None:
-        """Bit `j` of the pattern that a tap's code stands for; None where it is never set."""
-        if (tap, j) not in self.known:
-            self.known[tap, j] = self._bit(tap, j)
-        return self.known[tap, j]
-
-    def _bit(self, tap: int, j: int) -> Staged | None:
-        staged, module = self.taps[tap], self.pipeline.module
-        value = staged.value
-        assert isinstance(value, Signal)
-        if not self.op.patterns:
-            return Staged(module.wire(f"{value.name}_bit_{j}", bits(value, j, 1)), staged.stage) if j < value.width else None
-        is_set = [self.op.patterns[code] >> j & 1 for code in range(value.hi + 1)]
-        found = self.entry(f"{self.label}_plane_{j}_of_{value.hi}", value, is_set)
-        return None if found == ZERO else Staged(module.wire(f"{value.name}_bit_{j}", found, (0, 1)), staged.stage)
 
     def entry(self, name: str, index: Signal, values: Sequence[int]) -> Expr:
         """values[index], from a table that all who ask by this name share."""
@@ -225,6 +206,31 @@ class Planes:
         assert rows[0] is not None
         self.counters += 1
         return self.pipeline.register(f"{name}_count", add(rows[0], rows[1]), stage, (0, most))
+
+
+@dataclass(slots=True)
+class Planes(Counters):
+    """The bits of a window's codes, named once each, and the counters made of them."""
+
+    op: Coded = field(kw_only=True)
+    taps: list[Staged] = field(default_factory=list, kw_only=True)
+    known: dict[tuple[int, int], Staged | None] = field(default_factory=dict, kw_only=True)
+
+    def bit(self, tap: int, j: int) -> Staged | None:
+        """Bit `j` of the pattern that a tap's code stands for; None where it is never set."""
+        if (tap, j) not in self.known:
+            self.known[tap, j] = self._bit(tap, j)
+        return self.known[tap, j]
+
+    def _bit(self, tap: int, j: int) -> Staged | None:
+        staged, module = self.taps[tap], self.pipeline.module
+        value = staged.value
+        assert isinstance(value, Signal)
+        if not self.op.patterns:
+            return Staged(module.wire(f"{value.name}_bit_{j}", bits(value, j, 1)), staged.stage) if j < value.width else None
+        is_set = [self.op.patterns[code] >> j & 1 for code in range(value.hi + 1)]
+        found = self.entry(f"{self.label}_plane_{j}_of_{value.hi}", value, is_set)
+        return None if found == ZERO else Staged(module.wire(f"{value.name}_bit_{j}", found, (0, 1)), staged.stage)
 
 
 Columns = tuple[list[Staged], IntMatrix]

@@ -31,6 +31,8 @@ from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, re
 from dovetail.fpga.reusable.numbers import BlockNumbers
 
 Table = dict[str, list[int]]
+CODED_PLANES = 4
+"""Planes of a code's pattern, at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class Front:
     """Whether the tap lies in the map and not in its padding."""
     words: Expr
     slot: Signal
+    round: Expr
+    """Which planes of the input are worked on."""
+    opens: Expr
+    """Whether this is the first time that the pixel is worked on."""
+    closes: Expr
+    """Whether this is the last time."""
+    fields: Mapping[str, Expr]
+    """Those of the job at work."""
 
 
 def own_jobs(program: Program, engine: int) -> list[Job]:
@@ -74,7 +84,18 @@ def array_table(program: Program, numbers: BlockNumbers, banks: Sequence[int], a
     table["from_input"] = [int(j.read.bank == INPUT) for j in jobs]
     table["words"] = [j.words for j in jobs]
     table["signed"] = [int(numbers.layers[j.layer].signed) for j in jobs]
-    return table
+    forms = [numbers.layers[j.layer].planes for j in jobs]
+    table["signs"] = [int(form is not None and form.signs) for form in forms]
+    return {**table, **pattern_columns([() if form is None else form.patterns for form in forms])}
+
+
+def pattern_columns(patterns: Sequence[tuple[int, ...]]) -> Table:
+    """Which codes have a plane's bit set; nothing where codes are their own patterns everywhere."""
+    if not any(patterns):
+        return {}
+    found = {f"pattern_{j}": [sum((p >> j & 1) << code for code, p in enumerate(own)) for own in patterns]
+             for j in range(CODED_PLANES)}
+    return {**found, "patterned": [int(bool(own)) for own in patterns]}
 
 
 def _loops(layer: Layer, job: Job, modulus: int) -> dict[str, int]:
@@ -90,12 +111,14 @@ def _loops(layer: Layer, job: Job, modulus: int) -> dict[str, int]:
         "across_most": layer.writes.width - 1, "down_most": layer.writes.height - 1,
         "column_jump": (column_step * pixel - back) % modulus,
         "row_jump": (row_step * row - columns_back * pixel - back) % modulus,
+        "round_most": job.rounds - 1, "turn_most": job.turns - 1, "pass_jump": -pixel_back % modulus,
         "across_jump": (right * pixel - pixel_back) % modulus,
         "down_jump": (down * row - (layer.writes.width - 1) * right * pixel - pixel_back) % modulus,
-        "idle": max(0, job.words - job.steps),
+        "idle": max(0, job.words - job.pass_steps),
         # without padding every tap is inside, wherever row and column point to
         "x": -left * masked, "y": -top * masked, "width": layer.reads.width, "height": layer.reads.height,
         "column_x": column_step * masked, "row_x": -columns_back * masked, "across_x": (right - columns_back) * masked,
+        "pass_x": -columns_back * masked, "pass_y": -rows_back * masked,
         "down_x": (-(layer.writes.width - 1) * right - columns_back) * masked,
         "row_y": row_step * masked, "across_y": -rows_back * masked, "down_y": (down - rows_back) * masked,
     }
@@ -113,7 +136,11 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
     row_last = count_up(module, "array_row", now["row_most"], all_of(works, word_last, column_last))
     ends = module.wire("array_ends", all_of(works, word_last, column_last, row_last))
-    pixel_done = module.wire("array_pixel_done", _idled(module, now["idle"], ends, spent))
+    pass_done = module.wire("array_pass_done", _idled(module, now["idle"], ends, spent))
+    round_last = count_up(module, "array_round", now["round_most"], pass_done)
+    turn_last = count_up(module, "array_turn", now["turn_most"], all_of(pass_done, round_last))
+    pass_last = all_of(round_last, turn_last)
+    pixel_done = module.wire("array_pixel_done", all_of(pass_done, pass_last))
     across_last = count_up(module, "array_across", now["across_most"], pixel_done)
     down_last = count_up(module, "array_down", now["down_most"], all_of(pixel_done, across_last))
     last = module.wire("array_last", all_of(pixel_done, across_last, down_last))
@@ -123,7 +150,7 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     module.drive(active, any_of(load, all_of(active, negate(last))), reset=0)
 
     def jumped(kind: str) -> Expr:
-        levels = [(across_last, "across"), (row_last, "row"), (column_last, "column")]
+        levels = [(across_last, "across"), (pass_last, "pass"), (row_last, "row"), (column_last, "column")]
         value = now[f"down_{kind}"]
         for over, level in levels:
             value = select(over, value, now.get(f"{level}_{kind}", ZERO))
@@ -139,8 +166,25 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     starts, weight = signal("array_starts"), signal("array_weight", 0, ARRAY_SLOTS * weight_depth - 1)
     module.drive(starts, any_of(load, ends, all_of(starts, negate(works))), reset=1)
     restart = select(slot, ZERO, const(weight_depth))  # the slot turns when the next job is loaded
-    module.drive(weight, select(load, restart, select(ends, begins, add(weight, ONE))), any_of(load, works))
-    return Front(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"], slot)
+    following = add(weight, ONE)
+    if round_last != ONE:  # all planes of the input meet the same planes of the weights
+        turn = signal("array_turn_weight", 0, ARRAY_SLOTS * weight_depth - 1)
+        module.drive(turn, select(load, restart, select(turn_last, begins, following)), any_of(load, all_of(ends, round_last)))
+        following = select(all_of(ends, negate(round_last)), turn, following)
+    module.drive(weight, select(load, restart, select(all_of(ends, pass_last), begins, following)), any_of(load, works))
+    return Front(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"], slot,
+                 _position(now["round_most"], "round"), _first(now, round_last, turn_last), pass_last, now)
+
+
+def _position(most: Expr, name: str) -> Expr:
+    """The value of a counter of `count_up`."""
+    return ZERO if _never(most) else signal(f"array_{name}_at", 0, most.hi)
+
+
+def _first(now: Mapping[str, Expr], round_last: Expr, turn_last: Expr) -> Expr:
+    """Whether neither of the counters of passes has moved."""
+    known = [(now["round_most"], round_last, "round"), (now["turn_most"], turn_last, "turn")]
+    return all_of(*(compare("==", _position(most, name), ZERO) for most, last, name in known if last != ONE))
 
 
 def _never(value: Expr) -> bool:

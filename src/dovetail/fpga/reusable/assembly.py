@@ -38,6 +38,7 @@ from dovetail.fpga.expressions import (
 )
 from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, Outputs, count_words, layer_pins
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.descriptors import Entries, chosen
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
@@ -49,12 +50,6 @@ from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_
 from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
 
 NAMES = ("array", "depthwise")
-WORD_STAGE = 2
-"""Stage of a word out of its bank."""
-OPERAND_STAGE = 3
-"""Stage of the array's operands: extended words and weights."""
-CONSTANT_STAGE = 2
-"""Stage of a word's constants, behind the word itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +77,11 @@ class Assembly:
         self.module = m = Module(name, (f"{program.config}: {len(program.layers.layers)} layers in {len(program.jobs)} jobs.",))
         self.pipeline = Pipeline(m)
         self.modules: list[Module] = []
-        self.word_bits = self.config.inputs * 8
         self.address_bits = max(2, (max(program.depths) - 1).bit_length())
         self.jobs = [own_jobs(program, engine) for engine in (ARRAY, DEPTHWISE)]
         self.engines = [e for e in (ARRAY, DEPTHWISE) if self.jobs[e]]
         self.reads = {b: signal(f"{BANKS[b]}_read", 0, (1 << program.widths[b]) - 1) for b, d in enumerate(program.depths) if d}
-        self.word_range = (0, (1 << self.word_bits) - 1)
+        self.word_range = (0, (1 << self.config.word_bits) - 1)
         self.readers: dict[int, list[Access]] = {b: [] for b in self.reads}
         self.writers: dict[int, list[Access]] = {b: [] for b in self.reads}
         self.loads = {e: m.net(f"{NAMES[e]}_load") for e in self.engines}
@@ -101,9 +95,9 @@ class Assembly:
         m, layers, config = self.module, self.program.layers, self.config
         frame, result = (layers.maps[t].pixels * config.words(layers.maps[t].channels) for t in (layers.entry, layers.exit))
         released, finished = m.net("input_released"), m.net("output_finished")
-        source = load_frames(m, frame, self.word_bits, config.input_buffers, released)
+        source = load_frames(m, frame, self.numbers.ends[0], config, released)
         self.writers[INPUT].append(Access(source.writes, source.address, source.word))
-        leaving, fifo = leave_frames(m, result, self.word_bits, finished, self.reads[OUTPUT])
+        leaving, fifo = leave_frames(m, result, self.numbers.ends[1][0], config, finished, self.reads[OUTPUT])
         self.now, arrived = progress_of(m, self.program, self._counts(), self.ended)
         self._end_frame()
         fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
@@ -115,19 +109,25 @@ class Assembly:
         entries: dict[int, Entries] = {}
         operands: dict[int, Operands] = {}
         if ARRAY in ready:
-            array, operands[ARRAY] = self._array(ready[ARRAY], fill)
+            array, word = self._array(ready[ARRAY])
             entries[ARRAY] = array.entries
+            if not config.counts:
+                operands[ARRAY] = self._multiplied(array, word, fill)
         if DEPTHWISE in ready:
             depthwise, operands[DEPTHWISE] = self._depthwise(ready[DEPTHWISE], fill)
             entries[DEPTHWISE] = depthwise.entries
         sums = self._sums(operands)
         for engine in self.engines:
-            own = (self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY
-                   else self._leave_depthwise(depthwise, sums[DEPTHWISE], fill))
+            if engine == ARRAY and config.counts:
+                made, modules = count_words(m, self.pipeline, self.program, self.numbers, array, word, fill, self._other)
+                self.modules += modules
+            else:
+                made = self._outputs(engine, self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY
+                                     else self._leave_depthwise(depthwise, sums[DEPTHWISE], fill))
             m.assigns.append((ready[engine], self._may_start(engine, entries[engine], fill.filled[engine], source.loaded,
                                                              leaving.streaming)))
             self.modules.append(entries[engine].fifo)
-            self._finish(engine, own, watched)
+            self._write(engine, made, watched)
         m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
         self.readers[OUTPUT].append(Access(ONE, leaving.address))
         for number, read in self.reads.items():
@@ -183,16 +183,20 @@ class Assembly:
         read = chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks])
         return self.module.register(f"{name}_word", read, bounds=self.word_range)
 
-    def _array(self, ready: Signal, fill: Fill) -> tuple[Front, Operands]:
-        """Issue of the array, and what its lanes multiply."""
-        m, pipeline, config, jobs = self.module, self.pipeline, self.config, self.jobs[ARRAY]
+    def _array(self, ready: Signal) -> tuple[Front, Signal]:
+        """Issue of the array, and the words it reads."""
+        m, jobs = self.module, self.jobs[ARRAY]
         banks = sorted({j.read.bank for j in jobs})
         table = array_table(self.program, self.numbers, banks, self.address_bits)
         front = array_front(m, table, self.loads[ARRAY], ready, self.program.weight_depth, self.parity, self.frame_words,
                             self.address_bits)
         for number, b in enumerate(banks):
             self.readers[b].append(Access(is_equal(front.bank, number), front.address))
-        word = self._word("array", banks, front.bank, WORD_STAGE)
+        return front, self._word("array", banks, front.bank, WORD_STAGE)
+
+    def _multiplied(self, front: Front, word: Signal, fill: Fill) -> Operands:
+        """What the array's lanes multiply."""
+        m, pipeline, config = self.module, self.pipeline, self.config
         inside = delayed(pipeline, front.inside, WORD_STAGE, "array_hit")
         signed = delayed(pipeline, front.signed, WORD_STAGE, "array_sign")
         fields = []
@@ -204,8 +208,8 @@ class Assembly:
         assert beat is not None
         weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
                                 beat, delayed(pipeline, front.weight, OPERAND_STAGE - 2, ""))
-        return front, Operands("array", config.outputs, config.inputs, (m.wire("array_operands", pack(fields)),), weights,
-                               front.starts, front.works, OPERAND_STAGE, packed=config.packed, soft=config.soft)
+        return Operands("array", config.outputs, config.inputs, (m.wire("array_operands", pack(fields)),), weights,
+                        front.starts, front.works, OPERAND_STAGE, packed=config.packed, soft=config.soft)
 
     def _depthwise(self, ready: Signal, fill: Fill) -> tuple[DepthwiseFront, Operands]:
         """Issue of the depthwise array, and what its lanes multiply."""
@@ -226,7 +230,7 @@ class Assembly:
                                 delayed(pipeline, address, TAP_STAGE - 2, ""))
         x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
         return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE,
-                               front.largest)
+                               front.largest, compares=config.counts)
 
     def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
         """Lanes for all engines, one set for both where they share it."""
@@ -261,17 +265,21 @@ class Assembly:
         width = self.config.inputs * 64 + sum(n for _, _, n in layer_fields(self.numbers, self.numbers.layers[0]))
         return filled_memory(self.module, f"{NAMES[engine]}_constants", width, depth, beat, address)
 
-    def _finish(self, engine: int, sums: Leaving, watched: bool) -> None:
-        """From words of sums to words in memory."""
-        m, name, jobs, numbers = self.module, NAMES[engine], self.jobs[engine], self.numbers.engines[engine]
+    def _outputs(self, engine: int, sums: Leaving) -> Outputs:
+        """From words of sums to what is written."""
+        m, name, numbers, jobs = self.module, NAMES[engine], self.numbers.engines[engine], self.jobs[engine]
         assert numbers is not None
         adds = self.numbers.add_shift if any(j.residual is not None for j in jobs) else 0
-        finisher = finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds)
+        finisher = finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds,
+                                   self.config.value_bits)
         self.modules.append(finisher.module)
         other = self._other(sums.valid, finisher) if adds else None
-        outputs = self._finishers(name, finisher, sums, other)
-        stage = CONSTANT_STAGE + finisher.stages
-        writing = token(m, f"{name}_finished", sums.valid, stage)
+        return Outputs(self._finishers(name, finisher, sums, other), sums.valid, CONSTANT_STAGE + finisher.stages)
+
+    def _write(self, engine: int, made: Outputs, watched: bool) -> None:
+        """From outputs to words in memory."""
+        m, name, jobs, size = self.module, NAMES[engine], self.jobs[engine], self.config.value_bits
+        writing = token(m, f"{name}_finished", made.valid, made.stages)
         banks = sorted({j.write.bank for j in jobs})
         table = walk_table(jobs, [j.write for j in jobs])
         table["bank"] = [banks.index(j.write.bank) for j in jobs]
@@ -281,7 +289,7 @@ class Assembly:
         self.modules.append(walked.entries.fifo)
         writes = m.register(f"{name}_writes", writing, reset=0)
         address = m.register(f"{name}_write_to", walked.address)
-        word = m.register(f"{name}_write_word", pack([(y, 8) for y in outputs]))
+        word = m.register(f"{name}_write_word", pack([(y, size) for y in made.values]))
         index = walked.fields["bank"]
         where = index if isinstance(index, Const) else m.register(f"{name}_write_bank", index)
         for number, b in enumerate(banks):
@@ -320,22 +328,16 @@ class Assembly:
         m, size = self.module, sums.sum_bits
         word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
         assert isinstance(word, Signal)
-        at, pins = self.config.inputs * 64, list[tuple[str, Signal]]()
-        for key, _, count in layer_fields(self.numbers, self.numbers.layers[0]):
-            if key in finisher.enters:
-                now = Staged(sums.constants.slice(m, f"{name}_{key}_now", at, count), 0)
-                late = self.pipeline.at(now, finisher.enters[key])
-                assert isinstance(late, Signal)
-                pins.append((key, late))
-            at += count
+        values = self.config.value_bits
+        pins = layer_pins(self.pipeline, self.numbers, name, finisher, sums.constants, self.config.inputs * 64, 0)
         outputs = []
         for k in range(self.config.inputs):
-            y = m.net(f"{name}_y_{k}", 8)
+            y = m.net(f"{name}_y_{k}", values)
             own = [("total", m.wire(f"{name}_total_{k}", bits(word, k * size, size))),
                    ("bias", sums.constants.slice(m, f"{name}_bias_{k}", k * 64, 32)),
                    ("multiplier", sums.constants.slice(m, f"{name}_multiplier_{k}", k * 64 + 32, 32))]
             if other is not None:
-                own.append(("other", m.wire(f"{name}_other_{k}", bits(other, k * 8, 8))))
+                own.append(("other", m.wire(f"{name}_other_{k}", bits(other, k * values, values))))
             m.instances.append(Instance(finisher.module.name, f"{name}_finish_{k}", (*own, *pins, ("y", y))))
             outputs.append(y)
         return outputs

@@ -15,6 +15,7 @@ from dovetail.fpga.reusable.array import own_jobs
 from dovetail.fpga.reusable.assembly import NAMES, Assembly
 from dovetail.fpga.reusable.image import Octets, image_text, weight_image
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
+from dovetail.fpga.reusable.plane_numbers import counted_numbers
 from dovetail.fpga.verilog import images, print_module
 from dovetail.ir import Graph
 
@@ -37,8 +38,8 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
     order. Weights, and maps in external memory, pass a port of their own (`MemoryPort`). With `watched` streams `array_words`
     and `depthwise_words` show every word that is written, for tests.
     """
-    program = program_of(layers_of(graph, nodes), config)
-    numbers = block_numbers(graph, program)
+    program = program_of(layers_of(graph, nodes, config.counts), config)
+    numbers = counted_numbers(graph, program) if config.counts else block_numbers(graph, program)
     image = weight_image(program, numbers)
     modules = Assembly(name, program, numbers).build(watched)
     files = {f"{m.name}.v": print_module(m) for m in modules}
@@ -60,11 +61,12 @@ def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamP
     found = []
     for name, tensor in (("in0", layers.entry), ("out", layers.exit)):
         shape, scheme = layers.maps[tensor], graph.tensors[tensor].scheme
-        found.append(StreamPort(name, tensor, shape.channels, 8, scheme is None or scheme.signed, shape.height, shape.width,
-                                config.inputs))
+        size, signed = (8, True) if scheme is None else (scheme.bits, scheme.signed)
+        found.append(StreamPort(name, tensor, shape.channels, size, signed, shape.height, shape.width, config.inputs))
     for engine in (ARRAY, DEPTHWISE):
         jobs = own_jobs(program, engine)
         if watched and jobs:
             words = sum(j.words * j.part.writes.pixels for j in jobs)
-            found.append(StreamPort(f"{NAMES[engine]}_words", f"{NAMES[engine]} words", config.inputs, 8, False, 1, words))
+            name = NAMES[engine]
+            found.append(StreamPort(f"{name}_words", f"{name} words", config.inputs, config.value_bits, False, 1, words))
     return tuple(found)

@@ -230,7 +230,7 @@ def _ages_follow(module: Module, axis: str, kernel: int, first: Mapping[str, Exp
 def masked_taps(module: Module, pipeline: Pipeline, config: Config, front: DepthwiseFront, pixel: Signal,
                 line_width: int) -> list[list[Signal]]:
     """Per channel the taps of the current phase at `TAP_STAGE`, nine bits each, zero where they lie in the padding."""
-    kernel, size = config.kernel, config.inputs * 8
+    kernel, size = config.kernel, config.word_bits
     shifts = delayed(pipeline, front.shifts, COLUMN_STAGE, "")
     newest = pipeline.at(Staged(pixel, PIXEL_STAGE), COLUMN_STAGE)
     column: list[Expr] = [newest]
@@ -257,10 +257,11 @@ def _lines(module: Module, pipeline: Pipeline, front: DepthwiseFront, newest: Ex
     return list(rows)
 
 
-def _extended(module: Module, word: Signal, channel: int, signed: Expr, tap: tuple[int, int]) -> Expr:
-    """A channel of a pixel in nine bits."""
-    byte = module.wire(f"depthwise_byte_{channel}_{tap[0]}_{tap[1]}", bits(word, channel * 8, 8))
-    return pack([(byte, 8), (all_of(signed, bits(byte, 7, 1)), 1)])
+def _extended(module: Module, word: Signal, channel: int, size: int, signed: Expr, tap: tuple[int, int]) -> Expr:
+    """A channel of a pixel in nine bits; of wider values the lowest eight say all."""
+    kept = min(size, 8)
+    byte = module.wire(f"depthwise_byte_{channel}_{tap[0]}_{tap[1]}", bits(word, channel * size, kept))
+    return pack([(byte, kept), *[(all_of(signed, bits(byte, kept - 1, 1)), 1)] * (9 - kept)])
 
 
 def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: DepthwiseFront,
@@ -279,7 +280,8 @@ def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: Dept
         for place in range(config.taps):
             options = [order[k] for k in range(place, min(len(order), phases * config.taps), config.taps)]
             outside = pack([(ZERO, 8), (largest, 1)])  # nothing, or less than any value
-            values = [select(inside[t], _extended(module, window[t], channel, signed, t), outside) for t in options] or [outside]
+            values = [select(inside[t], _extended(module, window[t], channel, config.value_bits, signed, t), outside)
+                      for t in options] or [outside]
             value = values[0] if len(values) == 1 or phase is None else choose(phase, values)
             taps.append(module.register(f"depthwise_tap_{channel}_{place}", value, bounds=(0, 511)))
         found.append(taps)

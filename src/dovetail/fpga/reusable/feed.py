@@ -12,11 +12,13 @@ from dovetail.cost.reusable_jobs import (
     DEPTHWISE,
     DEPTHWISE_SLOTS,
     LOADED,
+    Job,
     Kind,
     Program,
     constant_beats_per_word,
     fifo_depth,
 )
+from dovetail.cost.reusable_layers import Config
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.expressions import (
     ONE,
@@ -27,6 +29,7 @@ from dovetail.fpga.expressions import (
     add,
     all_of,
     any_of,
+    bits,
     compare,
     const,
     negate,
@@ -139,26 +142,32 @@ def _fill_table(program: Program) -> Table:
     jobs = program.jobs
     if not program.transfers:
         return {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
-                "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words - 1 for j in jobs]}
+                "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words * j.passes - 1 for j in jobs],
+                "constant_most": [_constant_most(program, j) for j in jobs]}
     reads = [t for t in program.transfers if t.kind is not Kind.STORE]
     own = [jobs[t.job] if t.kind is Kind.WEIGHTS else None for t in reads]
     table: Table = {
         "engine": [ROWS if j is None else j.engine for j in own],
         "row_most": [t.rows - 1 if j is None else j.steps - 1 for t, j in zip(reads, own, strict=True)],
         "beat_most": [0 if j is None else j.weight_beats // j.steps - 1 for j in own],
-        "word_most": [t.row_words - 1 if j is None else j.words - 1 for t, j in zip(reads, own, strict=True)]}
+        "word_most": [t.row_words - 1 if j is None else j.words * j.passes - 1 for t, j in zip(reads, own, strict=True)],
+        "constant_most": [_constant_most(program, next(iter(jobs)) if j is None else j) for j in own]}
     if stores_of(program):
         table |= {"bank": [t.bank if t.kind is Kind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
                   **gates([t._replace(stored=0) for t in reads], (Kind.LOAD,), (Kind.LOAD,))}
     return table
 
 
+def _constant_most(program: Program, job: Job) -> int:
+    """The last beat of a word of a job's constants."""
+    return constant_beats_per_word(program.config, job.engine) - 1
+
+
 def _fill_engines(module: Module, program: Program, fields: Mapping[str, Expr], loads: Sequence[Signal | None], beat: Signal,
                   weighs: Signal) -> tuple[Pair, Pair, Expr]:
     """Beats of weights and constants for either engine, and when those of a job are complete."""
-    constant_most = const(constant_beats_per_word(program.config) - 1)
     behind = signal("fill_constants")
-    most = select(behind, constant_most, fields["beat_most"])
+    most = select(behind, fields["constant_most"], fields["beat_most"])
     beat_at, beat_last = _count(module, "fill_beat", most, weighs)
     row_most = select(behind, fields["word_most"], fields["row_most"])
     row_at, row_last = _count(module, "fill_row", row_most, all_of(weighs, beat_last))
@@ -217,7 +226,7 @@ def _bases(module: Module, name: str, program: Program, engine: int, turn: Expr)
     if engine == ARRAY:
         slot = signal("fill_array_slot")
         module.drive(slot, negate(slot), turn, 0)
-        sizes = (program.weight_depth, program.config.block_words)
+        sizes = (program.weight_depth, program.constant_depth)
         found = [module.wire(f"fill_{name}_base_{k}", select(slot, const(size), ZERO)) for k, size in enumerate(sizes)]
         return found[0], found[1]
     place = signal("fill_depthwise_slot", 0, DEPTHWISE_SLOTS - 1)
@@ -242,9 +251,14 @@ class Input:
     word: Signal
 
 
-def load_frames(module: Module, words: int, width: int, buffers: int, released: Expr) -> Input:
-    """Take frames of `words` beats into the halves of the input buffer in turn, while one is free."""
-    valid, data = module.input("in0_valid"), module.input("in0_data", width)
+def load_frames(module: Module, words: int, end: tuple[int, bool], config: Config, released: Expr) -> Input:
+    """Take frames of `words` beats into the halves of the input buffer in turn, while one is free.
+
+    `end` are the bits of a value that enters, and whether it is signed; it is stored in those of a map's.
+    """
+    buffers = config.input_buffers
+    valid, taken = module.input("in0_valid"), module.input("in0_data", config.inputs * end[0])
+    data = _widened(module, taken, end, config)
     frames = signal("input_frames", 0, buffers)
     ready = module.wire("input_ready", compare("!=", frames, const(buffers)))
     module.output("in0_ready", ready)
@@ -265,6 +279,19 @@ def load_frames(module: Module, words: int, width: int, buffers: int, released: 
     return Input(loaded, parity, module.register("input_writes", take, reset=0), address, module.register("input_word", data))
 
 
+def _widened(module: Module, taken: Signal, end: tuple[int, bool], config: Config) -> Signal:
+    """A word of values in the bits that maps have."""
+    size, signed = end
+    more = config.value_bits - size
+    if not more:
+        return taken
+    fields: list[tuple[Expr, int]] = []
+    for channel in range(config.inputs):
+        sign: Expr = bits(taken, channel * size + size - 1, 1) if signed else ZERO
+        fields += [(bits(taken, channel * size, size), size), *[(sign, 1)] * more]
+    return module.wire("input_widened", pack(fields))
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """The output buffer: whether it still leaves, where it is read; `finish` connects what was read."""
@@ -274,8 +301,10 @@ class Output:
     issues: Signal
 
 
-def leave_frames(module: Module, words: int, width: int, finished: Expr, read: Signal) -> tuple[Output, Module]:
-    """Send the words of the output buffer, once complete, in order."""
+def leave_frames(module: Module, words: int, value_bits: int, config: Config, finished: Expr,
+                 read: Signal) -> tuple[Output, Module]:
+    """Send the words of the output buffer, once complete, in order, with so many bits of every value."""
+    width = config.inputs * value_bits
     streaming, spare = signal("output_streaming"), signal("output_spare", 0, LEAVING_BEATS)
     issues = module.wire("output_issues", all_of(streaming, compare("!=", spare, ZERO)))
     at, last = module.rounds("output_at", words, issues) if words > 1 else (module.wire("output_at", ZERO, (0, 1)), ONE)
@@ -284,6 +313,9 @@ def leave_frames(module: Module, words: int, width: int, finished: Expr, read: S
     arriving = module.register("output_arriving", issues, reset=0)
     arrived = module.register("output_arrived", arriving, reset=0)
     held = module.register("output_held", read)
+    if value_bits < config.value_bits:
+        held = module.wire("output_narrow", pack([(bits(held, c * config.value_bits, value_bits), value_bits)
+                                                  for c in range(config.inputs)]))
     ready = module.input("out_ready")
     valid, data = module.net("output_valid"), module.net("output_data", width)
     module.drive(spare, subtract(add(spare, all_of(valid, ready)), issues), reset=LEAVING_BEATS)

@@ -51,12 +51,12 @@ def check_layers(graph: Graph, block: Block, simulation: Simulation, inputs: Map
     Raises MismatchError that names the first wrong layer in the order of the program, with pixel and channel.
     """
     expected = run_integer(graph, inputs, keep=True)
-    frames = len(next(iter(inputs.values())))
+    frames, mask = len(next(iter(inputs.values()))), (1 << block.program.config.value_bits) - 1
     for frame in range(frames):
         found = written_maps(block, simulation, frame)
         for layer in block.program.layers.layers:
             shape = layer.writes
-            ours = np.asarray(expected[layer.target])[frame].astype(np.int64).reshape(shape.channels, shape.pixels).T & 255
+            ours = np.asarray(expected[layer.target])[frame].astype(np.int64).reshape(shape.channels, shape.pixels).T & mask
             wrong = np.argwhere(found[layer.target] != ours)
             if len(wrong):
                 pixel, channel = (int(i) for i in wrong[0])

@@ -8,6 +8,11 @@ Jobs follow each other in the order of the layer program; those that do the same
     its constants:  for every output word: per filter the bias and the multiplier (four bytes each, lowest byte first), then
                     eight bytes of the layer (`layer_fields`), zeros to the end of the beat.
 
+Where the array counts bits, its weights are, for every group of planes, kernel row, kernel column and input word: for every
+filter, for every plane of the group, one bit per channel. Its constants are, for every time that a pixel is worked on and every
+output word: per filter the factor of every pair of planes (four bytes), zeros to the end of the beat, per filter the thresholds,
+or bias and multiplier (four bytes each), then twelve bytes of the layer.
+
 Taps of the depthwise array are numbered from the newest pixel outwards (`tap_order`), so that a kernel of k x k uses the first
 k * k of them. Channels and filters that do not exist are zeros.
 """
@@ -17,12 +22,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.reusable_jobs import ARRAY, CONSTANT_BYTES, LAYER_BYTES, Job, Program, constant_beats_per_word
+from dovetail.cost.reusable_jobs import (
+    ARRAY,
+    CONSTANT_BYTES,
+    FACTOR_BYTES,
+    Job,
+    Program,
+    constant_beats_per_word,
+    factor_bytes,
+    final_words,
+    layer_bytes,
+)
 from dovetail.cost.reusable_layers import Layer
-from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers
+from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers, PlaneForm
 
 Octets = NDArray[np.uint8]
-BOUND_BITS = 9
+NEVER = (1 << 31) - 1
+"""A threshold that no sum reaches."""
 
 
 def tap_order(kernel: int) -> list[tuple[int, int]]:
@@ -39,17 +55,23 @@ def lift_options(numbers: BlockNumbers) -> tuple[list[int], list[int]]:
 def layer_fields(numbers: BlockNumbers, layer: LayerNumbers) -> list[tuple[str, int, int]]:
     """(name, value, bits) of what all filters of a layer share, lowest bits first."""
     own, other = lift_options(numbers)
-    added = layer.added
-    fields = [("low", layer.bounds[0], BOUND_BITS), ("high", layer.bounds[1], BOUND_BITS), ("drops", int(layer.drops), 1),
+    added, wide = layer.added, bound_bits(numbers.value_bits)
+    fields = [("low", layer.bounds[0], wide), ("high", layer.bounds[1], wide), ("drops", int(layer.drops), 1),
               ("adds", int(added is not None), 1)]
     if own:
         bounds = (0, 0) if added is None else added.bounds
-        fields += [("sum_low", bounds[0], BOUND_BITS), ("sum_high", bounds[1], BOUND_BITS),
+        fields += [("sum_low", bounds[0], wide), ("sum_high", bounds[1], wide),
                    ("other_signed", int(added is not None and added.other_signed), 1),
                    ("own_lift", 0 if added is None else own.index(added.own_lift), index_bits(len(own))),
                    ("other_lift", 0 if added is None else other.index(added.other_lift), index_bits(len(other)))]
-    assert sum(bits for _, _, bits in fields) <= 8 * LAYER_BYTES
+    if numbers.counts is not None:
+        fields.append(("codes", int(layer.planes is not None and layer.planes.steps is not None), 1))
     return fields
+
+
+def bound_bits(value_bits: int) -> int:
+    """Bits of a bound of values of so many bits, signed or not."""
+    return value_bits + 1
 
 
 def index_bits(count: int) -> int:
@@ -69,22 +91,52 @@ def image_text(image: Octets) -> str:
 
 def _job_beats(program: Program, numbers: BlockNumbers, job: Job) -> Octets:
     config, layer, own = program.config, program.layers.layers[job.layer], numbers.layers[job.layer]
-    rows = _array_rows(program, layer, own, job) if job.engine == ARRAY else _depthwise_rows(program, layer, own, job)
-    shared = 0
-    at = 0
+    if own.planes is not None:
+        rows, values = _plane_rows(program, layer, own.planes, job), _counted_constants(program, own, own.planes, job)
+    else:
+        rows = _array_rows(program, layer, own, job) if job.engine == ARRAY else _depthwise_rows(program, layer, own, job)
+        values = _constants(program, layer, own, job)
+    shared = at = 0
     for _, value, bits in layer_fields(numbers, own):
         shared, at = shared | (value & ((1 << bits) - 1)) << at, at + bits
-    tail = np.frombuffer(shared.to_bytes(LAYER_BYTES, "little"), dtype=np.uint8)
-    constants = np.zeros((job.words, config.inputs * CONSTANT_BYTES + LAYER_BYTES), dtype=np.uint8)
+    tail = np.frombuffer(shared.to_bytes(layer_bytes(config), "little"), dtype=np.uint8)
+    constants = np.hstack([values, np.broadcast_to(tail, (len(values), len(tail)))])
+    beats = [_beats(rows, config.port_bytes), _beats(constants, config.port_bytes)]
+    assert [len(part) for part in beats] == [job.weight_beats, len(values) * constant_beats_per_word(config, job.engine)]
+    return np.concatenate(beats)
+
+
+def _constants(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+    """Bias and multiplier of every filter, word after word."""
+    config = program.config
     filters = range(job.first * config.inputs, min((job.first + job.words) * config.inputs, layer.writes.channels))
-    pairs = np.zeros((job.words * config.inputs, 2), dtype=np.uint32)
+    pairs = np.zeros((job.words * config.inputs, CONSTANT_BYTES // 4), dtype=np.uint32)
     pairs[:len(filters), 0] = own.bias[filters.start:filters.stop].astype(np.int32).view(np.uint32)
     pairs[:len(filters), 1] = np.array(own.multipliers[filters.start:filters.stop], dtype=np.uint32)
-    constants[:, :-LAYER_BYTES] = pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
-    constants[:, -LAYER_BYTES:] = tail
-    beats = [_beats(rows, config.port_bytes), _beats(constants, config.port_bytes)]
-    assert [len(part) for part in beats] == [job.weight_beats, job.words * constant_beats_per_word(config)]
-    return np.concatenate(beats)
+    return pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
+
+
+def _counted_constants(program: Program, own: LayerNumbers, form: PlaneForm, job: Job) -> Octets:
+    """Pass after pass and word after word: factors of every filter's pairs of planes, then thresholds, or bias and multiplier."""
+    config = program.config
+    lanes, start = job.words * config.inputs, job.first * config.inputs
+    count = min(lanes, len(form.factors) - start)
+    factors = np.zeros((lanes, job.turns * config.weight_planes, job.rounds * config.input_planes), dtype=np.int64)
+    factors[:count, :form.factors.shape[1], :form.factors.shape[2]] = form.factors[start:start + count]
+    ordered = factors.reshape(job.words, config.inputs, job.turns, config.weight_planes, job.rounds, config.input_planes)
+    packed = ordered.transpose(2, 4, 0, 1, 3, 5).reshape(job.passes * job.words, -1).astype("<i4").view(np.uint8)
+    assert packed.shape[1] == config.inputs * config.pairs * FACTOR_BYTES
+    final = np.zeros((lanes, final_words(config)), dtype=np.int64)
+    if form.steps is None:
+        final[:count, 0] = own.bias[start:start + count]
+        final[:count, 1] = np.array(own.multipliers[start:start + count])
+    else:
+        final[:] = NEVER
+        final[:count, :form.steps.shape[1]] = form.steps[start:start + count]
+    numbers = (final & 0xFFFFFFFF).astype("<u4").view(np.uint8).reshape(job.words, -1)
+    found = np.zeros((job.passes * job.words, factor_bytes(config) + numbers.shape[1]), dtype=np.uint8)
+    found[:, :packed.shape[1]], found[:, factor_bytes(config):] = packed, np.tile(numbers, (job.passes, 1))
+    return found
 
 
 def _beats(rows: Octets, port_bytes: int) -> Octets:
@@ -97,6 +149,20 @@ def _beats(rows: Octets, port_bytes: int) -> Octets:
 
 def _array_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
     """Weights of a filter block as (kernel row, kernel column, input word) x (filter, channel)."""
+    rows = _dense(program, layer, own.weights, job)
+    return rows.reshape(len(rows), -1).astype(np.int8).view(np.uint8)
+
+
+def _plane_rows(program: Program, layer: Layer, form: PlaneForm, job: Job) -> Octets:
+    """Bits of weights as (group of planes, kernel row, kernel column, input word) x (filter, plane, channel)."""
+    planes, dense = program.config.weight_planes, _dense(program, layer, form.weights, job)
+    places = np.arange(job.turns * planes).reshape(job.turns, 1, 1, planes, 1)
+    known = (places < form.factors.shape[1]) * (dense[None, :, :, None, :] >> places & 1)
+    return np.packbits(known.astype(np.uint8).reshape(job.steps, -1), axis=1, bitorder="little")
+
+
+def _dense(program: Program, layer: Layer, weights: Ints, job: Job) -> Ints:
+    """Weights of a filter block as (kernel row, kernel column, input word) x filter x channel, zeros between groups."""
     size = program.config.inputs
     high, wide = layer.window.kernel
     lanes, channels = job.words * size, job.read_words * size
@@ -106,9 +172,9 @@ def _array_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> 
         number = job.first * size + lane
         if number < layer.writes.channels:
             start = number // per_filter * per_group - job.read_first * size
-            dense[lane, start:start + per_group] = own.weights[number]
+            dense[lane, start:start + per_group] = weights[number]
     ordered: Ints = dense.reshape(lanes, job.read_words, size, high, wide).transpose(3, 4, 1, 0, 2)
-    return ordered.reshape(high * wide * job.read_words, lanes * size).astype(np.int8).view(np.uint8)
+    return ordered.reshape(high * wide * job.read_words, lanes, size)
 
 
 def _depthwise_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:

@@ -34,7 +34,7 @@ from dovetail.fpga.expressions import (
     subtract,
 )
 from dovetail.fpga.hardware import Module
-from dovetail.fpga.reusable.image import BOUND_BITS, index_bits
+from dovetail.fpga.reusable.image import bound_bits, index_bits
 from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, EngineNumbers
 
 ACTIVATION = (-128, 255)
@@ -86,6 +86,23 @@ def paired_lanes_module(name: str, lanes: int, products: int, sums: tuple[int, i
     return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
 
+def largest_module(name: str, lanes: int, taps: int) -> Lanes:
+    """Lanes of own inputs that take the largest of their taps; ports as those of `lanes_module`, weights and mode unused."""
+    m = Module(name, (f"{lanes} lanes that take the largest of {taps} taps.",), shared=True)
+    x, _ = m.input("x", taps * ACTIVATION_BITS * lanes), m.input("w", lanes * taps * 8)
+    starts, works = m.input("starts"), m.input("works")
+    m.input("largest")
+    pipeline, stage = Pipeline(m), max(1, (taps - 1).bit_length() + 1)
+    for lane in range(lanes):
+        seen = [Staged(m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, (lane * taps + i) * ACTIVATION_BITS, ACTIVATION_BITS)), 0)
+                for i in range(taps)]
+        best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
+        running = signal(f"running_{lane}", -256, 255)
+        m.drive(running, select(starts, best, select(compare("<", running, best), best, running)), works)
+        m.output(f"y{lane}", running)
+    return Lanes(m, lanes, stage, bit_width(-256, 255))
+
+
 def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False,
                  soft: Module | None = None) -> Lanes:
     """Ports: x (of each lane with `own_inputs`, else of all), w (lane after lane), starts, works, y0, y1...
@@ -133,7 +150,7 @@ class Finisher:
 
 
 def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tuple[Sequence[int], Sequence[int]],
-                    add_shift: int) -> Finisher:
+                    add_shift: int, value_bits: int = 8) -> Finisher:
     """Ports: total, bias, multiplier, the layer's fields, the other operand of an addition, y.
 
     With `add_shift` it can add; its layer's fields then say by which of the `lifts` either operand is shifted. What all filters
@@ -142,47 +159,55 @@ def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tup
     m = Module(name, ("From a sum to an output.",), shared=True)
     pipeline = Pipeline(m)
     total = m.wire("total_value", Bits(*_signed_range(sum_bits), m.input("total", sum_bits), 0, sum_bits))
+    y, enters = settled(pipeline, Staged(total, 0), numbers, lifts, add_shift, value_bits)
+    m.output("y", low_bits(m, "y_bits", y.value, value_bits))
+    return Finisher(m, y.stage, {"total": 0, **enters})
+
+
+def settled(pipeline: Pipeline, total: Staged, numbers: EngineNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,
+            value_bits: int) -> tuple[Staged, dict[str, int]]:
+    """A sum with bias, multiplied, rounded and added to; and when what that needs must be there, by port."""
+    m, start = pipeline.module, total.stage
     bias_in, multiplier_in = m.input("bias", BIAS_BITS), m.input("multiplier", MULTIPLIER_BITS)
     bias = m.wire("bias_value", Bits(*_at_least(numbers.biases), bias_in, 0, bit_width(*_at_least(numbers.biases))))
     multiplier = m.wire("factor", bits(multiplier_in, 0, bit_width(0, numbers.multiplier)), (0, numbers.multiplier))
-    biased = pipeline.register("biased", add(total, bias), 0, _at_least(numbers.biased))
-    product = multiply(biased.value, pipeline.at(Staged(multiplier, 0), 1))
+    biased = pipeline.register("biased", add(total.value, bias), start, _at_least(numbers.biased))
+    product = multiply(biased.value, pipeline.at(Staged(multiplier, start), start + 1))
     scaled = pipeline.register("scaled", product, biased.stage, _at_least(numbers.scaled))
     held = pipeline.register("scaled_held", scaled.value, scaled.stage)  # retimed into the multiplier
     value: Expr = held.value
     assert isinstance(held.value, Signal)
-    enters = {"total": 0, "bias": 0, "multiplier": 0}
+    enters = {"bias": start, "multiplier": start}
     if numbers.drop:
         cut, enters["drops"] = m.wire("cut", shift_right(held.value, numbers.drop)), held.stage
         value = select(m.input("drops"), shift_left(cut, numbers.lift), held.value)
-    y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters)
+    y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters, value_bits)
     if add_shift:
-        y = _added(pipeline, y, lifts, add_shift, enters)
-    m.output("y", _byte(m, "y_bits", y.value))
-    return Finisher(m, y.stage, enters)
+        y = _added(pipeline, y, lifts, add_shift, enters, value_bits)
+    return y, enters
 
 
 def _added(pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[int]], shift: int,
-           enters: dict[str, int]) -> Staged:
+           enters: dict[str, int], value_bits: int) -> Staged:
     """The output with the other operand added where the layer adds; both shifted left to one step, rounded once."""
     m = pipeline.module
-    other, other_signed = m.input("other", 8), m.input("other_signed")
+    other, other_signed = m.input("other", value_bits), m.input("other_signed")
     enters.update(dict.fromkeys(("other", "other_signed", "own_lift", "other_lift"), y.stage))
-    sign = all_of(other_signed, bits(other, 7, 1))
-    extended = m.wire("other_bits", pack([(other, 8), (sign, 1)]))
-    other_value = m.wire("other_value", Bits(*ACTIVATION, extended, 0, ACTIVATION_BITS))
+    sign = all_of(other_signed, bits(other, value_bits - 1, 1))
+    extended = m.wire("other_bits", pack([(other, value_bits), (sign, 1)]))
+    other_value = m.wire("other_value", Bits(*value_range(value_bits), extended, 0, bound_bits(value_bits)))
     indices = [m.input(port, index_bits(len(options))) for port, options in zip(("own_lift", "other_lift"), lifts, strict=True)]
     shifted = []
     for value, index, options in zip((y.value, other_value), indices, lifts, strict=True):
         shifted.append(choose(index, [shift_left(value, o) for o in options]))
     total = pipeline.register("both", add(shifted[0], shifted[1]), y.stage)
-    result = _rounded(pipeline, "sum", total.value, shift, ("sum_low", "sum_high"), total.stage, enters)
+    result = _rounded(pipeline, "sum", total.value, shift, ("sum_low", "sum_high"), total.stage, enters, value_bits)
     enters["adds"] = result.stage
     return pipeline.register("finished", select(m.input("adds"), result.value, pipeline.at(y, result.stage)), result.stage)
 
 
 def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tuple[str, str], stage: int,
-             enters: dict[str, int]) -> Staged:
+             enters: dict[str, int], value_bits: int) -> Staged:
     """clamp(value / 2**shift), half to even, between bounds that enter. Half is added first; a tie clears the lowest bit."""
     m = pipeline.module
     raised = pipeline.register(f"{name}_raised", add(value, const(1 << (shift - 1))), stage)
@@ -199,19 +224,26 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tup
     settled = m.register(f"{name}_rounded", Bits(min(upper.lo - 1, -1) if upper.signed else 0, upper.hi, even, 0, upper.width),
                          bounds=_signed_range(upper.width) if upper.signed else (0, (1 << upper.width) - 1))
     after = raised.stage + 1
-    least, most = (_bound(m, port) for port in bounds)
+    least, most = (_bound(m, port, value_bits) for port in bounds)
     enters.update(dict.fromkeys(bounds, after))
     result = select(compare("<", settled, least), least, select(compare(">", settled, most), most, settled))
-    return pipeline.register(f"{name}_clamped", result, after, ACTIVATION)
+    return pipeline.register(f"{name}_clamped", result, after, value_range(value_bits))
 
 
-def _bound(m: Module, port: str) -> Signal:
-    return m.wire(f"{port}_value", Bits(*ACTIVATION, m.input(port, BOUND_BITS), 0, BOUND_BITS))
+def _bound(m: Module, port: str, value_bits: int) -> Signal:
+    wide = bound_bits(value_bits)
+    return m.wire(f"{port}_value", Bits(*value_range(value_bits), m.input(port, wide), 0, wide))
 
 
-def _byte(m: Module, name: str, value: Signal | Const) -> Expr:
+def value_range(value_bits: int) -> tuple[int, int]:
+    """Range of a stored value, signed or not, in the bit more that both need."""
+    return -(1 << (value_bits - 1)), (1 << value_bits) - 1
+
+
+def low_bits(m: Module, name: str, value: Signal | Const, value_bits: int) -> Expr:
+    """A value as it is stored."""
     assert isinstance(value, Signal)
-    return m.wire(name, bits(value, 0, 8))
+    return m.wire(name, bits(value, 0, value_bits))
 
 
 def _signed_range(width: int) -> tuple[int, int]:

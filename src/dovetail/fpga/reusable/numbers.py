@@ -44,6 +44,41 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaneForm:
+    """A layer as a sum over planes of bits of its weights and of its input.
+
+    The sum is that of factors[f, i, j] times how many channels and taps have both bit i of the weight and bit j of the input set;
+    with `signs` a cleared bit of the weight counts -1.
+    """
+
+    weights: Ints
+    """(filters, channels of a group, rows, columns), of whose bits the planes are made."""
+    factors: Ints
+    signs: bool
+    steps: Ints | None
+    """Thresholds (filters, steps) that make codes of the sum; None where it is rounded."""
+    patterns: tuple[int, ...] = ()
+    """Which bits a code of the input stands for, where that is not its binary number."""
+
+    def reach(self) -> Ints:
+        """Of every filter, what no sum over some of its planes exceeds on either side of zero."""
+        found: Ints = np.abs(self.factors).sum(axis=(1, 2)) * self.weights[0].size
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class CountNumbers:
+    """Ranges over all layers of an array that counts bits; None where no layer writes codes, or none is rounded."""
+
+    most: int
+    """Bits that are counted in a row."""
+    factors: tuple[int, int]
+    totals: tuple[int, int]
+    steps: tuple[int, int] | None
+    rounding: EngineNumbers | None
+
+
+@dataclass(frozen=True, slots=True)
 class LayerNumbers:
     """A layer's integers; weights as (filters, channels of a group, rows, columns)."""
 
@@ -55,6 +90,8 @@ class LayerNumbers:
     signed: bool
     """Whether the input is signed."""
     added: Added | None
+    planes: PlaneForm | None = None
+    """Where bits are counted: what they are multiplied with, and what the sum meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +117,15 @@ class BlockNumbers:
     engines: tuple[EngineNumbers | None, EngineNumbers | None]
     add_shift: int
     """The rounding's shift of additions; 0 where there are none."""
+    value_bits: int = 8
+    counts: CountNumbers | None = None
+    """Of the array, where it counts bits."""
+    ends: tuple[tuple[int, bool], tuple[int, bool]] = ((8, False), (8, False))
+    """Bits of the values that enter and leave, and whether they are signed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
+class Raw:
     """A layer before its engine's shift is known: (odd multiplier, odd divisor, shift) per filter."""
 
     weights: Ints
@@ -97,9 +139,9 @@ class _Raw:
 def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
     """The integers of a quantized graph's block; raises UnsupportedError where scales lie too far apart."""
     layers = program.layers.layers
-    raw = [_raw(graph, layer) for layer in layers]
+    raw = [raw_layer(graph, layer) for layer in layers]
     engine_of = {job.layer: job.engine for job in program.jobs}
-    adds = [_add(graph, layer) for layer in layers]
+    adds = [addition(graph, layer) for layer in layers]
     add_shift = max([1, *(shift for _, _, shift, _, _ in (a for a in adds if a is not None))]) if any(adds) else 0
     found: list[LayerNumbers | None] = [None] * len(layers)
     engines: list[EngineNumbers | None] = []
@@ -108,15 +150,15 @@ def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
         if not own:
             engines.append(None)
             continue
-        shift, drop, lift, scaled = _scaled([raw[n] for n in own], [layers[n].node for n in own])
+        shift, drop, lift, scaled = scaled_layers([raw[n] for n in own], [layers[n].node for n in own])
         for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
             weights = raw[n].weights * (MEAN_WEIGHT if drops else 1)
-            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, _added(adds[n], add_shift))
-        engines.append(_engine([(found[n], raw[n].ends) for n in own], shift, drop, lift))
+            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, lifted(adds[n], add_shift))
+        engines.append(engine_numbers([(found[n], raw[n].ends) for n in own], shift, drop, lift))
     return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
 
 
-def _raw(graph: Graph, layer: Layer) -> _Raw:
+def raw_layer(graph: Graph, layer: Layer) -> Raw:
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
     filters = layer.writes.channels
@@ -131,10 +173,10 @@ def _raw(graph: Graph, layer: Layer) -> _Raw:
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
     ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))
     bounds = integer_bounds(node.op.bounds, target)
-    return _Raw(weights, bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
+    return Raw(weights, bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
 
 
-def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
+def scaled_layers(raw: Sequence[Raw], names: Sequence[str]) -> tuple[int, int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
     """The shift, the drop, the lift, and per layer multipliers, biases and whether it drops."""
     exact = [s for r in raw for m, odd, s in r.ratios if odd == 1]
     means = [r for r in raw if r.ratios[0][1] > 1]
@@ -162,7 +204,7 @@ def _scaled(raw: Sequence[_Raw], names: Sequence[str]) -> tuple[int, int, int, l
     return shift, drop, shift - kept if means else 0, result
 
 
-def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
+def _mean(raw: Raw, shift: int, drop: int) -> tuple[int, int] | None:
     """Multiplier and bias with which an average is exact for every sum; None if there are none.
 
     Of the product `drop` bits are cut off, which leaves `shift` bits behind the point.
@@ -184,7 +226,7 @@ def _mean(raw: _Raw, shift: int, drop: int) -> tuple[int, int] | None:
     return None
 
 
-def _add(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
+def addition(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
     """Of an addition: exponents of its convolution's factor and of the other operand's, shift, whether that is signed, bounds."""
     if layer.add is None:
         return None
@@ -197,14 +239,14 @@ def _add(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, in
     return lifts[0], lifts[1], how.shifts[0], other.signed, integer_bounds(node.op.bounds, stored_scheme(graph, node.output))
 
 
-def _added(add: tuple[int, int, int, bool, tuple[int, int]] | None, shift: int) -> Added | None:
+def lifted(add: tuple[int, int, int, bool, tuple[int, int]] | None, shift: int) -> Added | None:
     if add is None:
         return None
     own, other, down, signed, bounds = add
     return Added(own + shift - down, other + shift - down, signed, bounds)
 
 
-def _engine(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int,
+def engine_numbers(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int,
             lift: int) -> EngineNumbers:
     """Ranges over all filters of an engine; filters that do not exist have zeros everywhere."""
     sums, biases, biased, scaled = [0, 0], [0, 0], [0, 0], [0, 0]

@@ -156,7 +156,7 @@ def place_rows(module: Module, program: Program, fields: Mapping[str, Expr], ope
                beat: Signal) -> tuple[Arriving, Expr, Expr]:
     """Words out of beats; `step` says that a beat of rows is there. Returns words, when the beat is done, and when all are."""
     config = program.config
-    per_word, per_beat, size = beats_per_word(config), words_per_beat(config), config.inputs * 8
+    per_word, per_beat, size = beats_per_word(config), words_per_beat(config), config.word_bits
     last = module.net("load_row_word_last")
     writes, takes, word = step, step, beat if per_word == per_beat == 1 else None
     if per_word > 1:
@@ -220,7 +220,7 @@ def leave_rows(module: Module, program: Program, now: Progress, read: Signal) ->
     arrived = module.register("leaving_arrived", fresh, reset=0)
     held = module.register("leaving_word", read)
     late = None if piece is None else module.register("store_piece_held", module.register("store_piece_read", piece))
-    beat = _beat(module, config.inputs * 8, width, held, late, makes is not None,
+    beat = _beat(module, config.word_bits, width, held, late, makes is not None,
                  module.register("store_word_arrived", module.register("store_word_read", issues, reset=0), reset=0))
     ready, valid, data = module.input("memory_write_ready"), module.net("leaving_valid"), module.net("leaving_data", width)
     module.drive(spare, subtract(add(spare, all_of(valid, ready)), flushes), reset=LEAVING_BEATS)

@@ -18,6 +18,7 @@ from dovetail.fpga.reusable.lanes import (
     Lanes,
     lanes_in_module,
     lanes_module,
+    largest_module,
     paired_lanes_module,
 )
 from dovetail.fpga.reusable.storage import Filled
@@ -46,6 +47,8 @@ class Operands:
     """Whether two lanes share their multipliers."""
     soft: int = 0
     """How many of the lanes, the last ones, have their products in logic."""
+    compares: bool = False
+    """Whether lanes take the largest alone and have no products."""
 
     @property
     def own_inputs(self) -> bool:
@@ -64,7 +67,9 @@ class Placed:
 def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[Placed, list[Module]]:
     """Lanes of an engine's own."""
     name = f"{module.name}_{operands.name}_lanes"
-    if operands.packed:
+    if operands.compares:
+        lanes = largest_module(name, lanes_in_module(operands.lanes, operands.products), operands.products)
+    elif operands.packed:
         lanes = paired_lanes_module(name, lanes_in_module(operands.lanes, operands.products, 2), operands.products, sums)
     else:
         lanes = lanes_module(name, lanes_in_module(operands.lanes, operands.products), operands.products, sums,

@@ -73,14 +73,16 @@ class Beat:
     value: Signal
 
 
-def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat, address: Expr) -> Filled:
-    """Words of `width` bits in pieces of a beat."""
+def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat, address: Expr,
+                  first: int | None = None) -> Filled:
+    """Words of `width` bits in pieces of a beat: of all that arrive for a word, or from number `first` of them on."""
     size = beat.value.width
     count = -(-width // size)
     block = depth > LUT_MEMORY_DEPTH and depth * size >= BLOCK_MEMORY_BITS
     pieces = []
     for k in range(count):
-        own = ONE if count == 1 or beat.piece is None else compare("==", beat.piece, const(k))
+        alone = beat.piece is None or (count == 1 and first is None)
+        own = ONE if alone or beat.piece is None else compare("==", beat.piece, const((first or 0) + k))
         read = signal(f"{name}_{k}_read", 0, (1 << size) - 1)
         module.memories.append(Memory(f"{name}_{k}", size, depth, module.wire(f"{name}_{k}_fills", all_of(beat.when, own)),
                                       _cut(beat.address, depth), beat.value, address, read, block))

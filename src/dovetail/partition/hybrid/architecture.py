@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from dovetail.cost import why_not
 from dovetail.cost.accelerator import arrays_of
-from dovetail.cost.reusable import Config
+from dovetail.cost.reusable import Config, reason_refused
+from dovetail.cost.reusable_layers import counts_bits
 from dovetail.errors import InfeasibleError, UnsupportedError
-from dovetail.ir import Graph
+from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.dedicated import multiplications_of
@@ -17,6 +18,8 @@ from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.platform.accelerator import Accelerator, Architecture
 from dovetail.platform.device import Device, Kind, Platform
 
+ARRAYS_ALONE = (Architecture.SEML, Architecture.MONOLITHIC)
+"""Kinds without engines of layers' own."""
 CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
 """What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
 
@@ -57,13 +60,24 @@ def accelerated_device(platform: Platform) -> Device:
     return found[0]
 
 
-def region_of(graph: Graph, device: Device) -> Region:
-    """The run of nodes between cut points that the FPGA can compute and that multiplies most.
+def reason_outside(graph: Graph, node: Node, device: Device, architecture: Architecture | None) -> str | None:
+    """Why a node is no part of an accelerator of a kind: the FPGA cannot compute it, or its arrays cannot; None if it may be."""
+    if (reason := why_not(graph, node, device)) is not None or architecture not in ARRAYS_ALONE:
+        return reason
+    refused = reason_refused(graph, node, counts_bits(graph))
+    if refused is None and architecture is Architecture.MONOLITHIC and counts_bits(graph) and isinstance(node.op, MaxPool):
+        refused = "one array that counts bits takes no maxima"
+    return None if refused is None else f"{device.name}: {node.name} cannot run on reusable engines, {refused}"
+
+
+def region_of(graph: Graph, device: Device, architecture: Architecture | None = None) -> Region:
+    """The run of nodes between cut points that the FPGA can compute, by engines of the kind, and that multiplies most.
 
     Raises:
         UnsupportedError: there is no node for the FPGA.
     """
-    able = [why_not(graph, node, device) is None for node in graph.nodes]
+    reasons = [reason_outside(graph, node, device, architecture) for node in graph.nodes]
+    able = [reason is None for reason in reasons]
     cuts, best, most = cut_points(graph), Region(0, 0), 0
     for start in cuts:
         stop = start
@@ -74,9 +88,9 @@ def region_of(graph: Graph, device: Device) -> Region:
         if work > most:
             best, most = Region(start, stop), work
     if best.stop <= best.start:
-        reasons = [r for node in graph.nodes if (r := why_not(graph, node, device)) is not None]
-        raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA"
-                               f"{' (' + reasons[0] + ')' if reasons else ''}; plan without --architecture")
+        first = next((f" ({reason})" for reason in reasons if reason is not None), "")
+        raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA{first}; "
+                               "plan without --architecture")
     return best
 
 

@@ -14,11 +14,12 @@ from dovetail.cost import Floats
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
+from dovetail.cost.reusable_counts import PAIR_LOGIC
 from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
-from dovetail.cost.reusable_layers import Layers, layers_of
+from dovetail.cost.reusable_layers import Layers, counted_values, counts_bits, layers_of
 from dovetail.cost.reusable_program import bank_sizes
 from dovetail.errors import UnsupportedError
-from dovetail.ir import AvgPool, Conv, Graph, MaxPool
+from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.hybrid.choice import Room, undominated
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.search import BlockOption, Offer
@@ -29,6 +30,11 @@ WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
 """Channels worked on at once that are tried."""
 FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Filters worked on at once, in words of as many channels."""
+COUNTED_WIDTHS = (8, 16, 32, 48, 64, 128)
+COUNTED_WORDS = (1, 2, 4, 8)
+"""The same where bits are counted."""
+WEIGHT_PLANES, INPUT_PLANES = (4,), (4, 8)
+"""Planes counted at once that are tried beside as many as codes have: more of them make plain layers of a network faster."""
 TAPS = (3, 5, 9)
 """Taps of a depthwise window worked on at once."""
 MAP_BYTES = (0, 1 << 17, 1 << 18)
@@ -77,15 +83,43 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
     return found
 
 
+def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
+    """Arrays that count bits, of all sizes that the device has logic for: as many planes at once as codes have, or more.
+
+    Values lie in memory in the bits of the widest, or in fewer where what is wider may be left to dedicated engines. With pools
+    there are two arrays, so that none is monolithic.
+    """
+    rate, latency = memory_port(device)
+    pools = [max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, MaxPool)]
+    if monolithic and pools:
+        return []
+    logic, most = device.resources.get(dhm_model(device.model).logic, 0.0), device.resources.get("dsp", 0.0)
+    coded = [n.op for n in graph.nodes if isinstance(n.op, Coded)]
+    weights = sorted({max([1, *(op.weight_bits for op in coded)]), *WEIGHT_PLANES})
+    inputs = sorted({max([1, *(op.input_bits for op in coded)]), *INPUT_PLANES})
+    widest, steps = counted_values(graph)
+    sizes = sorted({t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= widest})
+    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:])]
+    found = []
+    for channels, words, w, a, bits, (limit, frames) in product(COUNTED_WIDTHS, COUNTED_WORDS, weights, inputs, sizes, memories):
+        pairs = channels * channels * words * w * a
+        if PAIR_LOGIC * pairs <= logic and channels * w * a <= most and (not limit or channels * bits % 8 == 0):
+            found.append(Config(channels, channels * words, kernel=max([3, *pools]), port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                latency_clocks=latency, input_buffers=frames, map_bytes=limit, weight_planes=w, input_planes=a,
+                                value_bits=bits, thresholds=steps))
+    return found
+
+
 class Blocks:
     """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast and small enough."""
 
     def __init__(self, graph: Graph, device: Device, monolithic: bool = False) -> None:
         self.graph, self.device = graph, device
         self.names = tuple(sorted(device.resources))
-        self.configs = configurations(graph, device, monolithic)
+        self.counts = counts_bits(graph)
+        self.configs = counting(graph, device, monolithic) if self.counts else configurations(graph, device, monolithic)
         self.kin = [replace(c, soft=0) for c in self.configs]
-        self.first, self.layers = _reusable(graph)
+        self.first, self.layers = _reusable(graph, self.counts)
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
         self.latencies: dict[tuple[int, Config], float] = {}
         """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
@@ -118,13 +152,12 @@ class Blocks:
         """Behind a cut: resources of every configuration at the least, row by row; `_offer` puts in what it finds out."""
         if cut not in self.least:
             assert self.layers is not None
-            at, known = self._behind(cut), dict[tuple[object, ...], dict[str, float]]()
+            at, known = self._behind(cut), dict[Config, dict[str, float]]()
             rows = []
             for config in self.configs:
-                plain = config.inputs, config.outputs, config.taps, config.packed, config.input_buffers
+                plain = replace(config, soft=0, map_bytes=0)
                 if plain not in known:
-                    whole = replace(config, soft=0, map_bytes=0)
-                    known[plain] = least_resources(self.layers.layers[at:], whole, self.device.model)
+                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
                 rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
             self.least[cut] = np.array(rows).reshape(-1, len(self.names))
         return self.least[cut]
@@ -183,7 +216,7 @@ class Blocks:
         if (cut, plain) not in self.sketches:
             try:
                 if cut not in self.behind:
-                    self.behind[cut] = layers_of(self.graph, [n.name for n in self.graph.nodes[cut:]])
+                    self.behind[cut] = layers_of(self.graph, self._nodes(cut), self.counts)
                 layers = self.behind[cut]
                 needs = least_resources(layers.layers, plain, self.device.model, bank_sizes(layers, plain))
             except UnsupportedError:
@@ -259,14 +292,14 @@ class Blocks:
         return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
 
 
-def _reusable(graph: Graph) -> tuple[int, Layers | None]:
+def _reusable(graph: Graph, counts: bool) -> tuple[int, Layers | None]:
     """The first cut such that all nodes behind it can run on arrays, with their layers; None where there is none."""
-    refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node) is not None]
+    refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node, counts) is not None]
     first = refused[-1] + 1 if refused else 0
     for cut in cut_points(graph):
         if first <= cut < len(graph.nodes):
             try:
-                return cut, layers_of(graph, [n.name for n in graph.nodes[cut:]])
+                return cut, layers_of(graph, [n.name for n in graph.nodes[cut:]], counts)
             except UnsupportedError:
                 continue
     return len(graph.nodes), None

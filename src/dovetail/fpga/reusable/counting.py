@@ -1,0 +1,294 @@
+"""An array that counts bits: lanes that count pairs of set bits plane by plane, and what makes outputs of their counts.
+
+Counts of a pair of planes run over the taps and words of a pixel, leave their lanes as sums of products do, and are multiplied
+with the filter's factor of that pair. Where a layer has more planes than are counted at once, a pixel is worked on several times,
+and what its counts come to adds up in the finishing modules until the last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.cost.reusable_jobs import ARRAY_SLOTS, FACTOR_BYTES, final_words
+from dovetail.cost.reusable_layers import Config
+from dovetail.fpga.engines.coded_lane import counted_pairs
+from dovetail.fpga.engines.lane import tree
+from dovetail.fpga.engines.lq import Counters
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.expressions import (
+    ONE,
+    ZERO,
+    Bits,
+    Const,
+    Expr,
+    Signal,
+    add,
+    all_of,
+    any_of,
+    bit_width,
+    bits,
+    choose,
+    compare,
+    const,
+    multiply,
+    pack,
+    select,
+    shift_left,
+    signal,
+    subtract,
+)
+from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.reusable.array import CODED_PLANES, Front, delayed, token
+from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, low_bits, settled
+from dovetail.fpga.reusable.numbers import CountNumbers
+from dovetail.fpga.reusable.storage import Filled
+
+
+def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: Front, word: Signal, stage: int) -> list[Signal]:
+    """Bits of the planes at work of every channel of a word, a clock behind it; none is set in the padding."""
+    fields, size = front.fields, config.value_bits
+    most = front.round.hi + 1
+    index = delayed(pipeline, front.round, stage, "array_round_now")
+    inside = delayed(pipeline, front.inside, stage, "array_hit")
+    patterned = {j: delayed(pipeline, fields[f"pattern_{j}"], stage, f"array_pattern_{j}_now")
+                 for j in range(CODED_PLANES) if f"pattern_{j}" in fields}
+    uses = delayed(pipeline, fields["patterned"], stage, "array_patterned_now") if patterned else ZERO
+    found = []
+    for channel in range(config.inputs):
+        raw: list[Expr] = [bits(word, channel * size + k, 1) for k in range(size)]
+        if patterned:
+            code = module.wire(f"array_code_{channel}", bits(word, channel * size, min(size, CODED_PLANES)))
+            for j, table in patterned.items():
+                if j < size:
+                    named = table if isinstance(table, Signal) else module.wire(f"array_pattern_{channel}_{j}", table)
+                    wide = module.wire(f"array_table_{channel}_{j}", named, (0, (1 << (1 << CODED_PLANES)) - 1))
+                    looked = choose(code, [bits(wide, k, 1) for k in range(1 << code.width)])
+                    raw[j] = select(uses, looked, raw[j])
+        raw += [ZERO] * (most * config.input_planes - len(raw))
+        for j in range(config.input_planes):
+            options = raw[j:most * config.input_planes:config.input_planes]
+            value = options[0] if isinstance(index, Const) else choose(index, options)
+            found.append(module.register(f"array_bit_{channel}_{j}", all_of(inside, value), bounds=(0, 1)))
+    return [found[c * config.input_planes + j] for j in range(config.input_planes) for c in range(config.inputs)]
+
+
+def counting_lanes(name: str, lanes: int, inputs: int, planes: tuple[int, int], most: int) -> Lanes:
+    """Ports: x (plane after plane), w (lane, plane, channel), starts, works, y0, y1... with counts of all pairs side by side."""
+    m = Module(name, (f"{lanes} lanes that count {inputs} channels of {planes[0]} x {planes[1]} planes.",), shared=True)
+    x, w = m.input("x", inputs * planes[1]), m.input("w", lanes * inputs * planes[0])
+    starts, works = m.input("starts"), m.input("works")
+    pipeline = Pipeline(m)
+    counter, width, stage = Counters(pipeline, "lane"), bit_width(0, most), 0
+    for lane in range(lanes):
+        fields: list[tuple[Expr, int]] = []
+        for i in range(planes[0]):
+            for j in range(planes[1]):
+                pairs = [(bits(x, j * inputs + c, 1), bits(w, (lane * planes[0] + i) * inputs + c, 1)) for c in range(inputs)]
+                total = counted_pairs(counter, f"count_{lane}_{i}_{j}", pairs)
+                stage = total.stage
+                running = signal(f"running_{lane}_{i}_{j}", 0, most)
+                m.drive(running, select(starts, total.value, add(running, total.value)), works)
+                fields.append((running, width))
+        m.output(f"y{lane}", m.wire(f"counts_{lane}", pack(fields)))
+    return Lanes(m, lanes, stage, planes[0] * planes[1] * width)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counts of all lanes, and those of the input's set bits alone, of one stage."""
+
+    lanes: tuple[Signal, ...]
+    ones: Signal
+    stage: int
+
+
+def place_counters(module: Module, pipeline: Pipeline, config: Config, most: int, x: Signal, weights: Filled, front: Front,
+                   stage: int) -> tuple[Counted, list[Module]]:
+    """The array's lanes, and one more that counts the input's bits whatever the weights are."""
+    per, inputs, planes = lanes_in_module(config.outputs, config.inputs), config.inputs, config.weight_planes
+    lanes = counting_lanes(f"{module.name}_array_lanes", per, inputs, (planes, config.input_planes), most)
+    ones = counting_lanes(f"{module.name}_array_ones", 1, inputs, (1, config.input_planes), most)
+    at = stage + lanes.sum_stage
+    starts, works = (module.wire(f"array_{n}_now", delayed(pipeline, v, at, f"array_{n}_first"))
+                     for v, n in ((front.starts, "starts"), (front.works, "works")))
+    found: list[Signal] = []
+    size = per * inputs * planes
+    for number in range(config.outputs // per):
+        w = weights.slice(module, f"array_w_{number}", number * size, size)
+        made = [module.net(f"array_counts_{number * per + k}", lanes.sum_bits) for k in range(per)]
+        module.instances.append(Instance(lanes.module.name, f"array_lanes_{number}", (
+            ("x", x), ("w", w), ("starts", starts), ("works", works), *((f"y{k}", y) for k, y in enumerate(made)))))
+        found += made
+    alone, every = module.net("array_ones", ones.sum_bits), module.wire("array_every", const((1 << inputs) - 1))
+    module.instances.append(Instance(ones.module.name, "array_ones_lane", (
+        ("x", x), ("w", every), ("starts", starts), ("works", works), ("y0", alone))))
+    return Counted(tuple(found), alone, at + 1), [lanes.module, ones.module]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Words of counts as they leave: whether there is one, which of its block it is, where its constants lie, and its pass."""
+
+    word: Signal
+    ones: Signal
+    valid: Signal
+    index: Signal
+    constant: Signal
+    opens: Signal
+    closes: Signal
+    signs: Signal
+    """Whether a cleared bit of a weight counts -1."""
+
+
+def leave_counts(module: Module, pipeline: Pipeline, front: Front, counted: Counted, words: int, depth: int) -> Leaving:
+    """Take the counts of all lanes when a pass ends and hand them on word by word; `depth` are a job's words of constants."""
+    size, stage = len(counted.lanes) // words, counted.stage
+    ends = token(module, "array_captures", front.ends, stage)
+    count, slot, opens, closes, signs = (delayed(pipeline, v, stage, f"array_{n}") for v, n in (
+        (front.words, "count"), (front.slot, "slot_now"), (front.opens, "opens_now"), (front.closes, "closes_now"),
+        (front.fields["signs"], "signs_now")))
+    fields = [[(s, s.width) for s in counted.lanes[k * size:(k + 1) * size]] for k in range(words)]
+    width = sum(w for _, w in fields[0])
+    held = [signal(f"array_held_{k}", 0, (1 << width) - 1) for k in range(words)]
+    for k in range(words):
+        module.drive(held[k], select(ends, pack(fields[k]), held[k + 1]) if k + 1 < words else pack(fields[k]),
+                     ONE if k + 1 < words else ends)
+    ones = module.register("array_ones_held", counted.ones, ends)
+    left, index = signal("array_leaving", 0, words), signal("array_leaving_word", 0, max(1, words - 1))
+    some = module.wire("array_leaves", compare("!=", left, ZERO))
+    module.drive(left, select(ends, count, subtract(left, ONE)), any_of(ends, some), 0)
+    module.drive(index, select(ends, ZERO, add(index, ONE)))
+    constant = signal("array_constant", 0, ARRAY_SLOTS * depth - 1)
+    first = all_of(ends, opens)
+    module.drive(constant, select(first, select(slot, const(depth), ZERO), add(constant, ONE)), any_of(first, some), 0)
+    flags = [module.register(f"array_{n}_held", v, ends, bounds=(0, 1))
+             for v, n in ((opens, "opens"), (closes, "closes"), (signs, "signs"))]
+    return Leaving(held[0], ones, some, index, constant, flags[0], flags[1], flags[2])
+
+
+def counts_finisher(name: str, config: Config, numbers: CountNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,
+                    passes: int, words: int) -> Finisher:
+    """A module that makes one filter's output of its counts.
+
+    Ports: counts, ones, factors, signs; where a pixel has several passes `gathers`, `opens` and `index`; final words; the layer's
+    fields; the other operand of an addition; y.
+    """
+    m = Module(name, ("From counts of bits to an output.",), shared=True)
+    pipeline = Pipeline(m)
+    width, enters = bit_width(0, numbers.most), dict.fromkeys(("counts", "ones", "factors", "signs"), 0)
+    total = _weighted(pipeline, config, numbers, width)
+    if passes > 1:
+        total = _gathered(pipeline, total, numbers.totals, words, enters)
+    results: list[Staged] = []
+    if numbers.steps is not None:
+        results.append(_code(pipeline, config, numbers, total, enters))
+    if numbers.rounding is not None:
+        made, needs = settled(pipeline, total, numbers.rounding, lifts, add_shift, config.value_bits)
+        enters |= needs
+        results.append(made)
+    last = max(r.stage for r in results)
+    values = [pipeline.at(r, last) for r in results]
+    y = Staged(values[0], last)
+    if len(values) == 2:
+        enters["codes"] = last
+        y = pipeline.register("outcome", select(m.input("codes"), values[0], values[1]), last)
+    value = y.value
+    if not isinstance(value, Signal) or value.width < config.value_bits:
+        value = m.wire("y_wide", value, (0, (1 << config.value_bits) - 1))
+    m.output("y", low_bits(m, "y_bits", value, config.value_bits))
+    return Finisher(m, y.stage, enters)
+
+
+def _weighted(pipeline: Pipeline, config: Config, numbers: CountNumbers, width: int) -> Staged:
+    """Counts times factors; where bits of weights are signs, twice the counts less the input's set bits."""
+    m, most = pipeline.module, numbers.most
+    counts, ones = m.input("counts", config.pairs * width), m.input("ones", config.input_planes * width)
+    factors, signs = m.input("factors", config.pairs * FACTOR_BYTES * 8), m.input("signs")
+    terms = []
+    for i in range(config.weight_planes):
+        for j in range(config.input_planes):
+            at = i * config.input_planes + j
+            own = m.wire(f"count_{i}_{j}", bits(counts, at * width, width), (0, most))
+            every = m.wire(f"ones_{i}_{j}", bits(ones, j * width, width), (0, most))
+            both = select(signs, subtract(shift_left(own, 1), every), own)
+            value = pipeline.register(f"signed_{i}_{j}", both, 0, (-most, most))
+            given = Bits(*numbers.factors, factors, at * FACTOR_BYTES * 8, bit_width(*numbers.factors))
+            factor = pipeline.at(Staged(m.wire(f"factor_{i}_{j}", given), 0), 1)
+            made = pipeline.register(f"weighted_{i}_{j}", multiply(value.value, factor), 1)
+            terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
+    return tree(pipeline, terms, numbers.totals, "filter_")
+
+
+def _gathered(pipeline: Pipeline, part: Staged, totals: tuple[int, int], words: int, enters: dict[str, int]) -> Staged:
+    """The sum over all passes of a pixel so far, kept for every word of a block."""
+    m = pipeline.module
+    enters |= dict.fromkeys(("gathers", "opens", "index"), part.stage)
+    gathers, opens = m.input("gathers"), m.input("opens")
+    index = m.input("index", max(1, (words - 1).bit_length()))
+    kept = [signal(f"gathered_{k}", *totals) for k in range(words)]
+    before = choose(index, kept)
+    total = m.wire("gathered", add(part.value, select(opens, ZERO, before)), totals)
+    for k, own in enumerate(kept):
+        m.drive(own, total, all_of(gathers, compare("==", index, const(k)) if words > 1 else ONE))
+    return pipeline.register("gathered_now", total, part.stage, totals)
+
+
+def _code(pipeline: Pipeline, config: Config, numbers: CountNumbers, total: Staged, enters: dict[str, int]) -> Staged:
+    """How many thresholds a sum reaches."""
+    assert numbers.steps is not None
+    m = pipeline.module
+    code: Expr = ZERO
+    for k in range(config.thresholds):
+        enters[f"step_{k}"] = total.stage
+        given = m.input(f"step_{k}", 32)
+        limit = m.wire(f"limit_{k}", Bits(*numbers.steps, given, 0, 32))
+        holds = m.register(f"reaches_{k}", compare(">=", total.value, limit), bounds=(0, 1))
+        code = select(holds, const(k + 1), code)
+    return pipeline.register("code", code, total.stage + 1, (0, config.thresholds))
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Words of constants as they are read: factors with the counts, the rest when sums are complete."""
+
+    factors: Filled
+    final: Filled
+
+
+def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher: Finisher, leaving: Leaving, constants: Constants,
+                   start: int, lane: int, width: int) -> list[tuple[str, Signal]]:
+    """Ports of one filter's finisher that are its own; `start` is the stage of its counts behind the word that leaves."""
+    size, pairs = config.pairs * width, config.pairs * FACTOR_BYTES * 8
+    word = pipeline.at(Staged(leaving.word, 0), start)
+    assert isinstance(word, Signal)
+    found = [("counts", module.wire(f"array_counted_{lane}", bits(word, lane * size, size))),
+             ("factors", constants.factors.slice(module, f"array_own_factors_{lane}", lane * pairs, pairs))]
+    words = final_words(config)
+    for port, place in (("bias", 0), ("multiplier", 1), *((f"step_{k}", k) for k in range(config.thresholds))):
+        if port in finisher.enters:
+            found.append((port, constants.final.slice(module, f"array_{port}_{lane}", (lane * words + place) * 32, 32)))
+    return found
+
+
+def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: Leaving, start: int) -> dict[str, Signal]:
+    """Ports that all filters' finishers share, beside the layer's fields."""
+    ones = pipeline.at(Staged(leaving.ones, 0), start)
+    found: dict[str, Signal] = {"ones": _signal(ones), "signs": _signal(pipeline.at(Staged(leaving.signs, 0), start))}
+    if "gathers" in finisher.enters:
+        at = start + finisher.enters["gathers"]
+        found |= {"gathers": token(module, "array_gathers", leaving.valid, at),
+                  "opens": _signal(pipeline.at(Staged(leaving.opens, 0), at)),
+                  "index": _signal(pipeline.at(Staged(leaving.index, 0), at))}
+    return found
+
+
+def _signal(value: Signal | Const) -> Signal:
+    assert isinstance(value, Signal)
+    return value
+
+
+def final_stage(enters: Mapping[str, int]) -> int:
+    """The stage at which a filter's final words are needed."""
+    return enters["bias"] if "bias" in enters else enters["step_0"]
+
