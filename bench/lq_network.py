@@ -30,6 +30,7 @@ from dovetail.schedule.program import Program, Segment, lower
 
 PACE = 412_232
 """Clocks per frame: eight for every pixel of the image, so that conv1 needs 364 of a board's 768 multipliers."""
+TIMEOUT_S = 4 * 3600.0
 LAYERS_OF_TWO = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6")
 
 
@@ -95,7 +96,7 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment) -> dict[
     built = time.monotonic() - began
     print(f"{what}: {len(system.boards)} boards built in {built:.0f} s; circuits {system.circuits}", flush=True)
     x = {"image": np.random.default_rng(3).integers(0, 256, (1, *graph.tensors["image"].shape[1:])).astype(np.uint8)}
-    run = simulate_system(system, x)
+    run = simulate_system(system, x, timeout_s=TIMEOUT_S)
     row = {**judged(graph, program, run.outputs, run_integer(graph, x)), "layers": [n.name for n in graph.nodes], "frames": 1,
            "boards": parts, "pace_clocks": PACE, "frame_cycles": list(run.frame_cycles), "cycles": run.cycles,
            "build_s": round(built, 1), "run_s": round(run.run_s, 1), "simulated_cycles_per_s": round(run.cycles / run.run_s, 1),

@@ -57,10 +57,11 @@ def _circuits(report: Report) -> Markup | None:
     for system in report.get("circuits") or []:
         slots = system.get("slots") or []
         rows = []
-        for number, line in enumerate(system["circuits"]):
+        for number, line in enumerate(system.get("circuits") or []):
             name, _, way = line.partition(": ")
             rows.append((name, way, *([slots[number + 1].partition(": ")[2]] if slots else [])))
-        found.append(table(f"Circuits of {system['system']}", ("Tensor", "Way", *(["Time slots"] if slots else [])), rows))
+        head = ("Tensor", "Way", *(["Time slots"] if slots else []))
+        found.append(table(f"Circuits of {system.get('system') or 'the boards'}", head, rows))
         found += [element("p", f"The boards are circuit switches: {slots[0]}.")] if slots else []
     return element("article", element("h3", "Circuits between boards"), found) if found else None
 

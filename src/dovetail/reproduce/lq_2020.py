@@ -152,9 +152,9 @@ def row_of(graph: Graph, pace: int, plan: Plan, platform: Platform) -> dict[str,
     program = lower(graph, plan.assignment)
     systems = systems_of(program, platform).values()
     loads = [n for s in systems for n in cells_over_links(s, program, platform).values()]
-    slots = [slots_over_links(s, program, with_switch(platform), pace) for s in systems]
     device = platform.of_kind(Kind.FPGA)[0]
     assert device.clock_hz is not None
+    slots = [slots_over_links(s, program, with_switch(platform), int(plan.interval_s * device.clock_hz)) for s in systems]
     used = {d: r for d, r in plan.resources.items() if "bram36" in r}
     linked = {d: platform.link_logic(d) for d in used}
     gpio = min(x.bandwidth_bytes_per_s for x in platform.links if platform.host in x.ends)
