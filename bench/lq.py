@@ -24,8 +24,8 @@ model (`lq_parts.py`).
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
-`cut`, `network`: the network at full width over two boards up to fc6, and all of it over three, simulated with their links
-(`lq_network.py`); the latter only where it is asked for.
+`pair`, `cut`, `network`: two layers of the network at full width over two boards, its layers up to fc6 over two, and all of it
+over three, simulated with their links (`lq_network.py`); the latter two only where they are asked for.
 
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. The host resets the boards
@@ -66,7 +66,7 @@ from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import TABLE_5_2, fastest, least_boards, row_of
 from dovetail.schedule.program import lower
 from lq_memories import memories
-from lq_network import cut, network
+from lq_network import cut, network, pair
 from lq_parts import host_ports, link_ends, roms
 
 SAME = (2, 2, 2, 2)
@@ -94,10 +94,11 @@ FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
         "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights",
-        "cut": "full_cut", "network": "full_network"}
+        "pair": "full_pair", "cut": "full_cut", "network": "full_network"}
 """Every part and the key of its figures."""
-PARTS = tuple(part for part in KEYS if part != "network")
-"""Those that run where none is named: the whole network takes longest, and its cut over two boards shows the same."""
+LONG_PARTS = ("cut", "network")
+"""Those that run where they are named alone."""
+PARTS = tuple(part for part in KEYS if part not in LONG_PARTS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 QUICK = {"part": ["datapaths", "conv2", "fic", "faults"], "layer": [SMALL], "family": ["xcup"],
          "form": list(COMPARED), "boards": [2, 3], "frames": 500}
@@ -332,7 +333,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--resume", action="store_true", help="keep what FILE holds of earlier runs, and measure the rest")
     parser.add_argument("--quick", action="store_true", help="every key of the figures from small cases")
-    parser.add_argument("--part", action="append", choices=list(KEYS), help="default: all but network")
+    parser.add_argument("--part", action="append", choices=list(KEYS), help=f"default: all but {' and '.join(LONG_PARTS)}")
     parser.add_argument("--frames", type=int, help=f"of the faults (default: {FRAMES:,})")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
@@ -366,7 +367,7 @@ def main() -> int:
         "faults": lambda: faulty_links(frames), "conv2": lambda: alexnet_conv2(options.quick),
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
-        "cut": cut, "network": network,
+        "pair": pair, "cut": cut, "network": network,
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
     for part in options.part or PARTS:
         if part != "datapaths" and options.resume and KEYS[part] in found:

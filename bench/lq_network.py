@@ -1,9 +1,10 @@
 """LQ AlexNet at full width over boards of FiC, simulated: every board, its layers and the links between them at once.
 
-`python bench/lq.py --part cut --json FILE`: conv1 to fc6 of 227x227 images over two boards, which is what two XCKU095 hold: conv4
-and fc6 are divided over both. `--part network`: all layers over three boards, fc6 divided over all of them. One frame each, every
-layer folded, the links with latency, jitter, checksums and credits; what the host gets is held against the reference, and the
-block RAM of every board by the model stands beside its limit.
+`python bench/lq.py --part pair --json FILE`: conv3 and conv4 over two boards, conv4 divided over both, at the pace of a pixel of
+the image a clock. `--part cut`: conv1 to fc6 of 227x227 images, which is what two XCKU095 hold; conv4 and fc6 are divided over
+both. `--part network`: all layers over three boards, fc6 divided over all of them. One frame each, every layer folded, the links
+with latency, jitter, checksums and credits; what the host gets is held against the reference, and the block RAM of every board by
+the model stands beside its limit.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from dovetail.schedule.program import Program, Segment, lower
 PACE = 412_232
 """Clocks per frame: eight for every pixel of the image, so that conv1 needs 364 of a board's 768 multipliers."""
 TIMEOUT_S = 4 * 3600.0
-LAYERS_OF_TWO = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6")
+PIXEL_PACE = 51_529
 
 
-def up_to(graph: Graph, last: str) -> Graph:
-    """The network up to a layer, whose output is what the host gets."""
-    at = next(i for i, n in enumerate(graph.nodes) if n.name == last)
-    nodes = graph.nodes[:at + 1]
-    named = {*graph.inputs, *(n.output for n in nodes)}
+def layers_of(graph: Graph, first: str, last: str) -> Graph:
+    """The network from a layer to another one: what the host gives, and what it gets."""
+    names = [n.name for n in graph.nodes]
+    nodes = graph.nodes[names.index(first):names.index(last) + 1]
+    named = {*nodes[0].inputs, *(n.output for n in nodes)}
     params = {p for n in nodes for p in n.params}
-    return replace(graph, nodes=nodes, outputs=(nodes[-1].output,),
+    return replace(graph, nodes=nodes, inputs=nodes[0].inputs, outputs=(nodes[-1].output,),
                    tensors={k: t for k, t in graph.tensors.items() if k in named},
                    constants={k: c for k, c in graph.constants.items() if k in params})
 
@@ -52,6 +53,11 @@ def shared(*shares: tuple[str, int]) -> Split:
         pieces.append(Piece(device, at, at + count))
         at += count
     return Split(Axis.OUTPUT_CHANNELS, tuple(pieces))
+
+
+def pair_over_two(graph: Graph) -> Assignment:
+    """conv3 on the first board, conv4 on both."""
+    return {"conv3": whole_on("fpga0"), "conv4": shared(("fpga0", 192), ("fpga1", 192))}
 
 
 def over_two(graph: Graph) -> Assignment:
@@ -95,10 +101,11 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment) -> dict[
     build_bench(system)
     built = time.monotonic() - began
     print(f"{what}: {len(system.boards)} boards built in {built:.0f} s; circuits {system.circuits}", flush=True)
-    x = {"image": np.random.default_rng(3).integers(0, 256, (1, *graph.tensors["image"].shape[1:])).astype(np.uint8)}
+    (given,) = (graph.tensors[name] for name in graph.inputs)
+    x = {given.name: np.random.default_rng(3).integers(0, 1 << given.scheme.bits, (1, *given.shape[1:])).astype(np.uint8)}
     run = simulate_system(system, x, timeout_s=TIMEOUT_S)
     row = {**judged(graph, program, run.outputs, run_integer(graph, x)), "layers": [n.name for n in graph.nodes], "frames": 1,
-           "boards": parts, "pace_clocks": PACE, "frame_cycles": list(run.frame_cycles), "cycles": run.cycles,
+           "boards": parts, "frame_cycles": list(run.frame_cycles), "cycles": run.cycles,
            "build_s": round(built, 1), "run_s": round(run.run_s, 1), "simulated_cycles_per_s": round(run.cycles / run.run_s, 1),
            "circuits": list(system.circuits), "folds": {k: list(v) for c in cores.values() for k, v in c.folds.items()},
            "divided": sorted(n for n, s in on.items() if s.axis is not None)}
@@ -118,9 +125,15 @@ def judged(graph: Graph, program: Program, outputs: Mapping[Any, Any], right: Ma
             "distinct_outputs": len(np.unique(right[output]))}
 
 
+def pair() -> dict[str, Any]:
+    """Two neighbouring layers, the second divided."""
+    graph = layers_of(lq_alexnet(), "conv3", "conv4")
+    return {"full_pair": simulated("pair", graph, load_platform("fic:2").with_pace(PIXEL_PACE), pair_over_two(graph))}
+
+
 def cut() -> dict[str, Any]:
     """As many layers as two boards hold."""
-    graph = up_to(lq_alexnet(), LAYERS_OF_TWO[-1])
+    graph = layers_of(lq_alexnet(), "conv1", "fc6")
     return {"full_cut": simulated("cut", graph, load_platform("fic:2").with_pace(PACE), over_two(graph))}
 
 
