@@ -49,7 +49,7 @@ RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
 """What each FPGA family counts; a board must state all of them."""
 NAME = "[A-Za-z][A-Za-z0-9_-]*"
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
-SLOT_LIMITS = Limits(2, 256, "time slots")
+SLOT_LIMITS = Limits(2, 128, "time slots")
 
 
 def platform_names() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from dovetail.errors import UnsupportedError
 
 LEAST_SLOTS = 16
-"""Of a frame: words that are late by two frames are still in time on boards that pass them on."""
+"""Of a frame: enough for shares of most circuits, and a frame is short beside the latency of a link."""
 Hop = tuple[str, str]
 """A link, and the board that a circuit leaves over it."""
 

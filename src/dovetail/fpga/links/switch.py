@@ -33,7 +33,8 @@ from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
 from dovetail.fpga.links.transmit import Outgoing, begin_cells, finish_cells, has_credit, is_told
 
 BANKS = 4
-"""Frames that a passage holds: one is written, one read, and two are in time for words that come late."""
+"""Frames that a passage holds: one is written and one read; a link brings no more in a clock than the next takes, so two wait
+only where clocks of boards differ."""
 NOBODY = (1 << CIRCUIT_BITS) - 1
 """Where a cell's credit is for no circuit: the one whose turn it is has not been told of yet."""
 
