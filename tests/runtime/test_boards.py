@@ -57,6 +57,8 @@ def test_a_build_of_switches_shows_its_time_slots_and_says_where_they_are_too_fe
     slow = ("boards0: time slots carry a frame in 32 clocks, where its layers take 21: link serial0 from fpga0 has x, y1, "
             "and no frame of up to 64 slots is faster")
     assert boards.system.warnings == (slow,)
+    (note,) = (n for n in build.plan.notes if n.startswith("boards0: frames of 16 time slots carry a frame of the network in 32"))
+    assert " clocks of a link, and a frame comes every " in note, "the host's port is slower still"
     page = (build.folder / "report.html").read_text(encoding="utf-8")
     assert "Circuits between boards" in page
     assert f"The boards are circuit switches: {boards.system.slots[0]}." in page

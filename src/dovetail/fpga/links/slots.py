@@ -38,6 +38,8 @@ class Schedule:
     owners: Mapping[Hop, tuple[int | None, ...]]
     clocks: int
     """Cells of a link's time within which every circuit carries a frame of the network."""
+    wanted: int
+    """The same, as it was asked for."""
     busiest: Hop | None
 
     def of(self, circuit: int, hop: Hop) -> tuple[int, ...]:
@@ -74,7 +76,7 @@ def schedule(circuits: Sequence[Circuit], most_slots: int, wanted_clocks: int) -
     pairs = list(zip(circuits, shares, strict=True))
     slowest = max(pairs, key=lambda pair: Fraction(pair[0].cells, pair[1]))[0] if pairs else None
     busiest = None if slowest is None else max(slowest.hops, key=lambda hop: sum(o is not None for o in owners[hop]))
-    return Schedule(slots, shares, owners, clocks, busiest)
+    return Schedule(slots, shares, owners, clocks, wanted_clocks, busiest)
 
 
 def _hops(circuits: Sequence[Circuit]) -> list[Hop]:
