@@ -27,7 +27,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
-from dovetail.schedule.program import Program, Segment, lower
+from dovetail.schedule.program import Segment, lower
 
 PACE = 412_232
 """Clocks per frame: eight for every pixel of the image, so that conv1 needs 364 of a board's 768 multipliers."""
@@ -104,7 +104,7 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment) -> dict[
     (given,) = (graph.tensors[name] for name in graph.inputs)
     x = {given.name: np.random.default_rng(3).integers(0, 1 << given.scheme.bits, (1, *given.shape[1:])).astype(np.uint8)}
     run = simulate_system(system, x, timeout_s=TIMEOUT_S)
-    row = {**judged(graph, program, run.outputs, run_integer(graph, x)), "layers": [n.name for n in graph.nodes], "frames": 1,
+    row = {**judged(graph, run.outputs, run_integer(graph, x)), "layers": [n.name for n in graph.nodes], "frames": 1,
            "boards": parts, "frame_cycles": list(run.frame_cycles), "cycles": run.cycles,
            "build_s": round(built, 1), "run_s": round(run.run_s, 1), "simulated_cycles_per_s": round(run.cycles / run.run_s, 1),
            "circuits": list(system.circuits), "folds": {k: list(v) for c in cores.values() for k, v in c.folds.items()},
@@ -113,7 +113,7 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment) -> dict[
     return row
 
 
-def judged(graph: Graph, program: Program, outputs: Mapping[Any, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+def judged(graph: Graph, outputs: Mapping[Any, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     """Whether every share that the host took is the reference's, and how many values that were."""
     equal, values = True, 0
     for port, taken in outputs.items():
