@@ -16,6 +16,8 @@ from dovetail.errors import UnsupportedError
 
 LEAST_SLOTS = 16
 """Of a frame: enough for shares of most circuits, and a frame is short beside the latency of a link."""
+MOST_DELAY_FRAMES = 3
+"""On a board between: the rest of the frame a cell comes in, that of the frame that leaves then, the next up to its slot."""
 Hop = tuple[str, str]
 """A link, and the board that a circuit leaves over it."""
 
@@ -132,4 +134,4 @@ def round_trip(circuit: Circuit, latency_clocks: int, pipeline_clocks: int, slot
     `pipeline_clocks` are those of both ends of a link both ways, `turns` the clocks until a circuit's credit is told again.
     """
     hops = len(circuit.hops)
-    return hops * (2 * latency_clocks + pipeline_clocks + turns) + (hops - 1) * 2 * slots + slots
+    return hops * (2 * latency_clocks + pipeline_clocks + turns) + (hops - 1) * MOST_DELAY_FRAMES * slots + slots

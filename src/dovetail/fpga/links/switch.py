@@ -2,8 +2,8 @@
 
 What comes in a slot leaves in the slot that follows it (`slots.follow`), over the link of its circuit's next hop: a **passage**
 from one link to another stores a frame of slots and sends it with a frame of the other link. Nothing on the way asks whose a cell
-is, waits for room or has a buffer of a circuit's own; a cell takes two frames at most. Room is asked for where a circuit begins:
-credits come back from its end, passed on by the same boards.
+is, waits for room or has a buffer of a circuit's own; a cell takes three frames at most. Room is asked for where a circuit
+begins: credits come back from its end, passed on by the same boards.
 """
 
 from __future__ import annotations
