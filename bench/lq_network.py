@@ -1,10 +1,9 @@
 """LQ AlexNet at full width over boards of FiC, simulated: every board, its layers and the links between them at once.
 
-`python bench/lq.py --part pair --json FILE`: conv3 and conv4 over two boards, conv4 divided over both, at the pace of a pixel of
-the image a clock. `--part cut`: conv1 to fc6 of 227x227 images, which is what two XCKU095 hold; conv4 and fc6 are divided over
-both. `--part network`: all layers over three boards, fc6 divided over all of them. One frame each, every layer folded, the links
-with latency, jitter, checksums and credits; what the host gets is held against the reference, and the block RAM of every board by
-the model stands beside its limit.
+`python bench/lq.py --part pair --json FILE`: conv3 and conv4 over two boards, conv4 divided over both. `--part cut`: conv1 to fc6
+of 227x227 images, which is what two XCKU095 hold; conv4 and fc6 are divided over both. `--part network`: all layers over three
+boards, fc6 divided over all of them. One frame each, every layer folded, the links with latency, jitter, checksums and credits;
+what the host gets is held against the reference, and the block RAM of every board by the model stands beside its limit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from dovetail.schedule.program import Segment, lower
 PACE = 412_232
 """Clocks per frame: eight for every pixel of the image, so that conv1 needs 364 of a board's 768 multipliers."""
 TIMEOUT_S = 4 * 3600.0
-PIXEL_PACE = 51_529
 
 
 def layers_of(graph: Graph, first: str, last: str) -> Graph:
@@ -128,7 +126,7 @@ def judged(graph: Graph, outputs: Mapping[Any, Any], right: Mapping[str, Any]) -
 def pair() -> dict[str, Any]:
     """Two neighbouring layers, the second divided."""
     graph = layers_of(lq_alexnet(), "conv3", "conv4")
-    return {"full_pair": simulated("pair", graph, load_platform("fic:2").with_pace(PIXEL_PACE), pair_over_two(graph))}
+    return {"full_pair": simulated("pair", graph, load_platform("fic:2").with_pace(PACE), pair_over_two(graph))}
 
 
 def cut() -> dict[str, Any]:
