@@ -24,6 +24,9 @@ model (`lq_parts.py`).
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
+`pair`, `cut`, `network`: two layers of the network at full width over two boards, its layers up to fc6 over two, and all of it
+over three, simulated with their links (`lq_network.py`); the latter two only where they are asked for.
+
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. The host resets the boards
 when one of them reports a fault and sends again what did not come back; every frame it took is held against the reference.
@@ -63,6 +66,7 @@ from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import TABLE_5_2, fastest, least_boards, row_of
 from dovetail.schedule.program import lower
 from lq_memories import memories
+from lq_network import cut, network, pair
 from lq_parts import host_ports, link_ends, roms
 
 SAME = (2, 2, 2, 2)
@@ -89,9 +93,12 @@ FRAMES = 10_000
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
-        "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights"}
+        "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights",
+        "pair": "full_pair", "cut": "full_cut", "network": "full_network"}
 """Every part and the key of its figures."""
-PARTS = tuple(KEYS)
+LONG_PARTS = ("cut", "network")
+"""Those that run where they are named alone."""
+PARTS = tuple(part for part in KEYS if part not in LONG_PARTS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 QUICK = {"part": ["datapaths", "conv2", "fic", "faults"], "layer": [SMALL], "family": ["xcup"],
          "form": list(COMPARED), "boards": [2, 3], "frames": 500}
@@ -162,7 +169,7 @@ def measure(layers: list[str], families: list[str], wanted: list[str], known: Ma
             keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Areas of all forms of some layers; `keep` hears of every one, and those that are `known` are not synthesized again."""
     datapaths = {name: dict(row) for name, row in known.get("datapaths", {}).items()}
-    reasons = dict(known.get("not_counted", {}))
+    reasons, seconds = dict(known.get("not_counted", {})), dict(known.get("datapath_s", {}))
     asked = [(name, form, family) for name in layers for form in forms_of(name, wanted) for family in families
              if datapaths.get(f"{name}: {form[0]}", {}).get(family) is None]
     for number, (name, (form, graph, datapath), family) in enumerate(asked, 1):
@@ -174,10 +181,11 @@ def measure(layers: list[str], families: list[str], wanted: list[str], known: Ma
         except ToolError as error:
             reasons[f"{name}: {form}: {family}"] = str(error)
         datapaths.setdefault(f"{name}: {form}", {})[family] = row
+        seconds[f"{name}: {form}: {family}"] = round(time.monotonic() - began, 1)
         print(f"{name}, {form}, {family}: not counted, {reasons[f'{name}: {form}: {family}']}" if row is None else
               f"{name:38} {form:11} {family:12} {row['lut']:8.0f} LUT {row['ff']:8.0f} FF {row['bram']:4.0f} BRAM "
               f"{row['adders']:6.0f} adders, {time.monotonic() - began:.0f} s", flush=True)
-        keep({"datapaths": datapaths, **ratios_of(datapaths), "not_counted": reasons})
+        keep({"datapaths": datapaths, **ratios_of(datapaths), "not_counted": reasons, "datapath_s": seconds})
     for form, why in SLOW_FORMS.items():
         for name in (n for n in layers if n in IN_ALL_FORMS):
             for family in families:
@@ -325,7 +333,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--resume", action="store_true", help="keep what FILE holds of earlier runs, and measure the rest")
     parser.add_argument("--quick", action="store_true", help="every key of the figures from small cases")
-    parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
+    parser.add_argument("--part", action="append", choices=list(KEYS), help=f"default: all but {' and '.join(LONG_PARTS)}")
     parser.add_argument("--frames", type=int, help=f"of the faults (default: {FRAMES:,})")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
@@ -359,6 +367,7 @@ def main() -> int:
         "faults": lambda: faulty_links(frames), "conv2": lambda: alexnet_conv2(options.quick),
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
+        "pair": pair, "cut": cut, "network": network,
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
     for part in options.part or PARTS:
         if part != "datapaths" and options.resume and KEYS[part] in found:
@@ -367,8 +376,8 @@ def main() -> int:
         print(f"== {part}", flush=True)
         began = time.monotonic()
         keep(work[part]())
-        if not options.resume:
-            keep({"wall_s": {**found.get("wall_s", {}), part: round(time.monotonic() - began, 1)}})
+        earlier = found.get("wall_s", {})
+        keep({"wall_s": {**earlier, part: round(time.monotonic() - began + earlier.get(part, 0.0) * options.resume, 1)}})
     for key in TARGETS:
         if key in found:
             print(f"{key}: at most {found[key]['value']:.3f} of its LUTs (target {found[key]['target']})", flush=True)

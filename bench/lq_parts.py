@@ -1,4 +1,4 @@
-"""Parts of networks over boards by synthesis: ends of links, ports of the host, slices of AlexNet's conv1, a share of fc6.
+"""Parts of networks over boards by synthesis: ends of links and switches, ports of the host, slices of conv1, a share of fc6.
 
 `python bench/lq.py --part links --part port --part rom --json FILE` runs them. Areas are Yosys counts for UltraScale before
 place and route; slices, small layers with plain integers on one side, and the share, with its ROM, stand beside what the model
@@ -7,6 +7,7 @@ of plans says of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from dovetail.cost.folded import folds_of
 from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
+from dovetail.fpga.hardware import Module
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.links.cells import CellFormat
-from dovetail.fpga.links.receive import receiver_module
+from dovetail.fpga.links.receive import Arriving, receiver_module
+from dovetail.fpga.links.slots import follow, spread
+from dovetail.fpga.links.switch import Leaving, passage_module, switch_transmitter
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.synthesize import synthesize
 from dovetail.fpga.verilog import print_module
@@ -31,6 +35,8 @@ FAMILY = "xcu"
 PAYLOAD_BITS, DEPTH = 256, 224
 """A clock of FiC's link, and a round trip of it in words."""
 CIRCUITS = (1, 2, 4)
+SLOTS = 16
+"""Of a frame of the switch."""
 PACE = 51_529
 """Clocks per frame: one for every pixel of the image."""
 BASIS = np.asarray([0.52, 1.05])
@@ -45,11 +51,38 @@ def link_ends() -> dict[str, Any]:
         sender = transmitter_module("sender", form, circuits, tuple(range(count)), count, 1)
         receiver, parts = receiver_module("receiver", form, circuits, 1)
         for name, modules in (("sends", (sender,)), ("receives", (receiver, *parts))):
-            design = Design(modules[0].name, {f"{m.name}.v": print_module(m) for m in modules}, (), ())
-            counted = synthesize(design, FAMILY).resources
-            found.setdefault(str(count), {})[name] = {k: counted.get(v, 0) for k, v in NAMES.items()}
-            print(f"link end, {count} circuits, {name}: {found[str(count)][name]}", flush=True)
-    return {"link_ends": found}
+            found.setdefault(str(count), {})[name] = counted_modules(f"link end, {count} circuits, {name}", modules)
+    return {"link_ends": found, "switch_ends": switch_ends()}
+
+
+def counted_modules(what: str, modules: Sequence[Module]) -> dict[str, float]:
+    """Yosys' counts of the first module with all the others in it."""
+    design = Design(modules[0].name, {f"{m.name}.v": print_module(m) for m in modules}, (), ())
+    counted = synthesize(design, FAMILY).resources
+    row = {k: float(counted.get(v, 0)) for k, v in NAMES.items()}
+    print(f"{what}: {row}", flush=True)
+    return row
+
+
+def switch_ends() -> dict[str, Any]:
+    """A link's end at a switch, by how many circuits begin, end, and pass in each direction: all slots of a frame are shared out.
+
+    A passage leads from the link to another one; what comes back over its like is the other link's.
+    """
+    form, found = CellFormat(PAYLOAD_BITS), dict[str, Any]()
+    for count in CIRCUITS:
+        share = SLOTS // (2 * count)
+        circuits = [Outgoing(PAYLOAD_BITS, DEPTH * share // SLOTS + share + 1)] * (2 * count)
+        owners = tuple(2 * count if o is None else o for o in spread([(k, share) for k in range(2 * count)], SLOTS))
+        through = dict.fromkeys(range(count, 2 * count), 0)
+        places = {0: {leaves: n for n, (_, leaves) in enumerate(follow(owners, owners, list(through)))}}
+        relayed = [k in through for k in range(2 * count)]
+        sender = switch_transmitter("sender", form, circuits, Leaving(owners, through, places), relayed, 1)
+        receiver, parts = receiver_module("receiver", form, circuits, 1, Arriving(owners, through))
+        passage = passage_module("passage", PAYLOAD_BITS, len(places[0]))
+        for name, modules in (("sends", (sender,)), ("receives", (receiver, *parts)), ("passes", (passage,))):
+            found.setdefault(str(count), {})[name] = counted_modules(f"switch end, {count} circuits, {name}", modules)
+    return found
 
 
 def host_ports(core: Design) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple
              "counts (docs/lq.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
-            write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value)
+            notes += write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value).warnings
         except UnsupportedError as reason:
             notes.append(f"{reason}; the host carries what passes between these boards")
     progress("generate", len(program.segments), len(program.segments))
@@ -341,6 +341,8 @@ def write_report(build: Build) -> Path:
         "segments": [{"name": s.name, "device": s.device, "backend": parts[s.name].backend, "nodes": s.nodes,
                       "note": parts[s.name].note} for s in build.program.segments],
         "designs": designs,
+        "circuits": [{"system": name, "circuits": list(b.system.circuits), "slots": list(b.system.slots)}
+                     for name, b in build.systems().items()],
         "synthesis": None if synthesis is None else synthesis["results"],
         "power": None if power is None else power["results"],
         "verification": None if verification is None else _shown(verification),

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from dovetail.cost.folded import pace_of
-from dovetail.errors import InfeasibleError, UsageError
+from dovetail.errors import InfeasibleError, UnsupportedError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, reason_outside, region_of
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
@@ -101,7 +101,29 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     timeline = schedule(graph, platform, plan.assignment)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
-    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked)), timeline
+    slotted = _time_slots(graph, platform, plan)
+    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked, *slotted)), timeline
+
+
+def _time_slots(graph: Graph, platform: Platform, plan: Plan) -> tuple[str, ...]:
+    """Notes on the slots of boards that are circuit switches: how many a plan needs, and whether they keep its pace."""
+    if platform.switch is None:
+        return ()
+    from dovetail.fpga.links.system import slots_over_links, systems_of  # here, because plans for other boards need no hardware
+    program, notes = lower(graph, plan.assignment), list[str]()
+    clock_hz = max(d.clock_hz or 0.0 for d in platform.of_kind(Kind.FPGA))
+    for name, segments in systems_of(program, platform).items():
+        try:
+            slots = slots_over_links(segments, program, platform, int(plan.interval_s * clock_hz))
+        except UnsupportedError as reason:
+            notes.append(f"{reason}; the host carries what passes between these boards")
+            continue
+        assert slots is not None
+        kept = (f"and a frame comes every {slots.wanted:,}" if slots.clocks <= slots.wanted else
+                f"more than the {slots.wanted:,} of the pipelined rate, which links without slots would have")
+        notes.append(f"{name}: frames of {slots.slots} time slots carry a frame of the network in {slots.clocks:,} clocks of a "
+                     f"link, {kept}")
+    return tuple(notes)
 
 
 def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:

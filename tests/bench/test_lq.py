@@ -11,10 +11,13 @@ import pytest
 
 import lq
 import lq_accuracy
+import lq_network
 import lq_training
 from dovetail.errors import ToolError, UsageError
+from dovetail.fpga.links.system import HostPort
 from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.lq import weight_values
+from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 from tests.numerics.lq_networks import images, network
@@ -71,6 +74,25 @@ def test_what_synthesis_does_not_end_with_is_null_with_its_reason_and_tried_agai
     again = lq.measure([lq.SMALL], ["ecp5"], ["popcount"], found, lambda more: None)
     assert again["datapaths"][f"{lq.SMALL}: popcount"]["ecp5"]["lut"] == 3.0
     assert f"{lq.SMALL}: popcount: ecp5" not in again["not_counted"]
+
+
+def test_networks_over_boards_are_cut_whole_and_a_wrong_value_is_seen() -> None:
+    """The layers that are simulated compute what they compute in the network, and each is on a board, or all of it on several."""
+    graph = lq_alexnet(99, 12, 48, 10)
+    image = {"image": np.random.default_rng(0).integers(0, 256, (1, 3, 99, 99)).astype(np.uint8)}
+    middle = lq_network.layers_of(graph, "conv3", "conv4")
+    right = run_integer(middle, run_integer(lq_network.layers_of(graph, "conv1", "conv2_pool"), image))
+    np.testing.assert_array_equal(right["conv4_y"], run_integer(lq_network.layers_of(graph, "conv1", "conv4"), image)["conv4_y"])
+    for part, places in ((middle, lq_network.pair_over_two), (lq_network.layers_of(graph, "conv1", "fc6"), lq_network.over_two),
+                         (graph, lq_network.over_three)):
+        on = places(part)
+        assert set(on) == {n.name for n in part.nodes}
+        divided = {name: split.pieces[-1].stop for name, split in on.items() if split.axis is not None}
+        assert divided == {name: count for name, count in (("conv4", 384), ("fc6", 4096)) if name in on}
+    port = HostPort(0, 0, "conv4_y", tuple((0, n) for n in right["conv4_y"].shape))
+    assert lq_network.judged(middle, {port: right["conv4_y"]}, right)["bit_exact"]
+    assert not lq_network.judged(middle, {port: right["conv4_y"] ^ 1}, right)["bit_exact"]
+    assert not lq_network.judged(middle, {}, right)["bit_exact"], "what nobody took is not right"
 
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import lq
 import lq_parts
 from dovetail.cost import costs_of, costs_of_many
+from dovetail.cost.coded_folds import DEEP_BLOCK_WORDS, choice_logic
 from dovetail.cost.engines import engine_of
 from dovetail.cost.fitting import codes
 from dovetail.cost.sharing import graph_bits
@@ -25,7 +26,8 @@ from tests.numerics.lq_networks import coded, network
 
 GRAPH = network(1, 2, 2)
 RECORD = json.loads((Path(lq.__file__).parent / "records" / "lq_datapaths.json").read_text(encoding="utf-8"))
-PARTS = json.loads((resources.files("dovetail.reproduce") / "records" / "lq_2020.json").read_text(encoding="utf-8"))["parts"]
+RECORD = json.loads((resources.files("dovetail.reproduce") / "records" / "lq_2020.json").read_text(encoding="utf-8"))
+PARTS = RECORD["parts"]
 
 
 def test_work_of_a_share_of_codes_is_that_of_the_operator_it_becomes() -> None:
@@ -86,6 +88,19 @@ def test_adders_of_layers_with_plain_integers_are_near_the_graph_that_is_built(w
     carry, registers = graph_bits(built, bits)
     assert float(engine.adder_bits[0]) == pytest.approx(carry, rel=0.2)
     assert float(engine.sum_bits[0]) == pytest.approx(registers, rel=0.25)
+
+
+def test_choosing_among_the_blocks_of_a_deep_memory_takes_what_yosys_counted() -> None:
+    """Every memory of LQ AlexNet on three boards whose words fill its blocks; where they do not, Yosys takes more."""
+    deep = {(m["words"], m["width"]): m["lut"] for board in RECORD["memories"]["boards"].values()
+            for layer in board["layers"].values() for m in layer["memories"]}
+    deep[tuple(RECORD["memories"]["rom"]["geometry"])] = RECORD["memories"]["rom"]["written"]["lut"]
+    full = {at: lut for at, lut in deep.items() if at[0] % DEEP_BLOCK_WORDS == 0}
+    assert len(full) >= 6
+    for (words, width), lut in full.items():
+        assert choice_logic(words, width) == pytest.approx(lut, rel=0.03)
+    assert all(choice_logic(*at) <= lut for at, lut in deep.items())
+    assert sum(choice_logic(*at) for at in deep) > 0.75 * sum(deep.values())
 
 
 def test_filters_of_a_byte_layer_share_adders_and_its_area_is_near_synthesis() -> None:

@@ -19,8 +19,9 @@ from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.carriage import carried
 from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
+from dovetail.fpga.links.layout import cell_of, entry_of
 from dovetail.fpga.links.stored import load_system, write_system
-from dovetail.fpga.links.system import System, build_system, cell_of, cells_over_links, entry_of, in_turn, systems_of, time_slots
+from dovetail.fpga.links.system import System, build_system, cells_over_links, in_turn, systems_of, time_slots
 from dovetail.fpga.loading import weight_sets
 from dovetail.ir import Array, Axis, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node

@@ -28,4 +28,4 @@ def test_plans_give_layers_what_links_leave_and_say_so() -> None:
     limit = plan.resources["fpga0"]["bram36"][1]
     assert limit == board.device("fpga0").resources["bram36"] - 16
     assert charged.device("fpga0").resources["bram36"] == limit
-    assert sum("fpga0: the ends of its links take 3,615 lut" in note for note in plan.notes) == 1
+    assert sum("fpga0: the ends of its links take 2,948 lut" in note for note in plan.notes) == 1

@@ -51,7 +51,7 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 BAD = [
-    (change("colour", "red"), "platform toy: unknown key colour; allowed are name, description, host, device, link"),
+    (change("colour", "red"), "platform toy: unknown key colour; allowed are name, description, host, device, link, switch"),
     (change("description", None), "platform toy: key description is missing; needed are name, description, host, device"),
     (change("name", 7), "platform 7: key name is 7; a non-empty text is needed"),
     (change("host", "cpuu"), "platform toy: key host is 'cpuu' (did you mean cpu?); allowed are cpu, fpga"),
@@ -164,7 +164,7 @@ def test_every_number_of_a_shipped_board_has_a_source(board: Platform) -> None:
         assert all(device.sources.values())
     for link in board.links:
         assert sorted(link.sources) == ["bandwidth_bytes_per_s", "energy_j_per_byte", "latency_s",
-                                        *sorted(f"logic.{k}" for k in link.logic)]
+                                        *sorted(f"logic.{k}" for k in link.logic), *sorted(f"switch.{k}" for k in link.switch)]
 
 
 def test_a_board_survives_json(board: Platform) -> None:

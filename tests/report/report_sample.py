@@ -222,6 +222,9 @@ def extras() -> dict[str, object]:
             {"name": "cpu0", "device": "cpu", "backend": "onnxruntime", "nodes": ["average", "flatten", "classify"], "note": ""},
         ],
         "designs": [describe_design(design(), device="fpga", segment="fpga0", clock_hz=150e6, high_water={"skip_stem": 61})],
+        "circuits": [{"system": "boards0", "circuits": ["x: fpga0 > fpga1, 18 cells per frame"],
+                      "slots": ["frames of 16 time slots carry a frame of the network in 18 clocks of a link",
+                                "x: 16 of 16 slots; serial0 from fpga0 in 0, 1, 2"]}],
         "synthesis": [
             {
                 "device": "fpga",

@@ -360,8 +360,8 @@ def test_the_report_inside_the_page_is_the_report() -> None:
 def test_unknown_extras_are_refused_by_name() -> None:
     with pytest.raises(
         BuildError,
-        match=(r"^report: extras hold design; known are quantization, segments, designs, synthesis, power, verification, "
-               r"provenance$"),
+        match=(r"^report: extras hold design; known are quantization, segments, designs, circuits, synthesis, power, "
+               r"verification, provenance$"),
     ):
         _report({"design": []})
 

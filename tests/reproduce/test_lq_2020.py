@@ -39,6 +39,8 @@ def test_the_least_pace_that_boards_hold_is_found_and_all_layers_are_on_boards()
     assert 0 < row["bram_max"] <= 1
     assert 0 < row["lut_max"] <= lq_2020.ROUTABLE
     assert row["fps"] >= row["fps_through_gpio"] > 0
+    assert row["switch_slots"] >= 16
+    assert row["cells_of_busiest_link"] <= row["switch_clocks"] <= 1.1 * 100e6 / row["fps"], "slots carry what links carry"
     assert lq_2020.plan_at(SMALL, board, 10) is None or pace == 10
 
 

@@ -12,6 +12,7 @@ from dovetail.ir.onnx_write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform
+from dovetail.platform.topology import joined_as
 from dovetail.runtime import execute
 from dovetail.runtime.build import load_build
 from tests.fpga.joined_boards import chain, narrow
@@ -41,3 +42,25 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     assert wrong is not None
     assert "a board reports a fault of a link that nobody injected" in wrong.fault
     assert "status of fpga0, fpga1: " in wrong.fault
+
+
+def test_a_build_of_switches_shows_its_time_slots_and_says_where_they_are_too_few(tmp_path: Path) -> None:
+    """Two tensors of 16 cells each cross a link; layers take 21 clocks, so no slots are enough."""
+    model = tmp_path / "chain.onnx"
+    model.write_bytes(to_onnx(chain(3, 16)))
+    platform = joined_as(narrow(load_platform("fic:3")), "line+switch")
+    places = {"n0": whole_on("fpga2"), "n1": whole_on("fpga0"), "n2": whole_on("fpga2")}
+    build = pipeline.compile(model, platform, tmp_path / "build", assignment=places, verify=False)
+    (boards,) = build.systems().values()
+    assert load_build(build.folder).platform.switch == platform.switch
+    assert boards.system.slots[0] == "frames of 16 time slots carry a frame of the network in 32 clocks of a link"
+    slow = ("boards0: time slots carry a frame in 32 clocks, where its layers take 21: link serial0 from fpga0 has x, y1, "
+            "and no frame of up to 64 slots is faster")
+    assert boards.system.warnings == (slow,)
+    (note,) = (n for n in build.plan.notes if n.startswith("boards0: frames of 16 time slots carry a frame of the network in 32"))
+    assert " clocks of a link, and a frame comes every " in note, "the host's port is slower still"
+    page = (build.folder / "report.html").read_text(encoding="utf-8")
+    assert "Circuits between boards" in page
+    assert f"The boards are circuit switches: {boards.system.slots[0]}." in page
+    assert "serial0 from fpga0 in 0, 2, 4," in page
+    assert slow in page

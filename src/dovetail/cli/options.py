@@ -14,7 +14,7 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import ModelSet
-from dovetail.platform.topology import Topology
+from dovetail.platform.topology import CHOICES
 
 if TYPE_CHECKING:
     from dovetail.partition.plan import Split
@@ -68,7 +68,8 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     add_board(sub)
     sub.add_argument("--pin", action="append", default=[], metavar="NODE=DEVICE",
                      help="leave a node to a device; * stands for anything, as in 'layer1.*=gpu'; repeatable")
-    sub.add_argument("--topology", choices=[t.value for t in Topology], help="join the board's FPGAs so (default: as it says)")
+    sub.add_argument("--topology", choices=CHOICES, help="join the board's FPGAs so (default: as it says); with 'switch' they "
+                     "pass circuits on by time slots, as FiC's do")
     sub.add_argument("--models", choices=[m.value for m in ModelSet], default=ModelSet.PLANNING.value,
                      help="which models of the papers' board to believe (default: %(default)s; docs/models.md)")
     sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
@@ -133,13 +134,13 @@ def board(options: argparse.Namespace) -> Platform:
     Raises:
         UsageError: the authors' models are asked for, but not the method they belong to.
     """
-    from dovetail.platform.topology import with_topology
+    from dovetail.platform.topology import joined_as
     models = ModelSet(options.models)
     if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
         raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
                          f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
     found = named_board(options)
-    return (with_topology(found, Topology(options.topology)) if options.topology else found).with_models(models)
+    return (joined_as(found, options.topology) if options.topology else found).with_models(models)
 
 
 def above_zero(name: str, limit: float, most: float = MOST) -> float:

@@ -33,6 +33,8 @@ THRESHOLD_LOGIC = 0.6
 WINDOW_LOGIC = 1.0
 ENGINE_LOGIC = 250.0
 """Counters, handshakes and FIFO of an engine."""
+DEEP_BLOCK_WORDS, BLOCKS_PER_CHOICE = 4096, 3
+"""How deep Yosys makes the blocks of a deep memory on UltraScale, and how many of them a look-up table per bit chooses among."""
 LANE_STAGES = 14
 """Clock edges from taps to a code, beyond one per halving of the products."""
 
@@ -111,12 +113,19 @@ def is_block(words: int, width: int, least: int) -> bool:
     return words > SKIP_BLOCK_DEPTH and words * width >= least
 
 
+def choice_logic(words: int, width: int) -> int:
+    """Look-up tables that choose among the blocks that a deep memory has one behind another."""
+    behind = -(-words // DEEP_BLOCK_WORDS)
+    return width * -(-behind // BLOCKS_PER_CHOICE) if behind > 1 else 0
+
+
 def _memories(memories: Sequence[tuple[int, int, int]], model: DhmModel) -> tuple[float, float]:
     """Blocks and look-up tables of memories (words, width, bits from which they are blocks)."""
     blocks, small = 0.0, 0.0
     for depth, width, least in memories:
         if is_block(depth, width, least):
             blocks += float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0]) / model.parts
+            small += choice_logic(depth, width) if model.block == "bram36" else 0.0
         elif depth > 1:
             small += model.coefficients["logic_per_buffer_bit"] * ceil(depth / 32) * 32 * width
     return blocks, small

@@ -79,6 +79,8 @@ def _link_rows(link: Link) -> Iterator[Row]:
         yield _row(key, getattr(link, key), link.sources[key])
     for key, value in link.logic.items():
         yield _row(key, value, link.sources[f"logic.{key}"])
+    for key, value in link.switch.items():
+        yield _row(f"{key} of a switch", value, link.sources[f"switch.{key}"])
 
 
 def _row(key: str, value: float, source: str) -> Row:

@@ -80,10 +80,20 @@ class Link:
     sources: Mapping[str, str] = field(default_factory=dict)
     logic: Mapping[str, float] = field(default_factory=dict)
     """What each end takes of an FPGA's resources where it joins two of them: cells, checksums, credits, buffers."""
+    switch: Mapping[str, float] = field(default_factory=dict)
+    """The same where FPGAs are circuit switches; nothing where nobody has counted it."""
 
     def transfer_s(self, size_bytes: float) -> float:
         """Time to move `size_bytes`, nothing for nothing."""
         return self.latency_s + size_bytes / self.bandwidth_bytes_per_s if size_bytes > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """FPGAs that pass circuits on by time slots, as FiC's do: how many a frame may have, and who says so."""
+
+    most_slots: int
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,8 @@ class Platform:
     host: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
+    switch: Switch | None = None
+    """None: FPGAs pass circuits on from buffer to buffer."""
     known_routes: dict[tuple[str, str], tuple[Link, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def device(self, name: str) -> Device:
@@ -127,9 +139,27 @@ class Platform:
             taken = self.link_logic(device.name) if device.kind is Kind.FPGA else {}
             left = {r: max(0.0, limit - taken.get(r, 0.0)) for r, limit in device.resources.items()}
             devices.append(replace(device, resources=left) if taken else device)
-        links = [x if not x.logic else replace(x, logic={}, sources={
-            k: v for k, v in x.sources.items() if not k.startswith("logic.")}) for x in self.links]
+        links = [x if not x.logic else replace(x, logic={}, switch={}, sources={
+            k: v for k, v in x.sources.items() if not k.startswith(("logic.", "switch."))}) for x in self.links]
         return replace(self, devices=tuple(devices), links=tuple(links))
+
+    def with_switch(self, switch: Switch) -> Platform:
+        """The same board whose FPGAs pass circuits on by time slots; ends of links take what they take then.
+
+        Raises:
+            PlatformError: links between FPGAs have different bandwidths, so that frames of slots could not keep pace.
+        """
+        boards = {d.name for d in self.of_kind(Kind.FPGA)}
+        between = sorted((x for x in self.links if boards.issuperset(x.ends)), key=lambda x: x.bandwidth_bytes_per_s)
+        if between and between[0].bandwidth_bytes_per_s != between[-1].bandwidth_bytes_per_s:
+            slow, fast = between[0], between[-1]
+            raise PlatformError(f"platform {self.name}: a switch needs links of one bandwidth, and {slow.name} has "
+                                f"{slow.bandwidth_bytes_per_s:g} B/s where {fast.name} has {fast.bandwidth_bytes_per_s:g}; leave "
+                                "out the switch, or give both the lower one")
+        links = [x if not x.switch else replace(x, logic=x.switch, switch={}, sources={
+            **{k: v for k, v in x.sources.items() if not k.startswith(("logic.", "switch."))},
+            **{k.replace("switch.", "logic."): v for k, v in x.sources.items() if k.startswith("switch.")}}) for x in self.links]
+        return replace(self, links=tuple(links), switch=switch)
 
     def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
         """The same board with one FPGA that is to become an accelerator for a whole network."""

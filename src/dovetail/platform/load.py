@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.errors import PlatformError
 from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
-from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
+from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform, Switch
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
@@ -49,6 +49,7 @@ RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
 """What each FPGA family counts; a board must state all of them."""
 NAME = "[A-Za-z][A-Za-z0-9_-]*"
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
+SLOT_LIMITS = Limits(2, 128, "time slots")
 
 
 def platform_names() -> tuple[str, ...]:
@@ -116,7 +117,8 @@ def platform_from_dict(entries: Mapping[str, Any]) -> Platform:
 def platform_to_dict(platform: Platform) -> dict[str, Any]:
     """A platform as JSON values in the structure of a board file; `platform_from_dict` restores it."""
     return {"name": platform.name, "description": platform.description, "host": platform.host,
-            "device": [_device_entries(d) for d in platform.devices], "link": [_link_entries(x) for x in platform.links]}
+            "device": [_device_entries(d) for d in platform.devices], "link": [_link_entries(x) for x in platform.links],
+            **({"switch": {"slots": _sourced(platform.switch.most_slots, platform.switch.source)}} if platform.switch else {})}
 
 
 def _entries(where: str, content: bytes) -> Mapping[str, Any]:
@@ -127,7 +129,7 @@ def _entries(where: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _platform(table: Table) -> Platform:
-    table.check_keys(("name", "description", "host", "device"), ("link",))
+    table.check_keys(("name", "description", "host", "device"), ("link", "switch"))
     devices = tuple(_device(t) for t in table.tables("device"))
     names = [d.name for d in devices]
     if not devices:
@@ -140,9 +142,19 @@ def _platform(table: Table) -> Platform:
         if sum(x.name == link.name for x in links) > 1:
             table.fail(f"two links named {link.name}; names must differ")
     platform = Platform(table.text("name"), table.text("description"), table.choice("host", names), devices, links)
+    if "switch" in table.values:
+        platform = platform.with_switch(_switch(table.table("switch")))
     for name in names:
         platform.route(platform.host, name)
     return platform
+
+
+def _switch(table: Table) -> Switch:
+    table.check_keys(("slots",))
+    slots, source = table.number("slots", SLOT_LIMITS)
+    if slots != int(slots):
+        table.fail(f"key slots is {slots:g}; a whole number from {SLOT_LIMITS} is needed")
+    return Switch(int(slots), source)
 
 
 def _device(table: Table) -> Device:
@@ -219,7 +231,7 @@ def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str]
 
 
 def _link(table: Table, devices: list[str]) -> Link:
-    table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex", "logic"))
+    table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex", "logic", "switch"))
     ends = table.values["ends"]
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) for e in ends) or ends[0] == ends[1]:
         table.fail(f"key ends is {ends!r}; two different device names are needed, from {', '.join(devices)}")
@@ -230,10 +242,11 @@ def _link(table: Table, devices: list[str]) -> Link:
     numbers: dict[str, float] = {}
     for key, limits in LINK_LIMITS.items():
         numbers[key], sources[key] = table.number(key, limits)
-    logic = table.table("logic")
-    taken = _numbers(logic, dict.fromkeys(logic.values, RESOURCE_LIMITS), sources, "logic")
+    taken = {key: _numbers(table.table(key), dict.fromkeys(table.table(key).values, RESOURCE_LIMITS), sources, key)
+             for key in ("logic", "switch")}
     return Link(_name(table), (ends[0], ends[1]), shared_memory=table.flag("shared_memory", False),
-                full_duplex=table.flag("full_duplex", True), sources=sources, logic=taken, **numbers)
+                full_duplex=table.flag("full_duplex", True), sources=sources, logic=taken["logic"],
+                switch=taken["switch"], **numbers)
 
 
 def _sourced(value: float, source: str) -> dict[str, Any]:
@@ -263,4 +276,5 @@ def _device_entries(device: Device) -> dict[str, Any]:
 def _link_entries(link: Link) -> dict[str, Any]:
     return {"name": link.name, "ends": list(link.ends), "shared_memory": link.shared_memory, "full_duplex": link.full_duplex,
             **{key: _sourced(getattr(link, key), link.sources[key]) for key in LINK_LIMITS},
-            **({"logic": {k: _sourced(v, link.sources[f"logic.{k}"]) for k, v in link.logic.items()}} if link.logic else {})}
+            **{key: {k: _sourced(v, link.sources[f"{key}.{k}"]) for k, v in taken.items()}
+               for key, taken in (("logic", link.logic), ("switch", link.switch)) if taken}}

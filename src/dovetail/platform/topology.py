@@ -1,4 +1,5 @@
-"""How equal FPGAs are joined, where that is not as their board file has it: a line, a ring or a mesh of the same links."""
+"""How equal FPGAs are joined, where that is not as their board file has it: a line, a ring or a mesh of the same links, and
+whether they are circuit switches with time slots, as FiC's are."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from enum import StrEnum
 from math import isqrt
 
 from dovetail.errors import PlatformError
-from dovetail.platform.device import Kind, Platform
+from dovetail.platform.device import Kind, Platform, Switch
 
 
 class Topology(StrEnum):
@@ -17,6 +18,37 @@ class Topology(StrEnum):
     RING = "ring"
     MESH = "mesh"
     """Rows and columns as nearly equal in number as the count of boards allows."""
+
+
+SWITCH = "switch"
+CHOICES = (*(t.value for t in Topology), SWITCH, *(f"{t.value}+{SWITCH}" for t in Topology))
+"""What can be asked for; a switch alone leaves links as they are."""
+MOST_SLOTS = Switch(64, "assumed: FiC's switch needs fewer than 16 slots up to 256 boards (Azegami et al., MCSoC 2019)")
+
+
+def joined_as(platform: Platform, choice: str) -> Platform:
+    """The platform with its FPGAs joined as one of `CHOICES` says.
+
+    Raises:
+        PlatformError: no two FPGAs are linked, or links that a switch joins have different bandwidths.
+    """
+    shape, _, switch = choice.rpartition("+") if choice.endswith(SWITCH) else (choice, "", "")
+    found = with_topology(platform, Topology(shape)) if shape else platform
+    return with_switch(found) if switch else found
+
+
+def with_switch(platform: Platform, switch: Switch = MOST_SLOTS) -> Platform:
+    """The platform whose FPGAs pass circuits on by time slots.
+
+    Raises:
+        PlatformError: no two FPGAs are linked, or links between them have different bandwidths.
+    """
+    boards = [d.name for d in platform.of_kind(Kind.FPGA)]
+    between = [x for x in platform.links if all(end in boards for end in x.ends)]
+    if not between:
+        raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so there is nothing to switch; "
+                            "give a board of several, such as fic:4")
+    return replace(platform.with_switch(switch), description=f"{platform.description}; circuit switches with time slots")
 
 
 def pairs_of(count: int, topology: Topology) -> list[tuple[int, int]]:

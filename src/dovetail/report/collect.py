@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, str] = {
     "quantization": "{accuracy: {label: fraction}, images: int, calibration: str, notes: [str]}",
     "segments": "[{name, device, backend: onnxruntime|verilator|emulated, nodes: [str], note}]",
     "designs": "[what `describe_design` returns]",
+    "circuits": "[{system, circuits: [str], slots: [str]}]: between boards; slots where they are switches, the first line of all",
     "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
     "power": "[{segment, toggles_per_clock, activity, planned_activity, energy_low_j, energy_high_j, planned_energy_j, source}]",
     "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s}",
@@ -36,7 +37,7 @@ EXTRAS: Mapping[str, str] = {
 }
 """What `extras` may hold, each optional down to the single key."""
 
-LISTS = ("segments", "designs", "synthesis", "power")
+LISTS = ("segments", "designs", "circuits", "synthesis", "power")
 
 
 def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, extras: Mapping[str, object]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def hardware(report: Report) -> Markup:
     body = [_design(d, looks(report)) for d in designs or []]
     if not designs:
         body = [not_run("No Verilog has been generated for the FPGA part of this plan.", compile_command(report))]
-    return section("designs", "FPGA designs", body, _synthesis(report), _power(report))
+    return section("designs", "FPGA designs", body, _circuits(report), _synthesis(report), _power(report))
 
 
 def _design(design: Mapping[str, Any], shown: Mapping[str, str]) -> Markup:
@@ -49,6 +49,21 @@ def _design(design: Mapping[str, Any], shown: Mapping[str, str]) -> Markup:
         _files(design.get("files") or []),
         [element("p", n) for n in design.get("notes") or []],
     )
+
+
+def _circuits(report: Report) -> Markup | None:
+    """What crosses links between boards, and its time slots where boards are switches."""
+    found: list[Markup] = []
+    for system in report.get("circuits") or []:
+        slots = system.get("slots") or []
+        rows = []
+        for number, line in enumerate(system.get("circuits") or []):
+            name, _, way = line.partition(": ")
+            rows.append((name, way, *([slots[number + 1].partition(": ")[2]] if slots else [])))
+        head = ("Tensor", "Way", *(["Time slots"] if slots else []))
+        found.append(table(f"Circuits of {system.get('system') or 'the boards'}", head, rows))
+        found += [element("p", f"The boards are circuit switches: {slots[0]}.")] if slots else []
+    return element("article", element("h3", "Circuits between boards"), found) if found else None
 
 
 def _fifos(design: Mapping[str, Any], look: str) -> Markup:

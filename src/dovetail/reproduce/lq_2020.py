@@ -21,7 +21,7 @@ from dovetail.cost.folded import coded_shape
 from dovetail.cost.folds import Fold
 from dovetail.errors import InfeasibleError
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.links.system import cells_over_links, systems_of
+from dovetail.fpga.links.system import cells_over_links, slots_over_links, systems_of
 from dovetail.ir import Axis, Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, coded_node
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
@@ -30,6 +30,7 @@ from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
+from dovetail.platform.topology import with_switch
 from dovetail.reproduce.lq_2020_layers import (
     LAYER_PACES,
     bits_of_conv2,
@@ -144,16 +145,23 @@ def least_boards(graph: Graph, device: Device) -> int:
 
 
 def row_of(graph: Graph, pace: int, plan: Plan, platform: Platform) -> dict[str, Any]:
-    """Frames per second and the fullest board of a plan, ends of links included; what the real host allows stands beside it."""
+    """Frames per second and the fullest board of a plan, ends of links included; what the real host allows stands beside it.
+
+    So do the time slots that circuit switches need for it, and the clocks in which those carry a frame.
+    """
     program = lower(graph, plan.assignment)
-    loads = [n for s in systems_of(program, platform).values() for n in cells_over_links(s, program, platform).values()]
+    systems = systems_of(program, platform).values()
+    loads = [n for s in systems for n in cells_over_links(s, program, platform).values()]
     device = platform.of_kind(Kind.FPGA)[0]
     assert device.clock_hz is not None
+    slots = [slots_over_links(s, program, with_switch(platform), int(plan.interval_s * device.clock_hz)) for s in systems]
     used = {d: r for d, r in plan.resources.items() if "bram36" in r}
     linked = {d: platform.link_logic(d) for d in used}
     gpio = min(x.bandwidth_bytes_per_s for x in platform.links if platform.host in x.ends)
     fps = min([1 / plan.interval_s, *(device.clock_hz / load for load in loads)])
     return {"pace_clocks": pace, "fps": fps, "cells_of_busiest_link": max(loads, default=0),
+            "switch_slots": max((s.slots for s in slots if s is not None), default=0),
+            "switch_clocks": max((s.clocks for s in slots if s is not None), default=0),
             "fps_through_gpio": min(fps, gpio / (3 * 227 * 227)),
             **{f"{name}_max": max((r[key][0] + linked[d].get(key, 0.0)) / device.resources[key] for d, r in used.items())
                for name, key in (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))},

@@ -66,7 +66,8 @@ def build_bench(system: System) -> Path:
 
 
 def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: int | None = None, jitter: int = JITTER_CLOCKS,
-                    faults: Faults | None = None, on_frame: Callable[[int], None] | None = None) -> SystemRun:
+                    faults: Faults | None = None, on_frame: Callable[[int], None] | None = None,
+                    timeout_s: float = RUN_TIMEOUT_S) -> SystemRun:
     """Send frames through all boards; `tensors` are whole ones, (frames, …), and one set for every input that takes weights.
 
     Raises MismatchError when the boards lock up, send too much, or report a fault that was not injected.
@@ -81,7 +82,7 @@ def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: in
             pack(stream, as_pixels(stream, values), 1 if stream.loads else count).tofile(folder / f"in{number}.bin")
         (folder / "system.txt").write_text("\n".join(_lines(system, count, stall_seed, jitter, faults)) + "\n", encoding="ascii")
         began = time.monotonic()
-        found = _run(system, program, folder, on_frame)
+        found = _run(system, program, folder, on_frame, timeout_s)
         ended = time.monotonic()
         outputs = {}
         for number, port in enumerate(system.outputs):
@@ -112,7 +113,7 @@ def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faul
     return lines
 
 
-def _run(system: System, program: Path, folder: Path, on_frame: Callable[[int], None] | None) -> list[Fault]:
+def _run(system: System, program: Path, folder: Path, on_frame: Callable[[int], None] | None, timeout_s: float) -> list[Fault]:
     faults: list[Fault] = []
     failure: list[str] = []
 
@@ -127,7 +128,7 @@ def _run(system: System, program: Path, folder: Path, on_frame: Callable[[int], 
             faults.append(Fault(kind, carried == "data", detected == "1", int(clocks)))
 
     code = run_tool(Command(tool="simulation", arguments=(str(program / PROGRAM), str(folder)), cwd=program,
-                            log=folder / "simulation.log", timeout_s=RUN_TIMEOUT_S, memory_bytes=RUN_MEMORY_BYTES,
+                            log=folder / "simulation.log", timeout_s=timeout_s, memory_bytes=RUN_MEMORY_BYTES,
                             on_line=listen, accept=(0, STUCK, TOO_MANY, REPORTED)))
     if code and not failure:
         raise ToolError(f"simulation of {system.name}: exit code {code} without a reason; delete the cache and try again")

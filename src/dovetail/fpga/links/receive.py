@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from dovetail.fpga.engines.stream import fifo_module
@@ -16,6 +17,7 @@ from dovetail.fpga.expressions import (
     any_bit,
     any_of,
     bits,
+    choose,
     compare,
     const,
     negate,
@@ -49,7 +51,7 @@ class Cause(IntEnum):
     OUT_OF_ORDER = 2
     """A sequence number was not the next: cells were lost or came twice."""
     OVERFLOW = 3
-    """A word came for which there was no room, or for a circuit that does not exist: credits are wrong."""
+    """A word came for which there was no room, for a circuit that does not exist, or in another's slot: credits are wrong."""
     SILENT = 4
     """No cell came for long."""
     RESTARTED = 5
@@ -58,8 +60,27 @@ class Cause(IntEnum):
     """The far end was made from another build."""
 
 
-def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], identity: int) -> tuple[Module, list[Module]]:
-    """Cells in at `rx_…`, streams `ch0_…` out; returns the module and those it instantiates."""
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """Time slots as they come in at a switch: the circuit of each (the number behind the last: none), and where circuits go on.
+
+    A circuit that goes on has the number of the passage it goes through, which takes its slots in their order.
+    """
+
+    owners: tuple[int, ...]
+    through: Mapping[int, int]
+
+    def places(self, passage: int) -> list[int]:
+        """Slots of a passage, in their order."""
+        return [s for s, owner in enumerate(self.owners) if self.through.get(owner) == passage]
+
+
+def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], identity: int,
+                    slots: Arriving | None = None) -> tuple[Module, list[Module]]:
+    """Cells in at `rx_…`, streams `ch0_…` out; returns the module and those it instantiates.
+
+    Cells say whose circuit they are of; those of a switch say their slot, and circuits that go on leave at `passN_…`.
+    """
     m = Module(name, (f"Cells of {form.bits} bits, {len(circuits)} circuits.",))
     rx_valid, rx_data = m.input("rx_valid"), m.input("rx_data", form.bits)
     m.output("rx_ready", ONE)
@@ -75,8 +96,14 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     m.drive(live, any_of(live, accept), reset=0)
     foreign = m.wire("foreign", all_of(good, greeting, compare("!=", m.wire("identity", bits(body, HEADER_BITS, IDENTITY_BITS)),
                                                                 const(identity))))
-    parts, overflows = _buffers(m, form, circuits, all_of(accept, data), circuit, body)
-    unknown = all_of(accept, data, compare(">=", circuit, const(len(circuits))))
+    if slots is None:
+        unknown = all_of(accept, data, compare(">=", circuit, const(len(circuits))))
+    else:
+        circuit, unknown = _slots(m, slots, accept, data, circuit, len(circuits))
+    ending = {j: own for j, own in enumerate(circuits) if slots is None or j not in slots.through}
+    parts, overflows = _buffers(m, form, ending, all_of(accept, data), circuit, body)
+    if slots is not None:
+        overflows += [_passes(m, n, circuits, slots, accept, data, body) for n in sorted(set(slots.through.values()))]
     silence = _silence(m, live, rx_valid)
     causes = {Cause.FOREIGN: foreign, Cause.RESTARTED: all_of(good, greeting, live), Cause.SILENT: silence,
               Cause.OVERFLOW: any_of(unknown, *overflows), Cause.OUT_OF_ORDER: all_of(counts, negate(in_order)),
@@ -114,11 +141,37 @@ def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[S
             m.register("body", body))
 
 
-def _buffers(m: Module, form: CellFormat, circuits: Sequence[Outgoing], comes: Expr, circuit: Signal,
+def _slots(m: Module, slots: Arriving, accept: Signal, data: Signal, said: Signal, count: int) -> tuple[Signal, Expr]:
+    """The circuit of the slot that a cell comes in, and whether it says another slot, or carries data where nobody has one."""
+    at = m.counter("slot", len(slots.owners), accept)
+    following = [slots.owners[(s + 1) % len(slots.owners)] for s in range(len(slots.owners))]
+    owner = signal("owner", 0, count)
+    m.drive(owner, choose(at, [const(o) for o in following]), accept, slots.owners[0])
+    return owner, all_of(accept, any_of(compare("!=", said, at), all_of(data, compare("==", owner, const(count)))))
+
+
+def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: Arriving, accept: Signal, data: Signal, body: Signal) -> Expr:
+    """What a passage is given: its slots of every frame, each with its place; returns whether the passage had no room."""
+    own, at = slots.places(n), signal("slot", 0, len(slots.owners) - 1)
+    places = {slot: place for place, slot in enumerate(own)}
+    m.output(f"pass{n}_write", all_of(accept, choose(at, [const(int(s in places)) for s in range(len(slots.owners))])))
+    if len(own) > 1:
+        m.output(f"pass{n}_place", choose(at, [const(places.get(s, 0)) for s in range(len(slots.owners))]))
+    m.output(f"pass{n}_flag", data)
+    m.output(f"pass{n}_word", bits(body, HEADER_BITS, passage_bits(n, circuits, slots.through)))
+    return m.input(f"pass{n}_overflow")
+
+
+def passage_bits(n: int, circuits: Sequence[Outgoing], through: Mapping[int, int]) -> int:
+    """Bits of the widest circuit that goes through a passage."""
+    return max(c.width for j, c in enumerate(circuits) if through.get(j) == n)
+
+
+def _buffers(m: Module, form: CellFormat, circuits: Mapping[int, Outgoing], comes: Expr, circuit: Signal,
              body: Signal) -> tuple[list[Module], list[Expr]]:
     """One FIFO per circuit, its freed words counted for the sender; returns modules, and when a word finds no room."""
     parts, overflows = list[Module](), list[Expr]()
-    for j, own in enumerate(circuits):
+    for j, own in circuits.items():
         push = m.wire(f"push{j}", all_of(comes, compare("==", circuit, const(j))))
         room, valid, word = m.net(f"room{j}"), m.net(f"fifo{j}_valid"), m.net(f"fifo{j}_data", own.width)
         ready = m.input(f"ch{j}_ready")

@@ -31,7 +31,8 @@ def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
         store_design(board, folder / name / device)
     description = {"schema": 1, "devices": list(system.devices), "wires": [asdict(w) for w in system.wires],
                    "inputs": [asdict(p) for p in system.inputs], "outputs": [asdict(p) for p in system.outputs],
-                   "circuits": list(system.circuits)}
+                   "circuits": list(system.circuits), "slots": list(system.slots),
+                   "warnings": list(system.warnings)}
     (folder / name / SYSTEM).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     return system
 
@@ -48,7 +49,8 @@ def load_system(name: str, folder: Path) -> System:
         ports = {way: tuple(HostPort(p["board"], p["port"], p["tensor"], _region(p["region"])) for p in known[way])
                  for way in ("inputs", "outputs")}
         return System(name, tuple(load_design(folder / name / d) for d in known["devices"]), tuple(known["devices"]),
-                      tuple(Wire(**w) for w in known["wires"]), ports["inputs"], ports["outputs"], tuple(known["circuits"]))
+                      tuple(Wire(**w) for w in known["wires"]), ports["inputs"], ports["outputs"], tuple(known["circuits"]),
+                      tuple(known.get("slots", ())), tuple(known.get("warnings", ())))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"{path}: not a complete system of boards ({error}); run `dovetail compile` again") from None
 

@@ -53,18 +53,13 @@ def transmitter_module(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     to, stays empty.
     """
     m = Module(name, (f"Cells of {form.bits} bits, {len(circuits)} circuits in {len(slots)} time slots.",))
-    tx_ready, alarm = m.input("tx_ready"), m.input("alarm")
-    heard, running = m.input("heard"), m.input("peer_heard")
-    credit_valid, credit_circuit, credit = m.input("credit_valid"), m.input("credit_circuit", CIRCUIT_BITS), m.input(
-        "credit_count", CREDIT_BITS)
-    full = signal("full")
-    advance = m.wire("advance", any_of(negate(full), tx_ready))
-    step = m.wire("step", all_of(advance, running))
+    advance, step = begin_cells(m)
     owner = _owner(m, slots, step)
     fires, payloads = list[Signal](), list[Expr]()
     for k, circuit in enumerate(circuits):
         valid, data = m.input(f"ch{k}_valid"), m.input(f"ch{k}_data", circuit.width)
-        open_now = _has_credit(m, k, circuit, all_of(credit_valid, compare("==", credit_circuit, const(k))), credit)
+        taken = m.register(f"far_freed{k}", signal("credit_count", 0, (1 << CREDIT_BITS) - 1), is_told(k), 0)
+        open_now = has_credit(m, k, circuit, taken)
         may = m.wire(f"may{k}", all_of(step, open_now, ONE if owner is None else compare("==", owner, const(k))))
         m.output(f"ch{k}_ready", may)
         fires.append(m.wire(f"fire{k}", all_of(may, valid)))
@@ -73,19 +68,34 @@ def transmitter_module(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     chosen: Expr = const(identity)
     if payloads:
         chosen = select(sent, payloads[0] if owner is None else choose(owner, payloads), const(identity))
-    sequence = m.counter("number", 1 << SEQUENCE_BITS, step)
     which, freed = _credits(m, incoming, advance)
-    body = m.register("body", pack([(sequence, SEQUENCE_BITS), (ZERO if owner is None else owner, CIRCUIT_BITS),
-                                    (which, CIRCUIT_BITS), (freed, CREDIT_BITS), (sent, 1), (negate(running), 1), (heard, 1),
-                                    (alarm, 1), (m.wire("payload", chosen, (0, (1 << form.payload_bits) - 1)),
-                                                 form.payload_bits)]), advance)
+    finish_cells(m, form, (sent, ZERO if owner is None else owner, chosen), (which, freed), identity)
+    return m
+
+
+def begin_cells(m: Module) -> tuple[Signal, Signal]:
+    """Ports to the link and to the receiver beside it; when the next cell is made, and when it is one that counts."""
+    m.input("tx_ready"), m.input("alarm"), m.input("heard"), m.input("peer_heard")
+    m.input("credit_valid"), m.input("credit_circuit", CIRCUIT_BITS), m.input("credit_count", CREDIT_BITS)
+    advance = m.wire("advance", any_of(negate(signal("full")), signal("tx_ready")))
+    return advance, m.wire("step", all_of(advance, signal("peer_heard")))
+
+
+def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], told: tuple[Expr, Expr], identity: int) -> None:
+    """Cells of what is sent (whether anything is, its circuit or slot, payload) and of a credit (whose, how many)."""
+    full, advance, running = signal("full"), signal("advance"), signal("peer_heard")
+    sequence = m.counter("number", 1 << SEQUENCE_BITS, signal("step"))
+    data, owner, payload = sent
+    body = m.register("body", pack([(sequence, SEQUENCE_BITS), (owner, CIRCUIT_BITS), (told[0], CIRCUIT_BITS),
+                                    (told[1], CREDIT_BITS), (data, 1), (negate(running), 1), (signal("heard"), 1),
+                                    (signal("alarm"), 1), (m.wire("payload", payload, (0, (1 << form.payload_bits) - 1)),
+                                                           form.payload_bits)]), advance)
     made = m.register("made", ONE, advance, 0, (0, 1))
     m.drive(full, made, advance, 0)
     held = m.register("checked_body", body, advance)
     check = m.register("check", pack([(bit, 1) for bit in parities(m, "crc", body, syndrome_masks(form))]), advance)
     m.output("tx_valid", full)
     m.output("tx_data", pack([(held, form.body_bits), (check, CHECK_BITS)]))
-    return m
 
 
 def parities(m: Module, name: str, word: Signal, masks: Sequence[tuple[int, int]]) -> list[Signal]:
@@ -109,10 +119,14 @@ def _owner(m: Module, slots: Sequence[int], step: Expr) -> Signal | None:
     return owner
 
 
-def _has_credit(m: Module, k: int, circuit: Outgoing, told: Expr, credit: Signal) -> Expr:
+def is_told(k: int) -> Expr:
+    """Whether the receiver beside a transmitter has just heard of a circuit's credit."""
+    return all_of(signal("credit_valid"), compare("==", signal("credit_circuit", 0, (1 << CIRCUIT_BITS) - 1), const(k)))
+
+
+def has_credit(m: Module, k: int, circuit: Outgoing, freed: Signal) -> Expr:
     """Whether the far end has room for one more word of a circuit."""
     sent = m.counter(f"sent{k}", 1 << CREDIT_BITS, signal(f"fire{k}"))
-    freed = m.register(f"far_freed{k}", credit, told, 0)
     under_way = m.wire(f"under_way{k}", subtract(sent, freed))
     return m.wire(f"open{k}", compare("<", bits(under_way, 0, CREDIT_BITS), const(circuit.depth)))
 
