@@ -66,7 +66,7 @@ class Digits:
         count = len(weights)
         self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
-        self._peaks, self._factors = peaks, None if peaks is None or (peaks < 0).any() else _factors(peaks)
+        self._peaks, self._factors = peaks, None if peaks is None or np.count_nonzero(peaks < 0) else _factors(peaks)
         self.few = self.weights.size <= FEW
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
         found = self._count(self.sample, lengths=True)
@@ -124,8 +124,9 @@ class Digits:
         return int(self._channels[start:stop].sum()) if counted is None else counted
 
     def _know_filters(self, start: int, stop: int) -> None:
-        if (self._filters[start:stop] < 0).any():
-            self._count(np.arange(start, stop)[self._filters[start:stop] < 0])
+        missing = (self._filters[start:stop] < 0).nonzero()[0]
+        if len(missing):
+            self._count(start + missing)
 
     def _count(self, rows: Ints, lengths: bool = False) -> Counted:
         whole = len(rows) == len(self.weights)
@@ -159,7 +160,7 @@ class Digits:
             return self._factors[start:stop]
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
-        if (self._peaks[start:stop] < 0).any():
+        if np.count_nonzero(self._peaks[start:stop] < 0):
             step = max(1, BLOCK // max(1, self.weights[0].size))
             for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
                 self._peaks[i:min(i + step, stop)] = largest(self.weights[i:min(i + step, stop)])
@@ -170,7 +171,7 @@ class Digits:
 class Counted:
     """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero.
 
-    Channels and lengths are 0 where nobody asked for lengths.
+    There are no channels, and lengths are 0, where nobody asked for lengths.
     """
 
     per_filter: Ints
@@ -209,7 +210,7 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
     """Digits of filters, block by block, each small enough to stay in the cache; `factors` where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    per_weight = np.zeros(channels * taps, dtype=np.int64)
+    per_weight = np.zeros(channels * taps if lengths else 0, dtype=np.int64)
     used = length = 0
     step = max(1, BLOCK // max(1, channels * taps))
     floats = weights.dtype.kind == "f"
@@ -225,7 +226,7 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
                 filled |= filled >> shift
             length += int(np.bitwise_count(filled).sum(dtype=np.int64))
             used += int(np.count_nonzero(m))
-    return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
+    return Counted(per_filter, per_weight.reshape(-1, taps).sum(axis=1), magnitudes, length / max(1, used))
 
 
 def _sizes(block: NDArray[np.generic], factors: NDArray[np.float32] | None) -> NDArray[np.unsignedinteger]:

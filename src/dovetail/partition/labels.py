@@ -161,7 +161,7 @@ class Search:
         for j, least in enumerate(self.least):
             fits &= (found.used[:, j] if least is None else found.used[:, j] + least[step.stop][ahead]) <= 1 + SLACK
         fits &= found.bound <= most
-        return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
+        return self._fanned(step.stop, found if np.count_nonzero(fits) == len(fits) else found.take(fits), cutoff)
 
     def _grown(self, step: Step, labels: _Labels, parent: Ints, column: Ints) -> tuple[_Labels, tuple[Ints, ...]]:
         """Some labels, each with one column of a step added, and the states they are then in."""
@@ -207,7 +207,7 @@ class Search:
             bound = np.maximum(labels.bound, other)
             labels = _Labels(labels.state, labels.cost, labels.used, bound, labels.parent, labels.origin, labels.column)
             over = bound > cutoff + SLACK * abs(cutoff)
-            labels = labels.take(~over) if over.any() else labels
+            labels = labels.take(~over) if np.count_nonzero(over) else labels
         return labels
 
     def _undominated(self, cut: int, labels: _Labels, blur: float) -> _Labels:
