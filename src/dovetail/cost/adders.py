@@ -25,6 +25,8 @@ PART = 1 << 13
 """Weights of the sample of a large tensor."""
 STRETCH = 1 << 14
 """Weights counted before asking whether they are too many already."""
+FIRST = 8
+"""Filters of a group that mostly have a weight at every tap between them."""
 FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
 LARGEST = 128
@@ -131,7 +133,7 @@ class Digits:
     def _count(self, rows: Ints, lengths: bool = False) -> Counted:
         whole = len(rows) == len(self.weights)
         factors = None if self._factors is None else self._factors[rows]
-        found = _counted(self.weights if whole else self.weights[rows], factors, lengths)
+        found = _counted(self.weights if whole else self.weights[rows], factors, lengths, whole)
         self._filters[rows], self._sizes[rows] = found.per_filter, found.magnitudes
         return found
 
@@ -171,7 +173,7 @@ class Digits:
 class Counted:
     """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero.
 
-    There are no channels, and lengths are 0, where nobody asked for lengths.
+    There are no channels, and lengths are 0, where nobody asked for them.
     """
 
     per_filter: Ints
@@ -206,11 +208,12 @@ def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
         shift += 1
 
 
-def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True) -> Counted:
+def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True,
+             by_channel: bool = True) -> Counted:
     """Digits of filters, block by block, each small enough to stay in the cache; `factors` where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    per_weight = np.zeros(channels * taps if lengths else 0, dtype=np.int64)
+    per_weight = np.zeros(channels * taps if lengths and by_channel else 0, dtype=np.int64)
     used = length = 0
     step = max(1, BLOCK // max(1, channels * taps))
     floats = weights.dtype.kind == "f"
@@ -220,7 +223,8 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
         per_filter[i:i + step] = digit_sums(m)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
         if lengths:
-            per_weight += digit_counts(m).sum(axis=0, dtype=np.uint32)
+            if by_channel:
+                per_weight += digit_counts(m).sum(axis=0, dtype=np.uint32)
             filled = m | (m >> 1)
             for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
                 filled |= filled >> shift
@@ -286,8 +290,16 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     kernel = (*weights.shape[2:], 1, 1)[:2]
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
-    # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(
-        weights, _factors(largest(weights)))
-    used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
+    filters = weights.reshape(groups, len(weights) // groups, -1)
+    used = _weighing(filters[:, :FIRST])
+    if np.count_nonzero(used) < used.size:
+        used = _weighing(filters)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)
+
+
+def _weighing(filters: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Which weights any filter of a group (groups, filters, weights) has."""
+    flat = filters.reshape(-1, filters.shape[2])
+    # Floats below half a step of their filter round to zero, as `int8_weights` says.
+    integers = _sizes(flat, _factors(largest(flat))) if flat.dtype.kind == "f" else flat
+    return np.asarray((integers != 0).reshape(filters.shape).any(axis=1))

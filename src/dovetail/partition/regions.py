@@ -30,9 +30,9 @@ def share_ends(op: Op, axis: Axis, starts: Ints, stops: Ints, shapes: Shapes, ou
         return [[(2, np.maximum(first, 0), np.minimum(last + op.window.reach[0], shapes[0][2]))], [(2, starts, stops)]]
     extent, entire = op.extent(axis, shapes), [whole(s) for s in (*shapes, output)]
     between = extent // 3, max(extent // 3 + 1, 2 * extent // 3)
-    units = [_regions(op, axis, i, i + 1, shapes) for i in (0, extent - 1)]
+    one, other = _regions(op, axis, 0, 1, shapes), _regions(op, axis, extent - 1, extent, shapes)
     starts, stops = np.append(starts, between[0]), np.append(stops, between[1])
-    found = [_between(*own, starts, stops, extent) for own in zip(entire, *units, strict=True)]
+    found = [_between(own, a, b, starts, stops, extent) for own, a, b in zip(entire, one, other, strict=True)]
     middle = _regions(op, axis, *between, shapes)
     if all(_last(region, ends) == m for region, ends, m in zip(entire, found, middle, strict=True)):
         return [[(i, low[:-1], high[:-1]) for i, low, high in ends] for ends in found]
