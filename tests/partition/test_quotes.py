@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.cost import costs_of, costs_of_many, reduce_costs
-from dovetail.cost.estimate import ShareCosts
+from dovetail.cost.estimate import Ints, ShareCosts
 from dovetail.ir import (
     Add,
     AvgPool,
@@ -30,7 +30,7 @@ from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.problem import Problem
 from dovetail.partition.quotes import ask_all, menu_of
-from dovetail.partition.regions import share_boxes, share_regions
+from dovetail.partition.regions import Ends, share_ends, share_regions
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from tests.partition.worlds import Builder, Synthetic, depthwise, fork, platform, residual
@@ -164,11 +164,21 @@ OPERATORS: list[tuple[Op, tuple[tuple[int, ...], ...]]] = [
 ]
 
 
+def boxes(shape: tuple[int, ...], count: int, ends: Ends) -> Ints:
+    """Regions of shares, whole along all dimensions that have no ends of their own."""
+    found = np.zeros((count, len(shape), 2), dtype=np.int64)
+    found[:, :, 1] = shape
+    for i, low, high in ends:
+        found[:, i, 0], found[:, i, 1] = low, high
+    return found
+
+
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda x: x.kind if isinstance(x, Op) else "")
 def test_regions_of_many_shares_are_those_of_each(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
     for axis in op.axes(shapes):
         starts, stops = (a.astype(np.int64) for a in np.triu_indices(op.extent(axis, shapes) + 1, 1))
-        reads, made = share_boxes(op, axis, starts, stops, shapes, op.infer(shapes))
+        *reads, made = (boxes(shape, len(starts), ends) for shape, ends in zip(
+            (*shapes, op.infer(shapes)), share_ends(op, axis, starts, stops, shapes, op.infer(shapes)), strict=True))
         for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             share = op.share(axis, start, stop, shapes)
             assert share_regions(op, axis, start, stop, shapes, op.infer(shapes)) == (share.inputs, share.output)

@@ -25,6 +25,8 @@ PART = 1 << 13
 """Weights of the sample of a large tensor."""
 STRETCH = 1 << 14
 """Weights counted before asking whether they are too many already."""
+FIRST = 8
+"""Filters of a group that mostly have a weight at every tap between them."""
 FEW = 1 << 16
 """Weights of a tensor that is counted as a whole."""
 LARGEST = 128
@@ -66,7 +68,7 @@ class Digits:
         count = len(weights)
         self._filters, self._sizes = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._channels = np.full(self.weights.shape[1], -1, dtype=np.int64)
-        self._peaks, self._factors = peaks, None if peaks is None or (peaks < 0).any() else _factors(peaks)
+        self._peaks, self._factors = peaks, None if peaks is None or np.count_nonzero(peaks < 0) else _factors(peaks)
         self.few = self.weights.size <= FEW
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
         found = self._count(self.sample, lengths=True)
@@ -124,13 +126,14 @@ class Digits:
         return int(self._channels[start:stop].sum()) if counted is None else counted
 
     def _know_filters(self, start: int, stop: int) -> None:
-        if (self._filters[start:stop] < 0).any():
-            self._count(np.arange(start, stop)[self._filters[start:stop] < 0])
+        missing = (self._filters[start:stop] < 0).nonzero()[0]
+        if len(missing):
+            self._count(start + missing)
 
     def _count(self, rows: Ints, lengths: bool = False) -> Counted:
         whole = len(rows) == len(self.weights)
         factors = None if self._factors is None else self._factors[rows]
-        found = _counted(self.weights if whole else self.weights[rows], factors, lengths)
+        found = _counted(self.weights if whole else self.weights[rows], factors, lengths, whole)
         self._filters[rows], self._sizes[rows] = found.per_filter, found.magnitudes
         return found
 
@@ -159,7 +162,7 @@ class Digits:
             return self._factors[start:stop]
         if self._peaks is None:
             self._peaks = np.full(len(self.weights), -1.0, dtype=self.weights.dtype)
-        if (self._peaks[start:stop] < 0).any():
+        if np.count_nonzero(self._peaks[start:stop] < 0):
             step = max(1, BLOCK // max(1, self.weights[0].size))
             for i in range(start, stop, step):  # in blocks that stay in the cache between both passes
                 self._peaks[i:min(i + step, stop)] = largest(self.weights[i:min(i + step, stop)])
@@ -170,7 +173,7 @@ class Digits:
 class Counted:
     """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero.
 
-    Channels and lengths are 0 where nobody asked for lengths.
+    There are no channels, and lengths are 0, where nobody asked for them.
     """
 
     per_filter: Ints
@@ -205,11 +208,12 @@ def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
         shift += 1
 
 
-def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True) -> Counted:
+def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True,
+             by_channel: bool = True) -> Counted:
     """Digits of filters, block by block, each small enough to stay in the cache; `factors` where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    per_weight = np.zeros(channels * taps, dtype=np.int64)
+    per_weight = np.zeros(channels * taps if lengths and by_channel else 0, dtype=np.int64)
     used = length = 0
     step = max(1, BLOCK // max(1, channels * taps))
     floats = weights.dtype.kind == "f"
@@ -219,13 +223,14 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
         per_filter[i:i + step] = digit_sums(m)
         magnitudes[i:i + step] = m.sum(axis=1, dtype=np.uint32)
         if lengths:
-            per_weight += digit_counts(m).sum(axis=0, dtype=np.uint32)
+            if by_channel:
+                per_weight += digit_counts(m).sum(axis=0, dtype=np.uint32)
             filled = m | (m >> 1)
             for shift in (2, 4, 8, 16)[:2 if m.itemsize == 1 else 4]:
                 filled |= filled >> shift
             length += int(np.bitwise_count(filled).sum(dtype=np.int64))
             used += int(np.count_nonzero(m))
-    return Counted(per_filter, per_weight.reshape(channels, taps).sum(axis=1), magnitudes, length / max(1, used))
+    return Counted(per_filter, per_weight.reshape(-1, taps).sum(axis=1), magnitudes, length / max(1, used))
 
 
 def _sizes(block: NDArray[np.generic], factors: NDArray[np.float32] | None) -> NDArray[np.unsignedinteger]:
@@ -285,8 +290,16 @@ def _taps_once(key: Once[Constant], groups: int) -> NDArray[np.bool_]:
     kernel = (*weights.shape[2:], 1, 1)[:2]
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
-    # Floats below half a step of their filter round to zero, as `int8_weights` says.
-    integers = weights if not np.issubdtype(weights.dtype, np.floating) else _sizes(
-        weights, _factors(largest(weights)))
-    used = (integers != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
+    filters = weights.reshape(groups, len(weights) // groups, -1)
+    used = _weighing(filters[:, :FIRST])
+    if np.count_nonzero(used) < used.size:
+        used = _weighing(filters)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)
+
+
+def _weighing(filters: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Which weights any filter of a group (groups, filters, weights) has."""
+    flat = filters.reshape(-1, filters.shape[2])
+    # Floats below half a step of their filter round to zero, as `int8_weights` says.
+    integers = _sizes(flat, _factors(largest(flat))) if flat.dtype.kind == "f" else flat
+    return np.asarray((integers != 0).reshape(filters.shape).any(axis=1))

@@ -78,7 +78,7 @@ class Scans:
     def streamed(self, question: Question, taps: NDArray[np.bool_] | None = None) -> Parts:
         """Fields of every share; arithmetic is added by the caller. `taps` are those anything is computed from."""
         (node, segments), graph = question, self.graph
-        dense = taps is None or bool(taps.all())
+        dense = taps is None or np.count_nonzero(taps) == taps.size
         key = (id(segments), node.op, *(graph.shape(t) for t in (*node.inputs, node.output)), stream_shape(graph, node.inputs[0]),
                input_bits(graph, node), output_bits(graph, node), None if dense or taps is None else taps.tobytes())
         if key not in self.known:  # with the segments, so that their number stays theirs

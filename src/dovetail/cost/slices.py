@@ -114,7 +114,7 @@ def _arithmetic(own: Slices, found: Sequence[_Matrices], sums: Sequence[Floats])
 def _over_filters(values: Floats, digits: Digits, estimated: Flags, first: Ints, last: Ints) -> Floats:
     """Sums over the filters of slices; of those that were not counted, as many times the sample's mean."""
     found = between(values, first, last)
-    if estimated.any():
+    if np.count_nonzero(estimated):
         found = np.where(estimated, (last - first) * (float(values[digits.sample].sum()) / len(digits.sample)), found)
     return found
 
@@ -162,11 +162,12 @@ def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]
     if digits.few:
         return between(digits.per_channel, starts, stops), np.zeros(len(starts), dtype=np.bool_)
     found, over = _counted(digits.of_channels, starts, stops, lambda d, size: _over(own, d, filters, size * taps * own.used))
-    if over.any():
-        mean = float(digits.known_digits[digits.sample].mean()) * filters / channels
-        for i in over.nonzero()[0].tolist():
-            size = int(stops[i] - starts[i])
-            found[i] = _estimate(own, mean * size, found[i], filters, size * taps * own.used)
+    if np.count_nonzero(over):
+        mean, sizes = float(digits.known_digits[digits.sample].mean()) * filters / channels, stops - starts
+        likely = mean * sizes
+        for i in (over & (likely < found)).nonzero()[0].tolist():
+            likely[i] = _estimate(own, float(likely[i]), found[i], filters, int(sizes[i]) * taps * own.used)
+        found = np.where(over, likely, found)
     return found, over
 
 
@@ -178,12 +179,15 @@ def _by_filters(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Floats,
         return between(digits.per_filter, starts, stops), between(digits.known_digits != 0, starts, stops), np.zeros(
             len(starts), dtype=np.bool_)
     found, over = _counted(digits.of_filters, starts, stops, lambda d, size: _over(own, d, size, columns))
-    alive = _over_filters((digits.known_digits != 0) * 1.0, digits, over, starts, stops)
-    if over.any():
-        mean = float(digits.known_digits[digits.sample].mean())
-        for i in over.nonzero()[0].tolist():
-            size = int(stops[i] - starts[i])
-            found[i] = _estimate(own, mean * size, found[i] if alive[i] == size else inf, float(alive[i]), columns)
+    used = np.count_nonzero(digits.known_digits)
+    alive = (stops - starts).astype(np.float64) if used == len(digits.known_digits) else _over_filters(
+        (digits.known_digits != 0) * 1.0, digits, over, starts, stops)
+    if np.count_nonzero(over):
+        mean, sizes = float(digits.known_digits[digits.sample].mean()), stops - starts
+        likely, enough = mean * sizes, np.where(alive == sizes, found, inf)
+        for i in (over & (likely < enough)).nonzero()[0].tolist():
+            likely[i] = _estimate(own, float(likely[i]), float(enough[i]), float(alive[i]), columns)
+        found = np.where(over, likely, found)
     return found, alive, over
 
 

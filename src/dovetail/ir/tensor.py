@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import frexp, ldexp, prod
 from typing import Any
 
@@ -207,6 +208,7 @@ def integer_weights(name: str, values: Array, scales: Real, axis: int | None) ->
     return Constant(name, values.astype(scheme.dtype), scheme)
 
 
+@lru_cache(maxsize=4096)
 def whole(shape: Shape) -> Region:
     """The region that is all of a tensor."""
     return tuple(zip((0,) * len(shape), shape, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.columns import Held, Pattern
-from dovetail.partition.overlaps import all_fetched, fetched, wide
+from dovetail.partition.overlaps import all_fetched, fetched, ways, wide
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import packet_s
@@ -146,13 +146,16 @@ Sizes = list[tuple[int, Ints | None, dict[int, Floats]]]
 
 def _all_sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) -> Sizes:
     """Bytes to all cells, for few devices: most cells have a piece on each."""
-    every = range(len(problem.devices))
-    found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying).reshape(len(every), len(every), -1)
+    between = ways(problem)
+    found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying, between).reshape(len(between[0]), -1)
              for f in fetches]
-    total = np.concatenate(found, axis=2) if len(found) > 1 else found[0]
-    used = {d for f in fetches for d in np.asarray(f.pattern.has.any(axis=0)).nonzero()[0].tolist()}
-    some = total.max(axis=2, initial=0.0) > 0
-    return [(d, None, {s: total[s, d] for s in every if some[s, d]}) for d in every if d in used]
+    total = np.concatenate(found, axis=1) if len(found) > 1 else found[0]
+    used = np.logical_or.reduce([f.pattern.used for f in fetches]).nonzero()[0].tolist()
+    sizes: dict[int, dict[int, Floats]] = {d: {} for d in used}
+    for s, d, own, most in zip(*(each.tolist() for each in between), total, total.max(axis=1, initial=0.0).tolist(), strict=True):
+        if most > 0:
+            sizes[d][s] = own
+    return [(d, None, own) for d, own in sizes.items()]
 
 
 def _sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) -> Sizes:

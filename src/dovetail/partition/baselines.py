@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats
+from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Node
 from dovetail.partition.busy import added, moved
@@ -16,13 +16,12 @@ from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
-from dovetail.partition.jumps import whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of
 from dovetail.partition.quotes import capable
 from dovetail.partition.separate import MARGIN, least_costs
 from dovetail.partition.tables import tabulate
-from dovetail.partition.work import Place, deliveries, input_places, output_place, transfer_of, work_of
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
@@ -128,17 +127,19 @@ def greedy(problem: Problem) -> Assignment | None:
     for full in choices:
         own = _without_idle(problem, full, used)
         room = _room(problem, own, used, limits)
-        if not room.any():
+        if not np.count_nonzero(room):
             return None
-        own = own.keep((room & _quick(problem, own, known, room, latency)).nonzero()[0])
         if problem.goal is Goal.LATENCY:
-            latencies, energies = latency + _latencies(problem, own, known, places), np.zeros(len(own))
+            some, found = _fastest(problem, own, room, known, places, latency)
+            latencies, energies = latency + found, np.zeros(len(some))
         else:
-            table = tabulate(problem, own, known)
+            some = room.nonzero()[0]
+            table = tabulate(problem, own.keep(some), known)
             latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(scores.argmin())
-        latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
+        chosen = int(scores.argmin())
+        best = int(some[chosen])
+        latency, energy, used = float(latencies[chosen]), float(energies[chosen]), used + own.resources[best]
         place = own.place_of[best]
         split = splits[own.node.name] = own.pattern.split(int(own.columns[best]))
         known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
@@ -146,16 +147,26 @@ def greedy(problem: Problem) -> Assignment | None:
     return splits
 
 
-FEW_COLUMNS = 2
+FEW_COLUMNS = 4
 """Columns that are sooner judged one by one than together."""
 
 
-def _latencies(problem: Problem, own: Options, known: Mapping[str, Held], places: Mapping[str, Place]) -> Floats:
-    """How long a node takes by each of its columns, its inputs being where they are."""
-    if len(own) > FEW_COLUMNS:
-        return tabulate(problem, own, known).latency_s.ravel()
-    return np.array([cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s
-                     for split in own.splits]) + own.home_s
+def _fastest(problem: Problem, own: Options, room: Flags, known: Mapping[str, Held], places: Mapping[str, Place],
+             latency_s: float) -> tuple[Ints, Floats]:
+    """Columns with `room` that may be the fastest, and how long a node takes by each, its inputs being where they are.
+
+    The one that takes least if nothing is fetched is judged first: of all others, few take less than it really does even so.
+    """
+    least = np.where(room, least_costs(problem, own)[0] + own.home_s, inf)
+
+    def judged(i: int) -> float:
+        split = own.pattern.split(int(own.columns[i]))
+        return cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s + float(own.home_s[i])
+
+    some = (least <= judged(int(least.argmin())) * (1 + MARGIN) + ROUNDING * latency_s).nonzero()[0]
+    if len(some) > FEW_COLUMNS:
+        return some, tabulate(problem, own.keep(some), known).latency_s.ravel()
+    return some, np.array([judged(i) for i in some.tolist()])
 
 
 def _limits(problem: Problem) -> Floats:
@@ -179,23 +190,6 @@ IDLE = 2
 """Idle boards among equal ones that a node is offered."""
 
 
-def _quick(problem: Problem, own: Options, known: Mapping[str, Held], room: Flags, latency_s: float) -> Flags:
-    """Columns that may be the fastest: others take longer, even if nothing is fetched, than some whole placement with `room`.
-
-    A whole placement that is no stream takes at most as long as fetching everything from everywhere, one after another.
-    """
-    if problem.goal is not Goal.LATENCY:
-        return np.ones(len(own), dtype=np.bool_)
-    most = inf
-    sizes = [(t, problem.graph.tensors[t].size * problem.graph.tensors[t].element_bytes) for t in dict.fromkeys(own.node.inputs)]
-    for d, column in whole_columns(own).items():
-        if room[column] and not problem.streams(problem.devices[d]):
-            moves = [transfer_of(problem, problem.devices[s], problem.devices[d], size)[0] for t, size in sizes
-                     for s in known[t].pattern.held[known[t].places[0], :, 0, 1].nonzero()[0].tolist() if s != d]
-            most = min(most, max(own.alone_s[column, d], own.fused_s[column, d]) + sum(moves) + own.home_s[column])
-    return np.asarray(least_costs(problem, own)[0] + own.home_s <= most * (1 + MARGIN) + ROUNDING * latency_s)
-
-
 def _least_busy(problem: Problem) -> Assignment | None:
     """Node by node the column after which the busiest is least busy, then all together, within the budget left."""
     known, busy = inputs_held(problem), dict.fromkeys(shared_names(problem), 0.0)
@@ -205,7 +199,7 @@ def _least_busy(problem: Problem) -> Assignment | None:
     for node in problem.graph.nodes:
         own = options(problem, node)
         room = _room(problem, own, used, limits)
-        if not room.any():
+        if not np.count_nonzero(room):
             return None
         found = busy_table(problem, own, known)
         after = np.stack([busy[name] + np.zeros(len(own)) + found.shared.get(name, np.zeros(1)).ravel() for name in busy])

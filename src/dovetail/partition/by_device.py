@@ -15,6 +15,7 @@ from dovetail.partition.exact import Answer, Point, solve_network
 from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
+from dovetail.partition.overlaps import wide
 from dovetail.partition.paced import paced
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
@@ -65,7 +66,7 @@ def by_device(problem: Problem, known: Known, deadline: float, tolerance: float)
         choices = strike_dear(problem, choices, best, deadline)
         if not all(len(c) for c in choices):
             return Answer((), problem.score(*best)), (bound_note(problem, choices, choices),)
-        choices = compacted(choices)
+        choices = choices if wide(problem) else compacted(choices)  # arrays of few devices span the columns asked for
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     now = time.thread_time()

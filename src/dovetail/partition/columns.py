@@ -14,13 +14,13 @@ from math import inf, isfinite
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
-from dovetail.ir import Axis, Node, whole
+from dovetail.ir import Node, whole
+from dovetail.partition.boxes import boxes_of
 from dovetail.partition.candidates import Candidates
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
 from dovetail.partition.quotes import ask_all, capable, menu_of
-from dovetail.partition.regions import share_boxes
 from dovetail.partition.work import Layout, Place
 
 
@@ -48,8 +48,13 @@ class Pattern:
     reads_cut: tuple[Flags, ...]
     """Which dimensions of the output, and of each input, any region cuts."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
+    used: Flags = field(init=False, repr=False)
+    """Devices with a piece of any column."""
     number: int = field(default_factory=count().__next__, repr=False)
     """Its own, never given again: what is remembered of a pattern outlives it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "used", np.logical_or.reduce(self.has, axis=0))
 
     def keep(self, chosen: Ints) -> Pattern:
         """Only some columns, and the places they fill; `chosen` is ascending."""
@@ -151,7 +156,8 @@ class Options:
 
 def _runs(ascending: Ints) -> tuple[Ints, Ints]:
     """The different values of an ascending array, and which of them each is."""
-    new = np.ones(len(ascending), dtype=np.bool_)
+    new = np.empty(len(ascending), dtype=np.bool_)
+    new[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
     return ascending[new], new.cumsum() - 1
 
@@ -235,8 +241,8 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
         index, costs = quote
         i = index.get((split.axis, p.start, p.stop))
         limits = problem.platform.device(p.device).resources
-        if i is not None and not (isfinite(costs.alone_s[i]) and all(
-                amounts[i] <= limits.get(r, inf) * (1 + TOLERANCE) for r, amounts in costs.resources.items())):
+        if i is not None and not (isfinite(costs.alone_s.item(i)) and all([
+                amounts.item(i) <= limits.get(r, inf) * (1 + TOLERANCE) for r, amounts in costs.resources.items()])):
             return False
     return True
 
@@ -244,9 +250,8 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
 def _new_pattern(problem: Problem, node: Node, own: Candidates) -> tuple[Pattern, Ints]:
     """Columns sorted by place, and their order; places are numbered as they first appear."""
     fixed, has = problem.fixed.get(node.name), own.has
-    reads, held = _boxes(problem, node, own, has)
-    shape, *shapes = (s or (1,) for s in (problem.graph.shape(node.output), *problem.graph.input_shapes(node)))
-    flows = np.zeros(len(has), dtype=np.bool_)
+    reads, made = boxes_of(problem, node, own)
+    held, flows = made.regions, np.zeros(len(has), dtype=np.bool_)
     if problem.mode is Mode.CONCURRENT:
         streams = np.array([problem.streams(d) for d in problem.devices])
         flows = (own.axis == 0) & (has & streams).any(axis=1)
@@ -254,8 +259,8 @@ def _new_pattern(problem: Problem, node: Node, own: Candidates) -> tuple[Pattern
     order = np.argsort(place, kind="stable")
     has = has[order]
     found = Pattern(problem.devices, own.take(order), flows[starts], place[order], held[starts],
-                    tuple(r[order] for r in reads), has, np.cumsum(has, axis=0) - 1,
-                    shape, _cut(held, shape), tuple(_cut(r, s) for r, s in zip(reads, shapes, strict=True)))
+                    tuple(r.regions[order] for r in reads), has, np.cumsum(has, axis=0) - 1,
+                    made.shape, made.cut, tuple(r.cut for r in reads))
     if fixed is not None:
         found.made[0] = fixed
     return found, order
@@ -270,33 +275,6 @@ def numbered(rows: Ints) -> tuple[Ints, Ints]:
     first = np.zeros(len(numbers), dtype=np.int64)
     first[number[::-1]] = np.arange(len(rows) - 1, -1, -1)
     return number, first
-
-
-def _cut(regions: Ints, shape: tuple[int, ...]) -> Flags:
-    """Dimensions along which some region is not the whole tensor."""
-    parts = ((regions[..., 0] > 0) | (regions[..., 1] < shape)) & (regions[..., :1, 1] > 0)
-    return np.asarray(parts.reshape(-1, len(shape)).any(axis=0))
-
-
-def _boxes(problem: Problem, node: Node, own: Candidates, has: Flags) -> tuple[list[Ints], Ints]:
-    """What each column's pieces read of each input, and where they leave the output (columns, devices, dimension, 2)."""
-    shapes, output = problem.graph.input_shapes(node), problem.graph.shape(node.output)
-    reads = [np.zeros((*has.shape, max(len(s), 1), 2), dtype=np.int64) for s in shapes]
-    held = np.zeros((*has.shape, max(len(output), 1), 2), dtype=np.int64)
-    for number, axis in enumerate(own.axes):
-        of_axis = (own.axis == number).nonzero()[0]
-        rows, devices = has[of_axis].nonzero()
-        rows = of_axis[rows]
-        if not len(rows):
-            continue
-        found, made = share_boxes(node.op, axis, own.start[rows, devices], own.stop[rows, devices], shapes, output)
-        for array, box in zip(reads, found, strict=True):
-            array[rows, devices] = box
-        if axis is Axis.INPUT_CHANNELS:
-            held[of_axis, own.reducer[of_axis]] = whole(output) or ((0, 1),)
-        else:
-            held[rows, devices] = made
-    return reads, held
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,44 +317,46 @@ class _Groups:
 
     count: int
     pieces: tuple[tuple[int, Ints, Ints], ...]
-    sums: tuple[tuple[int, int, Ints], ...]
+    sums: tuple[tuple[int, int], ...]
+
+    kind: Ints
+    """Which of the `sums` ends each column; as many as there are, where none does."""
 
     def summed(self, on: Flags) -> Flags:
         """Columns whose partial sums are added on one of some devices."""
-        found = np.zeros(self.count, dtype=np.bool_)
-        for reducer, _, columns in self.sums:
-            found[columns] = on[reducer]
-        return found
+        return np.array([*(on[reducer] for reducer, _ in self.sums), False])[self.kind]
 
 
 def _grouped(own: Candidates, share: Ints) -> _Groups:
     has = own.has
     on = [(d, has[:, d].nonzero()[0]) for d in range(has.shape[1])]
-    pieces = tuple((d, columns, share[columns, d]) for d, columns in on if len(columns))
-    reduced = (own.reducer >= 0).nonzero()[0]
-    if not len(reduced):
-        return _Groups(len(has), pieces, ())
+    pieces = tuple([(d, columns, share[columns, d]) for d, columns in on if len(columns)])
     base = has.shape[1] + 1
-    kind = own.reducer[reduced] * base + has[reduced].sum(axis=1)
-    sums = tuple((*divmod(k, base), reduced[kind == k]) for k in sorted(set(kind.tolist())))
-    return _Groups(len(has), pieces, sums)
+    codes = np.where(own.reducer < 0, base * base, own.reducer * base + has.sum(axis=1))
+    kinds, kind = np.unique(np.append(codes, base * base), return_inverse=True)
+    return _Groups(len(has), pieces, tuple([divmod(k, base) for k in kinds[:-1].tolist()]), kind[:-1])
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:
     """Time and energy of the sums that end input-channel splits; what they take is added to `used`."""
-    seconds, joules = np.zeros(len(legal)), np.zeros(len(legal))
-    at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)} if groups.sums else {}
-    for reducer, parts, chosen in groups.sums:
+    if not groups.sums:
+        return np.zeros(len(legal)), np.zeros(len(legal))
+    at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
+    taken, able = np.zeros((len(groups.sums) + 1, 2 + len(at))), np.ones(len(groups.sums) + 1, dtype=np.bool_)
+    for i, (reducer, parts) in enumerate(groups.sums):
         device = problem.devices[reducer]
         cost = price_reduce(problem, node, parts, device)
         if cost is None:
-            legal[chosen] = False
+            able[i] = False
             continue
-        seconds[chosen], joules[chosen] = cost.alone_s, cost.energy_j
+        taken[i, 0], taken[i, 1] = cost.alone_s, cost.energy_j
         for resource, amount in cost.resources:
             if (device, resource) in at:
-                used[chosen, at[device, resource]] += amount
-    return seconds, joules
+                taken[i, 2 + at[device, resource]] += amount
+    legal &= able[groups.kind]
+    every = taken[groups.kind]
+    used += every[:, 2:]
+    return every[:, 0].copy(), every[:, 1].copy()
 
 
 def _finish(problem: Problem, own: _Raw, pattern: Pattern, candidates: Ints) -> Options:

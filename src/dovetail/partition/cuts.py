@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -196,20 +197,39 @@ def completions(net: Network, costs: list[Floats]) -> list[Floats]:
 def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
     """The least cost of each state before a node whose columns lead on to states that cost `rest`."""
     least = np.minimum.reduceat(cost, table.first, axis=-1) if len(table.first) < cost.shape[-1] else cost
-    found: Floats
-    if stage.live == table.inputs and stage.after == (table.node.output,):
-        found = (least + rest).min(axis=-1)
-        return found
-    if table.inputs:
-        positions = [stage.live.index(t) for t in table.inputs]
-        if positions != sorted(positions):
-            least = least.transpose(*sorted(range(len(positions)), key=positions.__getitem__), least.ndim - 1)
-        sizes = dict(zip(table.inputs, cost.shape, strict=False))
-        least = least.reshape(*[sizes.get(t, 1) for t in stage.live], -1)
-    after = dict(zip(stage.after, rest.shape, strict=True))
-    rest = rest.reshape(*[after.get(t, 1) for t in stage.live], after.get(table.node.output, 1))
-    found = (least + rest).min(axis=-1)
+    form = _form(stage.live, stage.after, table.inputs, table.node.output)
+    if form is not None:
+        sizes, after = (*cost.shape, 1), (*rest.shape, 1)
+        if form.order:
+            least = least.transpose(form.order)
+        if table.inputs:
+            least = least.reshape([sizes[i] for i in form.read] + [-1])
+        rest = rest.reshape([after[i] for i in form.left])
+    found: Floats = np.minimum.reduce(least + rest, axis=-1)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How axes of a table and of what follows it meet: of every live tensor its axis in each, the last one where it has none.
+
+    `order` of the table's axes is empty where they are in order; what follows has one more axis, the table's own output.
+    """
+
+    order: tuple[int, ...]
+    read: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _form(live: tuple[str, ...], after: tuple[str, ...], inputs: tuple[str, ...], output: str) -> _Form | None:
+    """The form of a node's table between two cuts; None where both are as they should be."""
+    if live == inputs and after == (output,):
+        return None
+    positions = [live.index(t) for t in inputs]
+    order = (*sorted(range(len(positions)), key=positions.__getitem__), len(positions)) if positions != sorted(positions) else ()
+    return _Form(order, tuple(inputs.index(t) if t in inputs else -1 for t in live),
+                 tuple(after.index(t) if t in after else -1 for t in (*live, output)))
 
 
 def _by_jump(jump: Jump, live: tuple[str, ...], after: tuple[str, ...], cost: Floats, rest: Floats) -> Floats:
@@ -306,7 +326,7 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
         every.append(met)
         spent, *taken = totals(net, met, [base, *amounts])
         used = np.array(taken)
-        if (used <= 1).all() and spent < value:
+        if max(taken, default=0.0) <= 1 and spent < value:
             path, value = met, spent
         bound = float(to_go[0]) - float(prices.sum()) * (1 + ROUNDOFF * len(net.tables))
         if best is None or bound > best.bound:
@@ -323,7 +343,7 @@ def priced_costs(base: list[Floats], amounts: list[list[Floats]], prices: Floats
     found = list(base)
     for price, taken in zip(prices, amounts, strict=True):
         if price > 0:
-            found = [cost + price * own if own.any() else cost for cost, own in zip(found, taken, strict=True)]
+            found = [cost + price * own if np.count_nonzero(own) else cost for cost, own in zip(found, taken, strict=True)]
     return found
 
 
@@ -350,7 +370,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
         reply = answer(prices)
         if reply.bound > best:
             best, best_prices = reply.bound, prices
-        if (reply.used <= 1).all():
+        if max(reply.used.tolist(), default=0.0) <= 1:
             value = min(value, reply.spent)
         cuts.append((reply.spent, reply.used - 1))
         cap = cap or 4 * abs(reply.spent) + 1e-300

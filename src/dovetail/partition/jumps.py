@@ -7,19 +7,18 @@ all these columns and all places of what the block reads; tests hold the two tog
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.block_clock import Clock
 from dovetail.partition.branches import Block
 from dovetail.partition.columns import Held, Options
-from dovetail.partition.overlaps import fetched
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.work import follows, packet_s
 
 LEAST = 1e-14
 """Part of its time that a block must save for its arms to be worth looking at together."""
@@ -87,35 +86,104 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     devices = _placements(able)
     if not len(devices):
         return ()
-    clock = _Clock(problem, _inputs(problem, block, fork_only), devices, known, fork_only)
+    targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
+    patterns, before = tuple(o.pattern.number for o in own.values()), problem.blocks_timed.get((start, len(own)))
+    times = None if before is None or before.patterns != patterns else before.narrowed(devices, targets, known)
+    if times is None:
+        times = _timed(problem, block, _Ways(own, wholes, devices, targets), known, fork_only)
+        if fork_only and _exact(problem, block, own, wholes):
+            problem.blocks_timed[start, len(own)] = times
+
+    def places(group: int, node: Node) -> Ints:
+        return np.array([own[node.name].place_of[wholes[node.name][d]] for d in devices[:, group].tolist()], dtype=np.int64)
+
+    leaves = {n.output: places(a, n) for a, arm in enumerate(block.arms) for n in arm if n.output in block.join.inputs}
+    latency = times.latency_s
+    arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, times.inputs, latency,
+                times.joules + problem.idle_power_w * latency, times.resources, leaves)
+    saves = times.added_s - latency > LEAST * latency
+    if not targets:
+        return (_kept(arms, saves),)
+    ends, spent, added = (np.concatenate([times.joined[d][i] for d in targets], axis=-1) for i in (0, 1, 2))
+    at = np.repeat([wholes[block.join.name][d] for d in targets], len(devices))
+    last = own[block.join.name]
+    both = np.concatenate([np.tile(devices, (len(targets), 1)), np.repeat(targets, len(devices))[:, None]], axis=1)
+    along = Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, times.inputs, ends + last.home_s[at],
+                 spent + problem.idle_power_w * ends + last.home_j[at],
+                 np.tile(times.resources, (len(targets), 1)) + last.resources[at], {block.join.output: last.place_of[at]})
+    return _kept(arms, saves), _kept(along, added - ends > LEAST * ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Ways to place a block: columns of its nodes, the whole ones by device, devices of its arms, and of its join."""
+
+    own: Mapping[str, Options]
+    wholes: Mapping[str, Mapping[int, int]]
+    devices: Ints
+    targets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTimes:
+    """When a block ends for every way to place its arms, from every place of what it reads; energies are without idling.
+
+    `patterns` are those of its nodes, `places` those of the one tensor it reads, empty where it reads none or several.
+    `added_s` is what its nodes take one after another; `joined` has all three for every device that the join may run on.
+    """
+
+    patterns: tuple[int, ...]
+    inputs: tuple[str, ...]
+    places: Ints
+    devices: Ints
+    latency_s: Floats
+    joules: Floats
+    added_s: Floats
+    resources: Floats
+    joined: Mapping[int, tuple[Floats, Floats, Floats]]
+
+    def narrowed(self, devices: Ints, targets: Sequence[int], known: Mapping[str, Held]) -> BlockTimes | None:
+        """The same for some of the ways from some of the places; None where others are asked for."""
+        rows = {tuple(row): i for i, row in enumerate(self.devices.tolist())}
+        found = [rows.get(tuple(row), -1) for row in devices.tolist()]
+        if -1 in found or any(d not in self.joined for d in targets):
+            return None
+        index: tuple[Ints, ...] = (np.array(found, dtype=np.int64),)
+        places = self.places
+        if self.inputs:
+            places = known[self.inputs[0]].places
+            at = self.places.searchsorted(places)
+            if at[-1] >= len(self.places) or np.count_nonzero(self.places[at] != places):
+                return None
+            index = (at[:, None], *index)
+        return BlockTimes(self.patterns, self.inputs, places, devices, self.latency_s[index], self.joules[index],
+                          self.added_s[index], self.resources[index[-1]],
+                          {d: (ends[index], spent[index], added[index])
+                           for d in targets for ends, spent, added in (self.joined[d],)})
+
+
+def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held], fork_only: bool) -> BlockTimes:
+    """The times of a block by its clock."""
+    own, wholes, devices = ways.own, ways.wholes, ways.devices
+    clock = Clock(problem, _inputs(problem, block, fork_only), devices, known, fork_only)
     for a, arm in enumerate(block.arms):
         for d in np.unique(devices[:, a]).tolist():
             columns = (devices[:, a] == d).nonzero()[0]
             inside = {n.output: _one_place(own[n.name], wholes[n.name][d]) for n in arm}
             for node in arm:
                 clock.run(own[node.name], wholes[node.name][d], inside, d, columns)
+    last = block.join.name
+    return BlockTimes(tuple(o.pattern.number for o in own.values()), clock.inputs,
+                      known[clock.inputs[0]].places if len(clock.inputs) == 1 else np.zeros(0, dtype=np.int64), devices,
+                      np.maximum.reduce(list(clock.made.values())), clock.joules, clock.added, clock.resources,
+                      {d: clock.join(own[last], wholes[last][d], d, block) for d in ways.targets})
 
-    def places(group: int, node: Node) -> Ints:
-        return np.array([own[node.name].place_of[wholes[node.name][d]] for d in devices[:, group].tolist()], dtype=np.int64)
 
-    leaves = {n.output: places(a, n) for a, arm in enumerate(block.arms) for n in arm if n.output in block.join.inputs}
-    latency = np.maximum.reduce(list(clock.made.values()))
-    arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, clock.inputs, latency,
-                clock.joules + problem.idle_power_w * latency, clock.resources, leaves)
-    saves = clock.added - latency > LEAST * latency
-    targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
-    if not targets:
-        return (_kept(arms, saves),)
-    joined = [clock.join(own[block.join.name], wholes[block.join.name][d], d, block) for d in targets]
-    ends, spent = (np.concatenate([found[i] for found in joined], axis=-1) for i in (0, 1))
-    at = np.repeat([wholes[block.join.name][d] for d in targets], len(devices))
-    last = own[block.join.name]
-    both = np.concatenate([np.tile(devices, (len(targets), 1)), np.repeat(targets, len(devices))[:, None]], axis=1)
-    along = Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, clock.inputs, ends + last.home_s[at],
-                 spent + problem.idle_power_w * ends + last.home_j[at],
-                 np.tile(clock.resources, (len(targets), 1)) + last.resources[at], {block.join.output: last.place_of[at]})
-    added = np.concatenate([found[2] for found in joined], axis=-1)
-    return _kept(arms, saves), _kept(along, added - ends > LEAST * ends)
+def _exact(problem: Problem, block: Block, own: Mapping[str, Options], wholes: Mapping[str, Mapping[int, int]]) -> bool:
+    """Whether a block that pays for its fork alone pays all: it reads nothing else, and no node is slower behind another."""
+    return _inputs(problem, block, True) == _inputs(problem, block, False) and all(
+        own[n.name].fused_s[column, d] <= own[n.name].alone_s[column, d] for n in block.nodes
+        for d, column in wholes[n.name].items())
 
 
 def _kept(jump: Jump, saves: Flags) -> Jump:
@@ -137,7 +205,7 @@ def undominated(jump: Jump) -> Jump:
         below = (own[:, :, None] <= own[:, None, :]).all(axis=0)
         # Of columns that are equal in everything the first is kept.
         beaten[group] = (below & ~(below.T & (np.arange(len(group))[:, None] >= np.arange(len(group))))).any(axis=0)
-    return jump.take((~beaten).nonzero()[0]) if beaten.any() else jump
+    return jump.take((~beaten).nonzero()[0]) if np.count_nonzero(beaten) else jump
 
 
 def _near(problem: Problem) -> list[int]:
@@ -178,179 +246,3 @@ def _placements(able: Sequence[Sequence[int]]) -> Ints:
                  for one, rest in permutations(every, 2) for k in range(len(able))]
         found = sorted({c for c in apart if all(d in a for d, a in zip(c, able, strict=True))})
     return np.array(found, dtype=np.int64).reshape(-1, len(able))
-
-
-@dataclass
-class _Solo:
-    """When the input of a node that runs by itself is there: its first packet, and all of it."""
-
-    first: Floats
-    arrived: Floats
-    lanes: dict[str, Floats]
-
-    def move(self, names: Sequence[str], busy: Flags, seconds: Floats, lead: Floats) -> None:
-        start = np.zeros(self.first.shape)
-        for n in names:
-            if n in self.lanes:
-                start = np.maximum(start, self.lanes[n])
-        stop = start + seconds
-        for lane in names:
-            self.lanes[lane] = np.where(busy, stop, self.lanes.get(lane, 0.0))
-        self.first = np.where(busy, np.maximum(self.first, start + lead), self.first)
-        self.arrived = np.where(busy, np.maximum(self.arrived, stop), self.arrived)
-
-
-@dataclass
-class _Clock:
-    """A block being timed for all columns: when lanes and devices are free again, when each tensor is made."""
-
-    problem: Problem
-    inputs: tuple[str, ...]
-    devices: Ints
-    known: Mapping[str, Held]
-    fork_only: bool
-    lanes: dict[str, Floats] = field(default_factory=dict)
-    free: dict[int, Floats] = field(default_factory=dict)
-    made: dict[str, Floats] = field(default_factory=dict)
-    joules: Floats = field(init=False)
-    added: Floats = field(init=False)
-    """What the nodes would take one after another."""
-    resources: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.joules, self.added = self._zeros(), self._zeros()
-        self.resources = np.zeros((len(self.devices), len(self.problem.budgets)))
-
-    def _zeros(self) -> Floats:
-        return np.zeros((*(len(self.known[t].places) for t in self.inputs), len(self.devices)))
-
-    def run(self, own: Options, column: int, arm: Mapping[str, Held], d: int, columns: Ints) -> None:
-        """One node, whole on a device by a column of its own, in those that put it there; `arm`: where its arm's tensors are."""
-        node = own.node
-        ready = np.zeros((*self.joules.shape[:-1], len(columns)))
-        for t in node.inputs:
-            if t in arm:
-                ready = np.maximum(ready, self.made[t][..., columns])
-        begin = np.maximum(ready, self.free.setdefault(d, self._zeros())[..., columns])
-        first = arrived = begin
-        busy_at_all, returns = np.zeros(ready.shape, dtype=np.bool_), np.zeros(ready.shape, dtype=np.bool_)
-        early, alone = self._early(node), _Solo(np.zeros(ready.shape), np.zeros(ready.shape), {})
-        for s, size in self._sizes(own, column, arm, d).items():
-            busy = size > 0
-            seconds, joules, lead = self._transfer(s, d, size)
-            before = np.zeros(())
-            if early is not None:
-                before = np.where(busy, np.minimum(early, seconds - lead), 0.0) if self._duplex(s, d) else before
-                early = np.where(busy, 0.0, early)
-            stop = self._occupy(s, d, columns, busy, seconds - before, ready if s == d else np.zeros(()), self.lanes)
-            arrived = np.where(busy, np.maximum(arrived, stop), arrived)
-            first = np.where(busy, np.maximum(first, stop - seconds + lead), first)
-            alone.move(self._lanes(s, d), busy, seconds - before, lead - before)
-            self.joules[..., columns] += joules
-            busy_at_all |= busy
-            returns |= busy & (s == d)
-        times = (float(own.alone_s[column, d]), float(own.fused_s[column, d]))
-        done = self._done(node, times, d, (first, arrived), (busy_at_all, returns))
-        self.added[..., columns] += self._done(node, times, d, (alone.first, alone.arrived), (busy_at_all, returns))
-        self.free[d][..., columns] = done
-        self.made.setdefault(node.output, self._zeros())[..., columns] = done
-        self.joules[..., columns] += own.energy_j[column].sum()
-        self.resources[columns] += own.resources[column]
-
-    def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats, Floats]:
-        """When the join is done if it runs whole on a device after all arms, the block's energy without idling, its nodes' sum.
-
-        Nothing is kept: the arms may be followed by other joins.
-        """
-        node, lanes = own.node, {lane: busy.copy() for lane, busy in self.lanes.items()}
-        graph, columns = self.problem.graph, np.arange(len(self.devices))
-        sizes = self._outside(own, column, d)
-        ready: dict[int, Floats] = {}
-        arms = {n.output: a for a, arm in enumerate(block.arms) for n in arm}
-        for t in dict.fromkeys(t for t in node.inputs if t in arms):
-            size = float(graph.tensors[t].size * graph.tensors[t].element_bytes)
-            for s in np.unique(self.devices[:, arms[t]]).tolist():
-                here = self.devices[:, arms[t]] == s
-                ready[s] = np.maximum(ready.get(s, self._zeros()), np.where(here, self.made[t], 0.0))
-                if s != d or self.problem.streams(self.problem.devices[d]):
-                    sizes[s] = sizes.get(s, np.zeros(())) + here * size
-        arrived = np.maximum(self.free.get(d, np.zeros(())), ready.get(d, self._zeros()))
-        joules, alone = self.joules + own.energy_j[column].sum(), _Solo(self._zeros(), self._zeros(), {})
-        for s in sorted(sizes):
-            every = sizes[s] + self._zeros()
-            seconds, spent, _ = self._transfer(s, d, every)
-            busy = every > 0
-            stop = self._occupy(s, d, columns, busy, seconds, ready.get(s, np.zeros(())), lanes)
-            arrived = np.where(busy, np.maximum(arrived, stop), arrived)
-            alone.move(self._lanes(s, d), busy, seconds, seconds)
-            joules = joules + spent
-        compute = float(own.alone_s[column, d])
-        return arrived + compute, joules, self.added + alone.arrived + compute
-
-    def _outside(self, own: Options, column: int, d: int) -> dict[int, Floats]:
-        """Bytes of what the join reads besides the arms; as not all of its input was made there, none of it flows on."""
-        paying = [t for t in own.node.inputs if t in self.inputs or self.problem.graph.producer(t) is None]
-        if not paying:
-            return {}
-        return fetched(self.problem, own.node, own.pattern, own.columns[column:column + 1], self.known, self.inputs, paying, d,
-                       flowing=False)
-
-    def _done(self, node: Node, times_s: tuple[float, float], d: int, inputs: tuple[Floats, Floats],
-              fetches: tuple[Flags, Flags]) -> Floats:
-        """Array form of `Work.done_s`: from when the first packet and all of the input is there, and what was fetched."""
-        (alone, fused), (first, arrived), (busy, returns) = times_s, inputs, fetches
-        still = min(alone, fused) if self.fork_only else fused
-        if any(self.problem.graph.producer(t) is None for t in node.inputs):
-            still = alone
-        done: Floats = arrived + np.where(busy, alone, still)
-        if self.problem.streams(self.problem.devices[d]) and len(set(node.inputs)) == 1:
-            done = np.where(busy & ~returns, np.maximum(first + alone, arrived + min(fused, alone)), done)
-        return done
-
-    def _sizes(self, own: Options, column: int, arm: Mapping[str, Held], d: int) -> dict[int, Floats]:
-        """Bytes fetched from each device, over the places of the block's inputs."""
-        inside = tuple(dict.fromkeys(t for t in own.node.inputs if t in arm))
-        paying = [t for t in own.node.inputs if t in arm or t in self.inputs or self.problem.graph.producer(t) is None]
-        if not self.problem.streams(self.problem.devices[d]):
-            paying = [t for t in paying if t not in arm]  # other devices keep what they made
-        if not paying:
-            return {}
-        found = fetched(self.problem, own.node, own.pattern, own.columns[column:column + 1], {**self.known, **arm},
-                        (*self.inputs, *inside), paying, d)
-        return {s: a.reshape(*a.shape[:len(self.inputs)], 1) for s, a in found.items()}
-
-    def _early(self, node: Node) -> Floats | None:
-        """How long before the block its first node's input began to leave a streaming device; None where it did not."""
-        tensor = node.inputs[0]
-        if tensor not in self.inputs or not follows(self.problem, node) or not self.known[tensor].stream_s.any():
-            return None
-        return self.known[tensor].stream_s.reshape(*(-1 if t == tensor else 1 for t in self.inputs), 1)
-
-    def _transfer(self, s: int, d: int, size: Floats) -> tuple[Floats, Floats, Floats]:
-        source, target = self.problem.devices[s], self.problem.devices[d]
-        seconds, joules = (x.reshape(size.shape) for x in self.problem.transfer(source, target, size.ravel()))
-        return seconds, joules, np.minimum(seconds, packet_s(self.problem, source, target))
-
-    def _lanes(self, s: int, d: int) -> tuple[str, ...]:
-        return self.problem.lanes(self.problem.devices[s], self.problem.devices[d])
-
-    def _duplex(self, s: int, d: int) -> bool:
-        return s != d and self.problem.duplex(self.problem.devices[s], self.problem.devices[d])
-
-    def _occupy(self, s: int, d: int, columns: Ints, busy: Flags, seconds: Floats, ready: Floats,
-                lanes: dict[str, Floats]) -> Floats:
-        """Array form of `work.occupy`, where `busy` marks the places from which anything is fetched."""
-        names = self._lanes(s, d)
-        every, start = len(columns) == len(self.devices), ready
-        before = {}
-        for n in names:
-            own = lanes.setdefault(n, self._zeros())
-            before[n] = own if every else own[..., columns]
-            start = np.maximum(start, before[n])
-        stop: Floats = start + seconds
-        for lane, taken in before.items():
-            if every:
-                np.copyto(taken, stop, where=busy)
-            else:
-                lanes[lane][..., columns] = np.where(busy, stop, taken)
-        return stop

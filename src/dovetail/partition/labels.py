@@ -90,6 +90,7 @@ class Search:
         self.unpriced = completions(net, self.costs)
         self.reduced = priced_costs(self.costs, self.amounts, priced.prices)
         self.fans: list[tuple[Floats, list[Floats]]] = []
+        self.spent = priced.prices.sum()
         # Budget amounts depend on the column only; completions want them over inputs too.
         # What a stretch still takes may be nothing: it can end here.
         self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
@@ -161,7 +162,7 @@ class Search:
         for j, least in enumerate(self.least):
             fits &= (found.used[:, j] if least is None else found.used[:, j] + least[step.stop][ahead]) <= 1 + SLACK
         fits &= found.bound <= most
-        return self._fanned(step.stop, found if fits.all() else found.take(fits), cutoff)
+        return self._fanned(step.stop, found if np.count_nonzero(fits) == len(fits) else found.take(fits), cutoff)
 
     def _grown(self, step: Step, labels: _Labels, parent: Ints, column: Ints) -> tuple[_Labels, tuple[Ints, ...]]:
         """Some labels, each with one column of a step added, and the states they are then in."""
@@ -173,7 +174,7 @@ class Search:
             state[:, i] = leaves[t][column] if t in leaves else at[t]
         entry, ahead = (*(at[t] for t in step.own.inputs), column), tuple(state.T)
         cost = labels.cost[parent] + self.costs[step.index][entry]
-        bound = cost + self.priced.to_go[step.stop][ahead] - self.priced.prices.sum()
+        bound = cost + self.priced.to_go[step.stop][ahead] - self.spent
         used = labels.used[parent]
         for j, amounts in enumerate(self.amounts):
             own, carry = amounts[step.index], self.net.limits[j].carry
@@ -190,11 +191,11 @@ class Search:
         if any(x.carry is not None for x in self.net.limits):
             every = np.arange(shape[0] * shape[1])
             return every // shape[1], every % shape[1]
-        begun = labels.cost[rows] + labels.used[rows] @ self.priced.prices - self.priced.prices.sum()
+        begun = labels.cost[rows] + labels.used[rows] @ self.priced.prices - self.spent
         inputs, after = step.own.inputs, self.net.stages[step.stop - 1].after
         own = self.reduced[step.index][tuple(at[t] for t in inputs)] if inputs else self.reduced[step.index]
         ahead = self.priced.to_go[step.stop][onward(step, after, {t: places[:, None] for t, places in at.items()})]
-        room = cutoff + ROUGH * (abs(cutoff) + self.priced.prices.sum())
+        room = cutoff + ROUGH * (abs(cutoff) + self.spent)
         row, column = np.broadcast_to(begun[:, None] + own + ahead <= room, shape).nonzero()
         return row, column
 
@@ -207,7 +208,7 @@ class Search:
             bound = np.maximum(labels.bound, other)
             labels = _Labels(labels.state, labels.cost, labels.used, bound, labels.parent, labels.origin, labels.column)
             over = bound > cutoff + SLACK * abs(cutoff)
-            labels = labels.take(~over) if over.any() else labels
+            labels = labels.take(~over) if np.count_nonzero(over) else labels
         return labels
 
     def _undominated(self, cut: int, labels: _Labels, blur: float) -> _Labels:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import inf, prod
 
 import numpy as np
@@ -60,7 +61,7 @@ class Ranking:
 
     def few(self, choices: list[Options], best: float, count: int, times: int) -> bool:
         """Whether a plan better than `best` may use no more columns than some times those of a core."""
-        left = sum([int((b <= best * (1 + MARGIN)).sum()) for b in self.bounds])
+        left = sum([int(np.count_nonzero(b <= best * (1 + MARGIN))) for b in self.bounds])
         return left <= times * sum(map(len, self._promising(choices, count)))
 
     def strike(self, choices: list[Options], best: float) -> list[Options]:
@@ -98,12 +99,17 @@ def _least_product(latency: Floats, energy: Floats, mixed: Floats, slope: tuple[
 def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling: float, deadline: float,
                       unpriced: Hanging | None = None) -> tuple[list[Floats], Mapping[str, float]]:
     """Marginals under the best prices on all limits that can bind, and these prices; `unpriced` is what costs alone come to."""
-    every = [(share.name, [share.taken(own.resources) for own in tree.owners]) for share in problem.shares if share.limit > 0]
+    sizes = [len(own) for own in tree.owners]
+    edges, resources = [0, *accumulate(sizes)], np.concatenate([own.resources for own in tree.owners])
+    taken = [(share.name, share.taken(resources)) for share in problem.shares if share.limit > 0]
+    every = [(name, [a[i:j] for i, j in pairwise(edges)]) for name, a in taken
+             if sum(np.maximum.reduceat(a, edges[:-1]).clip(0.0).tolist()) > 1]
     if problem.max_latency_s is not None:
         every.append(("latency", [a / problem.max_latency_s for a in tree.latencies]))
     if problem.max_energy_j is not None:  # energies are worked out when they are first asked for
         every.append(("energy", [a / problem.max_energy_j for a in tree.energies]))
-    binding = {name: a for name, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1}
+    binding = {name: a for name, a in every if name not in ("latency", "energy") or sum(
+        float(own.max(initial=0.0)) for own in a) > 1}
     amounts = list(binding.values())
     hung = {} if unpriced is None else {np.zeros(len(amounts)).tobytes(): unpriced}
 
@@ -117,7 +123,8 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
-    found = [m - float(prices.sum()) for m in marginals(tree, priced_costs(costs, amounts, prices), hung.get(prices.tobytes()))]
+    spent = float(prices.sum())
+    found = [m - spent for m in marginals(tree, priced_costs(costs, amounts, prices), hung.get(prices.tobytes()))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
 
 

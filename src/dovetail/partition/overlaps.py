@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -22,6 +23,8 @@ from dovetail.partition.problem import Problem
 
 SHORT = 1 << 24
 """Whole numbers up to this are exact in a float of 32 bits."""
+LONG = 1 << 62
+"""Whole numbers below this, and their sums, fit one of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
                 total[s] = total[s] + sizes if s in total else sizes
     if target in total:
         total[target] = total[target] * ~flows
-    return {s: total[s] for s in sorted(total) if total[s].any()}
+    return {s: total[s] for s in sorted(total) if np.count_nonzero(total[s])}
 
 
 def _slots(node: Node, pattern: Pattern, paying: Sequence[str]) -> list[tuple[int, str, bool]]:
@@ -94,14 +97,26 @@ def _slots(node: Node, pattern: Pattern, paying: Sequence[str]) -> list[tuple[in
     return found
 
 
+def ways(problem: Problem) -> tuple[Ints, Ints]:
+    """Sources and targets between which anything may move: a device that keeps what it made fetches nothing from itself."""
+    return _ways(tuple(d in problem.streaming for d in problem.devices))
+
+
+@lru_cache(maxsize=64)
+def _ways(streaming: tuple[bool, ...]) -> tuple[Ints, Ints]:
+    found = [(s, d) for s in range(len(streaming)) for d, streams in enumerate(streaming) if s != d or streams]
+    return np.array([s for s, _ in found], dtype=np.int64), np.array([d for _, d in found], dtype=np.int64)
+
+
 def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known: Mapping[str, Held], inputs: Sequence[str],
-                paying: Sequence[str]) -> Floats:
-    """`fetched` for all sources and targets of few devices at once: (sources, targets, inputs' places..., columns)."""
-    count = len(problem.devices)
+                paying: Sequence[str], between: tuple[Ints, Ints]) -> Floats:
+    """`fetched` for all sources and targets of few devices at once: (ways, inputs' places..., columns)."""
+    sources, targets = between
     shape = (*(len(known[t].places) for t in inputs), len(columns))
     total: Floats | None = None
     produced = all(problem.graph.producer(t) is not None for t in node.inputs)
-    flows = {d: np.full(shape, produced) for d in range(count) if problem.streams(problem.devices[d])}
+    back = {d: i for i, (s, d) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)) if s == d}
+    flows = {d: np.full(shape, produced) for d in back}
     for slot, tensor, counted in _slots(node, pattern, paying):
         held = known[tensor]
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
@@ -109,34 +124,32 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
         cut = _cut(held.pattern, pattern, slot)
         if tensor in inputs:
             for d, own in flows.items():
-                own &= _same(places[:, d], wanted[:, d], cut).reshape(*axes, len(columns))
+                own &= _same(places[:, d], wanted[:, d], cut, held.pattern.shape).reshape(*axes, len(columns))
         if counted:
             width = float(problem.graph.tensors[tensor].element_bytes)
-            sizes = _all_shared(held.pattern, places, wanted, cut, width).reshape(count, count, *axes, len(columns))
+            sizes = _all_shared(held.pattern, places, wanted, cut, between, width).reshape(len(sources), *axes, len(columns))
             total = sizes if total is None else total + sizes
-    if total is None or total.shape[2:] != shape:
-        total = np.zeros((count, count, *shape)) + (0.0 if total is None else total)
-    for d in range(count):
-        if d in flows:
-            total[d, d] *= ~flows[d]
-        else:
-            total[d, d] = 0.0
+    if total is None or total.shape[1:] != shape:
+        total = np.zeros((len(sources), *shape)) + (0.0 if total is None else total)
+    for d, own in flows.items():
+        total[back[d]] *= ~own
     return total
 
 
-def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], width: float = 1.0) -> Floats:
-    """`_shared` from every device (first axis) to every other (second), `width` for each element."""
-    factor = _factor(pattern, cut) * width
+def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], between: tuple[Ints, Ints],
+                width: float = 1.0) -> Floats:
+    """`_shared` from sources to targets (first axis), `width` for each element."""
+    factor, (sources, targets) = _factor(pattern, cut) * width, between
     if not cut:
-        there = (held[:, :, 0, 1] > 0).T[:, None, :, None] & (reads[:, :, 0, 1] > 0).T[None, :, None, :]
+        there = (held[:, sources, 0, 1] > 0).T[:, :, None] & (reads[:, targets, 0, 1] > 0).T[:, None, :]
         return np.where(there, factor, 0.0)
     # As floats, which processors compare several at once; short ones where they hold all that can be common exactly.
     exact = np.float32 if prod([pattern.shape[i] for i in cut]) <= SHORT else np.float64
-    made, wanted = held.T.astype(exact), reads.T.astype(exact)
+    made, wanted = held.T.astype(exact)[:, :, sources], reads.T.astype(exact)[:, :, targets]
     common: NDArray[np.floating] | None = None
     for i in cut:
-        both = np.minimum(made[1, i][:, None, :, None], wanted[1, i][:, None, :])
-        both -= np.maximum(made[0, i][:, None, :, None], wanted[0, i][:, None, :])
+        both = np.minimum(made[1, i][:, :, None], wanted[1, i][:, None, :])
+        both -= np.maximum(made[0, i][:, :, None], wanted[0, i][:, None, :])
         np.maximum(both, 0.0, out=both)
         common = both if common is None else np.multiply(common, both, out=common)
     assert common is not None, "at least one dimension is cut"
@@ -171,7 +184,7 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
                     elements[s, d] = _shared(held, wanted, cut, factor)[place[:, None], inverse]
             if streams:
                 held, place = _held(problem, made, d)
-                same[d] = _same(held, wanted, cut)[place[:, None], inverse]
+                same[d] = _same(held, wanted, cut, made.shape)[place[:, None], inverse]
         problem.common[key] = Common(elements, same)
     return problem.common[key]
 
@@ -184,17 +197,18 @@ def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> 
     streams = problem.streams(problem.devices[d])
     elements = {(s, d): _shared(place[s:s + 1], wanted, cut, factor) for s in place[:, 0, 1].nonzero()[0].tolist()
                 if s != d or streams}
-    return Common(elements, {d: _same(place[d:d + 1], wanted, cut)} if streams else {})
+    return Common(elements, {d: _same(place[d:d + 1], wanted, cut, held.pattern.shape)} if streams else {})
 
 
 def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, d: int) -> Common:
     """The same for one column and one target."""
     places, wanted = held.pattern.held[held.places], own.reads[slot][column:column + 1]
     cut = _cut(held.pattern, own, slot)
-    found = _all_shared(held.pattern, places, wanted[:, d:d + 1], cut)[:, 0]
+    every = np.arange(len(problem.devices))
+    found = _all_shared(held.pattern, places, wanted, cut, (every, np.full(len(every), d)))
     streams = problem.streams(problem.devices[d])
     return Common({(s, d): sizes for s, sizes in enumerate(found) if s != d or streams},
-                  {d: _same(places[:, d], wanted[:, d], cut)} if streams else {})
+                  {d: _same(places[:, d], wanted[:, d], cut, held.pattern.shape)} if streams else {})
 
 
 def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:
@@ -229,15 +243,24 @@ def _shared(held: Ints, reads: Ints, cut: Sequence[int], factor: float) -> Float
     return common
 
 
-def _same(held: Ints, reads: Ints, cut: Sequence[int]) -> Flags:
-    """Where a held region (rows) is exactly the region read (columns); an empty one is none."""
+def _same(held: Ints, reads: Ints, cut: Sequence[int], shape: tuple[int, ...]) -> Flags:
+    """Where a held region (rows) of a tensor of some shape is exactly the region read (columns); an empty one is none."""
     if not cut:
         return np.asarray((held[:, 0, 1, None] > 0) & (reads[:, 0, 1] > 0))
-    made, wanted = held.T, reads.T
-    equal: Flags = made[1, cut[0]][:, None] == wanted[1, cut[0]]  # empty regions end at 0 everywhere
-    equal &= made[1, cut[0]][:, None] > 0
-    equal &= made[0, cut[0]][:, None] == wanted[0, cut[0]]
+    if prod([shape[i] + 1 for i in cut]) ** 2 < LONG:
+        # One number for all ends of a region along the dimensions that are cut; none for an empty region, which ends at 0.
+        radix = np.zeros((len(shape), 2), dtype=np.int64)
+        unit = 1
+        for i in cut:
+            radix[i] = unit, unit * (shape[i] + 1)
+            unit *= (shape[i] + 1) ** 2
+        made = np.where(held[:, cut[0], 1] > 0, held.reshape(len(held), -1) @ radix.ravel(), -1)
+        return np.asarray(made[:, None] == reads.reshape(len(reads), -1) @ radix.ravel())
+    there, wanted = held.T, reads.T
+    equal: Flags = there[1, cut[0]][:, None] == wanted[1, cut[0]]
+    equal &= there[1, cut[0]][:, None] > 0
+    equal &= there[0, cut[0]][:, None] == wanted[0, cut[0]]
     for i in cut[1:]:
-        equal &= made[1, i][:, None] == wanted[1, i]
-        equal &= made[0, i][:, None] == wanted[0, i]
+        equal &= there[1, i][:, None] == wanted[1, i]
+        equal &= there[0, i][:, None] == wanted[0, i]
     return equal

@@ -24,6 +24,7 @@ from dovetail.platform.device import Kind, Platform
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.evaluate import Evaluation
+    from dovetail.partition.jumps import BlockTimes
     from dovetail.partition.later import Later
     from dovetail.partition.overlaps import Common
     from dovetail.partition.quotes import Menu
@@ -67,6 +68,7 @@ class Problem:
     pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
         default_factory=dict, repr=False, compare=False)
     sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
+    entries: dict[int, tuple[ShareCosts, PieceCost]] = field(default_factory=dict, repr=False, compare=False)
     routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     rates: dict[tuple[str, str], tuple[Rates, ...] | None] = field(default_factory=dict, repr=False, compare=False)
     sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
@@ -84,6 +86,8 @@ class Problem:
         default_factory=dict, repr=False, compare=False)
     least: dict[int, tuple[Options, Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
     timed: dict[tuple[object, ...], tuple[Floats, Later]] = field(default_factory=dict, repr=False, compare=False)
+    blocks_timed: dict[tuple[int, int], BlockTimes] = field(default_factory=dict, repr=False, compare=False)
+    """By the first node of a block, and how many there are with its join."""
     works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
     checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
@@ -109,6 +113,8 @@ class Problem:
     """Devices that pass pixels on as they come and keep no tensor."""
     budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
     """(device, resource, limit) of every limited resource."""
+    shares: tuple[Share, ...] = field(init=False, repr=False, compare=False)
+    """The limited resources that all nodes together may not exceed; those of a pool are added up."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
@@ -117,6 +123,7 @@ class Problem:
         object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
         object.__setattr__(self, "budgets", tuple(
             (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
+        object.__setattr__(self, "shares", self._shares() if self.shared_budget else ())
         if self.forks is None:
             found = blocks(self.graph)
             ordered = contiguous(self.graph, found)
@@ -169,11 +176,7 @@ class Problem:
         """What must have arrived before a streaming device starts, and what leaves after its last pixel."""
         return PACKET_BYTES
 
-    @property
-    def shares(self) -> tuple[Share, ...]:
-        """The limited resources that all nodes together may not exceed; those of a pool are added up."""
-        if not self.shared_budget:
-            return ()
+    def _shares(self) -> tuple[Share, ...]:
         found: dict[str, Share] = {}
         for i, (device, resource, limit) in enumerate(self.budgets):
             pooled = self.pool is not None and device in self.pool.stand_ins
@@ -265,9 +268,9 @@ class PieceCost:
 
 
 def _entry(costs: ShareCosts, i: int) -> PieceCost:
-    return PieceCost(float(costs.alone_s[i]), float(costs.fused_s[i]), float(costs.low_s[i]), float(costs.high_s[i]),
-                     float(costs.energy_j[i]), tuple((r, float(v[i])) for r, v in costs.resources.items()),
-                     bool(costs.extrapolated[i]), costs.source)
+    return PieceCost(costs.alone_s.item(i), costs.fused_s.item(i), costs.low_s.item(i), costs.high_s.item(i),
+                     costs.energy_j.item(i), tuple([(r, v.item(i)) for r, v in costs.resources.items()]),
+                     costs.extrapolated.item(i), costs.source)
 
 
 def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
@@ -298,10 +301,10 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
         return False
     index, costs = quote
     i = index.get((axis, *interval))
-    if i is None or not isfinite(costs.alone_s[i]):
+    if i is None or not isfinite(costs.alone_s.item(i)):
         return False
     limits = problem.platform.device(device).resources
-    if costs.resources and any(limits.get(r, inf) < amounts[i] for r, amounts in costs.resources.items()):
+    if costs.resources and any([limits.get(r, inf) < amounts.item(i) for r, amounts in costs.resources.items()]):
         return False
     known[interval] = _entry(costs, i)
     return True
@@ -309,15 +312,16 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
 
 def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:
     """Cost of one piece; UnsupportedError where the device cannot run it."""
-    asked = problem.pieces.get((node.name, axis, piece.device))
-    if asked is not None and (piece.start, piece.stop) in asked:
-        return asked[piece.start, piece.stop]
-    known = price_pieces(problem, node, axis, piece.device, [(piece.start, piece.stop)])
-    if known is None or (piece.start, piece.stop) not in known:
+    own, interval = problem.twins.get(piece.device, piece.device), (piece.start, piece.stop)
+    known = problem.pieces.setdefault((node.name, axis, own), {})
+    if known is not None and (interval in known or _quoted(problem, node, axis, own, interval, known)):
+        return known[interval]
+    known = price_pieces(problem, node, axis, own, [interval])
+    if known is None or interval not in known:
         device = problem.platform.device(piece.device)
         reason = problem.costs.why_not(problem.graph, node, device) or f"no cost for its share along {axis}"
         raise UnsupportedError(f"node {node.name}: {piece.device} cannot run it, {reason}; place it on another device")
-    return known[piece.start, piece.stop]
+    return known[interval]
 
 
 def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> PieceCost | None:
@@ -326,7 +330,10 @@ def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> Piece
     key = (sort_of(problem, node) if problem.costs.by_shape(own) else node.name, own.name, parts)
     if key not in problem.sums:
         found = problem.costs.reduce_costs(problem.graph, node, parts, own)
-        problem.sums[key] = None if found is None else _entry(found, 0)
+        known = problem.entries.get(id(found))  # models that know equal sums give them the same answer
+        if found is not None and (known is None or known[0] is not found):
+            known = problem.entries[id(found)] = found, _entry(found, 0)
+        problem.sums[key] = None if known is None else known[1]
     return problem.sums[key]
 
 

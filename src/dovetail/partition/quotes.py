@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import isfinite
 
 import numpy as np
 
@@ -121,7 +122,8 @@ def capable(problem: Problem, node: Node, device: str) -> bool:
     if quote is None:
         return False
     index, costs = quote
-    return (None, 0, 1) not in index or bool(np.isfinite(costs.alone_s[index[None, 0, 1]]))
+    whole = index.get((None, 0, 1))
+    return whole is None or isfinite(costs.alone_s.item(whole))
 
 
 def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float] | None:

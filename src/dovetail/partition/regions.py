@@ -10,40 +10,35 @@ from dovetail.ir import Axis, Conv, Op, Pool, Region, whole
 Shapes = tuple[tuple[int, ...], ...]
 
 
-def share_boxes(op: Op, axis: Axis | None, starts: Ints, stops: Ints, shapes: Shapes,
-                output: tuple[int, ...]) -> tuple[tuple[Ints, ...], Ints]:
-    """Regions of shares [start, stop) in each input and in the output: arrays (share, dimension, start and stop).
+Ends = list[tuple[int, Ints, Ints]]
+"""Dimensions along which regions of shares are not the whole tensor, and where each share starts and stops there."""
+
+
+def share_ends(op: Op, axis: Axis, starts: Ints, stops: Ints, shapes: Shapes, output: tuple[int, ...]) -> list[Ends]:
+    """Regions of shares [start, stop) in each input and, last, in the output: along other dimensions they are whole.
 
     Rows of a window and channels of a convolution follow their closed forms. Along any other axis a region moves in even steps
     with its share; the first and the last unit tell which, and a share between them is compared, so that an operator of another
     kind is asked one by one.
     """
-    if axis is None:
-        return tuple(_filled(whole(s), len(starts)) for s in shapes), _filled(whole(output), len(starts))
     if axis is not Axis.ROWS and isinstance(op, Conv):
-        reads, made = _filled(whole(shapes[0]), len(starts)), _filled(whole(output), len(starts))
-        units = np.stack([starts, stops], axis=1)
-        if axis is not Axis.OUTPUT_CHANNELS:
-            reads[:, 1] = units * (shapes[0][1] // op.groups) if axis is Axis.GROUPS else units
-        if axis is not Axis.INPUT_CHANNELS:
-            made[:, 1] = units * (op.filters // op.groups) if axis is Axis.GROUPS else units
-        return (reads,), made
+        read, kept = (shapes[0][1] // op.groups, op.filters // op.groups) if axis is Axis.GROUPS else (1, 1)
+        return [[] if axis is Axis.OUTPUT_CHANNELS else [(1, starts * read, stops * read)],
+                [] if axis is Axis.INPUT_CHANNELS else [(1, starts * kept, stops * kept)]]
     if axis is Axis.ROWS and isinstance(op, Conv | Pool):
-        reads, made = _filled(whole(shapes[0]), len(starts)), _filled(whole(output), len(starts))
         first, last = starts * op.window.stride[0] - op.window.pads[0], (stops - 1) * op.window.stride[0] - op.window.pads[0]
-        reads[:, 2, 0], reads[:, 2, 1] = np.maximum(first, 0), np.minimum(last + op.window.reach[0], shapes[0][2])
-        made[:, 2, 0], made[:, 2, 1] = starts, stops
-        return (reads,), made
-    extent = op.extent(axis, shapes)
-    ends = [_regions(op, axis, i, i + 1, shapes) for i in (0, extent - 1)]
-    found = [_between(a, b, starts, stops, extent) for a, b in zip(*ends, strict=True)]
-    middle = _regions(op, axis, extent // 3, max(extent // 3 + 1, 2 * extent // 3), shapes)
-    check = [_between(a, b, np.array([extent // 3]), np.array([max(extent // 3 + 1, 2 * extent // 3)]), extent)[0]
-             for a, b in zip(*ends, strict=True)]
-    if any(c.tolist() != [list(d) for d in m] for c, m in zip(check, middle, strict=True)):
-        every = [_regions(op, axis, a, b, shapes) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        found = [np.array(r, dtype=np.int64) for r in zip(*every, strict=True)]
-    return tuple(found[:-1]), found[-1]
+        return [[(2, np.maximum(first, 0), np.minimum(last + op.window.reach[0], shapes[0][2]))], [(2, starts, stops)]]
+    extent, entire = op.extent(axis, shapes), [whole(s) for s in (*shapes, output)]
+    between = extent // 3, max(extent // 3 + 1, 2 * extent // 3)
+    one, other = _regions(op, axis, 0, 1, shapes), _regions(op, axis, extent - 1, extent, shapes)
+    starts, stops = np.append(starts, between[0]), np.append(stops, between[1])
+    found = [_between(own, a, b, starts, stops, extent) for own, a, b in zip(entire, one, other, strict=True)]
+    middle = _regions(op, axis, *between, shapes)
+    if all(_last(region, ends) == m for region, ends, m in zip(entire, found, middle, strict=True)):
+        return [[(i, low[:-1], high[:-1]) for i, low, high in ends] for ends in found]
+    every = [_regions(op, axis, a, b, shapes) for a, b in zip(starts[:-1].tolist(), stops[:-1].tolist(), strict=True)]
+    return [[(i, *np.array(own, dtype=np.int64).T) for i, own in enumerate(zip(*regions, strict=True))]
+            for regions in zip(*every, strict=True)]
 
 
 def share_regions(op: Op, axis: Axis, start: int, stop: int, shapes: Shapes,
@@ -71,18 +66,16 @@ def _regions(op: Op, axis: Axis, start: int, stop: int, shapes: Shapes) -> tuple
     return (*share.inputs, share.output)
 
 
-def _filled(region: Region, count: int) -> Ints:
-    """The same region for every share; a tensor without dimensions has one of size one."""
-    found = np.empty((count, max(len(region), 1), 2), dtype=np.int64)
-    found[:] = region or ((0, 1),)
-    return found
+def _last(region: Region, ends: Ends) -> Region:
+    """The region of the last share."""
+    found = list(region)
+    for i, low, high in ends:
+        found[i] = int(low[-1]), int(high[-1])
+    return tuple(found)
 
 
-def _between(first: Region, last: Region, starts: Ints, stops: Ints, extent: int) -> Ints:
-    """Regions of shares, given those of the first and of the last unit."""
-    found = _filled(first, len(starts))
-    for i, ((low, high), (low_last, high_last)) in enumerate(zip(first, last, strict=True)):
-        if low_last != low or high_last != high:
-            found[:, i, 0] = low + (low_last - low) * starts // (extent - 1)
-            found[:, i, 1] = high + (high_last - high) * (stops - 1) // (extent - 1)
-    return found
+def _between(entire: Region, first: Region, last: Region, starts: Ints, stops: Ints, extent: int) -> Ends:
+    """Ends of shares, given the regions of the first and of the last unit."""
+    steps = max(1, extent - 1)
+    return [(i, a[0] + (b[0] - a[0]) * starts // steps, a[1] + (b[1] - a[1]) * (stops - 1) // steps)
+            for i, (every, a, b) in enumerate(zip(entire, first, last, strict=True)) if not a == b == every]

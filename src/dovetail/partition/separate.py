@@ -35,7 +35,7 @@ def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     quick = np.minimum(own.alone_s, own.fused_s)
     joules = own.energy_j.sum(axis=1) + own.reduce_j
     reducers = own.reducer
-    if (reducers >= 0).any():
+    if np.count_nonzero(reducers >= 0):
         has, size = own.pattern.has[own.columns], problem.graph.tensors[own.node.output].size * PARTIAL_BYTES
         for reducer in set(reducers[reducers >= 0].tolist()):
             here = reducers == reducer

@@ -222,6 +222,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
+    problem.timed.clear()  # it leads back to the problem, which would be left for the collector
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
     beyond = max(0.0, answer.lower_bound / before - 1) if off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)

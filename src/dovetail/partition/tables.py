@@ -105,7 +105,7 @@ def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Seq
     inputs = every if charged is None else tuple(t for t in every if t in charged)
     paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
     stream = known[inputs[0]].stream_s if len(inputs) == 1 and follows(problem, own.node) else np.zeros(0)
-    fetch = Fetch(own.node, own.pattern, own.columns, known, inputs, paying, stream if stream.any() else None)
+    fetch = Fetch(own.node, own.pattern, own.columns, known, inputs, paying, stream if np.count_nonzero(stream) else None)
     return Ask(own, fetch, prod(fetch.shape), len(inputs) < len(every),
                float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES))
 

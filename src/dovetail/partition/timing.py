@@ -5,9 +5,11 @@ This restates the evaluator's rules for single nodes over the cells of many; tes
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -68,10 +70,10 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
 
 
 def _one(problem: Problem, ask: Ask) -> Times:
-    """The times of one node; remembered where its one input has one place, which plans made node by node meet again."""
-    if len(ask.fetch.inputs) != 1 or ask.count > len(ask.own):
+    """The times of one node; remembered where its inputs have one place each, which plans made node by node meet again."""
+    if ask.count > len(ask.own):
         return _timed(problem, [[ask]])[id(ask)]
-    key = (*_family(problem, ask.fetch, 0), *_prices(ask))
+    key = (*_surroundings(problem, ask.fetch), *_prices(ask))
     if key not in problem.timed:
         problem.timed[key] = _timed(problem, [[ask]])[id(ask)]
     return problem.timed[key]
@@ -104,20 +106,24 @@ def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: boo
     come, cells = _arrived(problem, families, energy)
     asks, found = [ask for alike in families for ask in alike], dict[int, tuple[Floats, Floats | None]]()
     while asks:
-        ends = np.cumsum([ask.count for ask in asks])
-        part = max(1, int(np.searchsorted(ends, CELLS, side="right")))
-        some, asks = asks[:part], asks[part:]
-        starts = np.cumsum([0, *(len(ask.own) for ask in some[:-1])]).tolist()
-        column = joined([np.tile(np.arange(first, first + len(ask.own)), ask.count // len(ask.own))
-                         for first, ask in zip(starts, some, strict=True)])
+        edges = [0, *accumulate([ask.count for ask in asks])]
+        part = max(1, bisect_right(edges, CELLS) - 1)
+        some, asks, edges = asks[:part], asks[part:], edges[:part + 1]
+        column = joined([_repeated(first, len(ask.own), ask.count) for first, ask in zip(
+            accumulate([len(ask.own) for ask in some[:-1]], initial=0), some, strict=True)])
         direct = not asks and not found and all(len(alike) == 1 for alike in families)
         cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
         latency, joules = _Timing(problem, some, come, cell, column).run()
-        edges = np.cumsum([0, *(ask.count for ask in some)]).tolist()
         found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape),
                             None if joules is None else joules[a:b].reshape(ask.fetch.shape))
                   for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
     return found
+
+
+def _repeated(first: int, width: int, count: int) -> Ints:
+    """So many numbers that count from `first` on, again and again a `width` of them."""
+    once = np.arange(first, first + width)
+    return once if count == width else np.broadcast_to(once, (count // width, width)).ravel()
 
 
 def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
@@ -145,20 +151,23 @@ def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) 
 
 def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
     """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or none."""
-    if len(fetch.inputs) != 1:
-        return (number,)
-    at, tensors = {t: i for i, t in enumerate(dict.fromkeys(fetch.node.inputs))}, problem.graph.tensors
-    return (fetch.pattern.number, *(fetch.known[t].pattern.number for t in fetch.paying), *(at[t] for t in fetch.node.inputs),
-            *(at[t] for t in fetch.paying), at[fetch.inputs[0]], *(tensors[t].element_bytes for t in fetch.node.inputs),
-            *(problem.graph.producer(t) is None for t in fetch.node.inputs))
+    return _surroundings(problem, fetch) if len(fetch.inputs) == 1 else (number,)
+
+
+def _surroundings(problem: Problem, fetch: Fetch) -> tuple[object, ...]:
+    """What a node fetches and from whom, apart from the places it lies in."""
+    own, graph = fetch.node.inputs, problem.graph
+    at = {t: i for i, t in enumerate(dict.fromkeys(own))}
+    return (fetch.pattern.number, tuple([(fetch.known[t].pattern.number, at[t]) for t in fetch.paying]),
+            tuple([at[t] for t in fetch.inputs]),
+            *[(at[t], graph.tensors[t].element_bytes, graph.producer(t) is None) for t in own])
 
 
 def _prices(ask: Ask) -> tuple[object, ...]:
     """All that tells the times of alike nodes apart."""
-    own, held = ask.own, ask.fetch.known[ask.fetch.inputs[0]]
-    return (ask.relaxed, held.places.tobytes(), b"" if ask.fetch.stream_s is None else ask.fetch.stream_s.tobytes(),
-            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(),
-            ask.partial_bytes)
+    own, known, stream = ask.own, ask.fetch.known, ask.fetch.stream_s
+    return (ask.relaxed, *[known[t].places.tobytes() for t in ask.fetch.inputs], b"" if stream is None else stream.tobytes(),
+            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(), ask.partial_bytes)
 
 
 def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], at: int) -> int:
@@ -211,9 +220,10 @@ class _Timing:
         for d in np.asarray(self.has.any(axis=1)).nonzero()[0].tolist():
             self._compute(d)
         reducer = joined([ask.own.reducer for ask in self.asks])
-        for r in range(len(self.problem.devices)) if (reducer >= 0).any() else ():
-            if (reducer == r).any():
-                self._reduce(r, (reducer == r)[self.column].nonzero()[0])
+        for r in range(len(self.problem.devices)) if np.count_nonzero(reducer >= 0) else ():
+            here = reducer == r
+            if np.count_nonzero(here):
+                self._reduce(r, here[self.column].nonzero()[0])
         return (self.latency if self.added is None else self.added), self.joules
 
     def _compute(self, d: int) -> None:
@@ -225,7 +235,7 @@ class _Timing:
         come, width = self.come.at(d, at), self.alone.shape[1]
         compute = np.concatenate([self.behind[d], self.alone[d]]).take(column + come.busy * width)
         done = come.arrived + compute
-        if self.concurrent and self.problem.streams(self.problem.devices[d]) and self.flows.any():
+        if self.concurrent and self.problem.streams(self.problem.devices[d]) and np.count_nonzero(self.flows):
             flowing = come.busy & self.flows[column]
             some = (flowing if come.returns is None else flowing & ~come.returns).nonzero()[0]
             own = column[some]

@@ -9,7 +9,7 @@ the join along, where that left its output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -58,6 +58,16 @@ class Tree:
     parent: tuple[int | None, ...]
     branches: tuple[Branch, ...] = ()
     inside: tuple[tuple[Branch, ...], ...] = ()
+    entered: tuple[Branch | None, ...] = field(init=False, repr=False)
+    """The branch each node is an entry of."""
+    begun: tuple[Branch | None, ...] = field(init=False, repr=False)
+    """The branch whose first node each is."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entered", tuple(around[-1] if around and k in around[-1].entries else None
+                                                  for k, around in enumerate(self.inside)))
+        object.__setattr__(self, "begun", tuple(next((b for b in around if b.start == k), None)
+                                                for k, around in enumerate(self.inside)))
 
     @property
     def owners(self) -> tuple[Table | Jump, ...]:
@@ -76,14 +86,6 @@ class Tree:
     def plain(self) -> Tree:
         """The same without jumps, for what does not depend on who runs beside whom."""
         return Tree(self.tables, self.parent, (), ((),) * len(self.tables))
-
-    def entered(self, k: int) -> Branch | None:
-        """The branch a node is an entry of."""
-        return self.inside[k][-1] if self.inside[k] and k in self.inside[k][-1].entries else None
-
-    def begun(self, k: int) -> Branch | None:
-        """The branch whose first node this is."""
-        return next((b for b in self.inside[k] if b.start == k), None)
 
 
 def tree_of(problem: Problem) -> Tree:
@@ -161,11 +163,11 @@ def hang(tree: Tree, costs: list[Floats]) -> Hanging:
     arms, either, jumped = dict.fromkeys((b.name for b in tree.branches), NOTHING), dict[int, Floats](), dict[int, Floats]()
     for k in range(len(below) - 1, -1, -1):
         least[k] = np.minimum.reduce(_onward(costs[k], below[k], tree.tables[k]), axis=-1)
-        hanging, branch = [(tree.parent[k], least[k])], tree.entered(k)
+        hanging, branch = [(tree.parent[k], least[k])], tree.entered[k]
         if branch is not None:
             arms[branch.name] = arms[branch.name] + least[k]
             hanging = []
-        branch = tree.begun(k)
+        branch = tree.begun[k]
         if branch is not None:  # it begins with an entry, so all of its nodes are counted
             for i, jump, leaves in branch.jumps:
                 beyond = least[branch.join] if branch.join is not None and jump.stop == branch.stop else below[branch.stop]
@@ -197,7 +199,7 @@ def marginals(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> l
     above: list[list[Floats]] = []
     jumped: dict[int, Floats] = {}
     for k, table in enumerate(tree.tables):
-        branch = tree.begun(k)
+        branch = tree.begun[k]
         if branch is not None:
             jumped |= {i: _beyond(hung, branch, above, hung.jumped[i]) for i, *_ in branch.jumps}
         # From the first of these to the last, ever fewer of the blocks around a node are kept from jumping over it.
@@ -219,7 +221,7 @@ def marginals(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> l
 
 def _alone(tree: Tree, hung: Hanging, k: int, reach: Floats, above: list[list[Floats]]) -> Floats:
     """The least sum over the network for every column of a node if no jump takes the node along."""
-    root, branch = tree.parent[k], tree.entered(k)
+    root, branch = tree.parent[k], tree.entered[k]
     if branch is not None:
         return _beyond(hung, branch, above, np.atleast_2d((hung.arms[branch.name] - hung.least[k])[..., None] + reach))
     if root is None:
@@ -258,7 +260,7 @@ def cheapest(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> li
     for k, table in enumerate(tree.tables):
         if k < covered:
             continue
-        branch = tree.begun(k)
+        branch = tree.begun[k]
         if branch is not None:
             fork = () if branch.root is None else (places[branch.root],)
             ways = [(float(hung.jumped[i][fork].min()), n) for n, (i, *_) in enumerate(branch.jumps)]
