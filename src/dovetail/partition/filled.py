@@ -105,9 +105,13 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
 
 
 def _offers(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
-    """Plans to be poured with their costs, the cheapest first; those that fill the pool to the brim find boards last."""
-    last = fronts.reached[-1]
-    found = sorted(fronts.thriftier(DEARER), key=lambda i: (last.used[i] > BRIM, last.cost[i]))
+    """Plans to be poured with their costs, the cheapest first; those that fill the pool to the brim find boards last.
+
+    Unless no others are near: then it is worth trying.
+    """
+    last, found = fronts.reached[-1], fronts.thriftier(DEARER)
+    roomy = any(last.used[i] <= BRIM and last.cost[i] <= fronts.best * (1 + ROOMY) for i in found)
+    found.sort(key=lambda i: (roomy and last.used[i] > BRIM, last.cost[i]))
     return tuple((float(last.cost[i]), fronts.net.assignment(fronts.path_to(i))) for i in found)
 
 
@@ -120,8 +124,9 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 
 DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 """How much more than the least of the fronts plans that take less of the pool may cost to be offered."""
-BRIM = 0.9985
-"""Part of the pool beyond which boards can hardly be filled."""
+BRIM, ROOMY = 0.9985, 4e-3
+"""Part of the pool beyond which boards can hardly be filled, and how much more than the least plans below it may cost to be tried
+first."""
 FEW_LATE = 0.5
 """Part of the time by which fronts may end late that those of a few boards have."""
 LEAST_S = 0.5
