@@ -35,7 +35,7 @@ FAR = 5e-3
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 NEARLY = 1e-3
-"""By how much less than a plan that is known one of the pool must cost to be poured."""
+"""By how much less than a plan that is known one of the pool must cost to be poured; within half of it, what comes of it will do."""
 
 
 @dataclass
@@ -142,7 +142,8 @@ class Hunt:
             self.poured.add(boards)
             # Until one has found room, another may take as long.
             tries, now = tries + 1, time.thread_time()
-            found = pour(self.problem, self.pool, assignment, deadline if self.problem.loose else max(deadline, now + whole_s))
+            ending = deadline if self.problem.loose else max(deadline, now + whole_s)
+            found = pour(self.problem, self.pool, assignment, ending, cost * (1 + NEARLY / 2))
             if found is not None:
                 judged = evaluate(self.problem, found)
                 self.problem.loose.append(found)

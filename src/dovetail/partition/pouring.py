@@ -75,8 +75,11 @@ class _Grown:
     shared: int
 
 
-def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> Assignment | None:
-    """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
+def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float, enough: float = 0.0) -> Assignment | None:
+    """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails.
+
+    The boards of a plan of at most `enough` are not put in another order.
+    """
     if len(pool.boards) > MOST_BOARDS:
         return None
     ways = _Ways(problem, pool, assignment)
@@ -96,7 +99,7 @@ def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) 
     if not judged:
         return None
     best, chosen = min(judged, key=lambda pair: pair[0].objective)
-    return _turned(problem, pool, chosen, best)
+    return chosen if best.objective <= enough else _turned(problem, pool, chosen, best)
 
 
 def _turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> Assignment:
