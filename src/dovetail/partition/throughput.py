@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.arcs import solve_steps, used_by
+from dovetail.partition.busy_fronts import fitting_bound
 from dovetail.partition.busy_tables import busy_table, shared_names, untimed
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
@@ -57,6 +58,8 @@ CROSSED = 40
 """Plans met in the search for weights that are put together anew."""
 CROSSING_S = 1.2
 """Seconds of computing that this may take, which a program over so few columns hardly ever needs."""
+FITTING_S, ENOUGH = 0.6, 3e-3
+"""Seconds by which fronts may end late, and the relative gap at which a bound from them will do."""
 NEAR = (3, 5)
 """Columns per node that the best plan is offered then, first and last."""
 OTHER_LIMITS = ("latency", "energy")
@@ -215,13 +218,14 @@ class _Search:
             found.append((j, (*entries[j][:slot], table.place_of, *entries[j][slot + 1:])))
         return found
 
-    def close(self, found: Weighed, deadline: float) -> float:
+    def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        bound, active = self.sweep(found, deadline), self.active(found)
-        bound = max(bound, self.step(found, active, deadline))
-        self.look(found, deadline)
+        bound, active = max(self.sweep(found, deadline), bound), self.active(found)
+        bound = max(bound, self.step(found, active, bound, deadline))
+        self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
-        while self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+        fitted = bound > found.bound and len(self.net.tables) > FEW_NODES  # what is left then are many labels
+        while self.best - bound > (ENOUGH if fitted else PROVEN) * self.best and time.thread_time() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
@@ -258,22 +262,32 @@ class _Search:
                 break
         return found.bound
 
-    def look(self, found: Weighed, deadline: float) -> None:
+    def fit(self, found: Weighed, deadline: float) -> float:
+        """A bound on plans that fit; the plan that attains it is kept."""
+        if self.best - found.bound <= CLOSE * self.best:
+            return found.bound
+        bound, path = fitting_bound(self.net, self.ledger, found, self.best, deadline + FITTING_S)
+        if path is not None and self.keep(path):
+            self.polish(deadline)
+        return bound
+
+    def look(self, found: Weighed, bound: float, deadline: float) -> None:
         """Let a few labels look for better plans."""
         for widening in QUICK:
             cutoff = found.bound * (1 + widening)
-            if cutoff < self.best and time.thread_time() < deadline:
+            if bound < cutoff < self.best and time.thread_time() < deadline:
                 labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
                 if labelled.path is not None and self.keep(labelled.path):
                     break
 
-    def step(self, found: Weighed, active: frozenset[str], deadline: float) -> float:
+    def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
         """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
-        bound = found.bound
         for widening in STEPPED:
             cutoff, left = found.bound * (1 + widening), deadline - time.thread_time()
             if cutoff >= self.best or left <= 0:
                 break
+            if cutoff <= bound:
+                continue
             stepped = solve_steps(*self._view(found, cutoff, active), cutoff, STEP_SHARE * left, CLOSE)
             if stepped is None:
                 break
@@ -379,7 +393,8 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling)
     found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()), first)
+    bound = search.fit(found, deadline)
     search.polish(deadline)
     search.cross(found, deadline)
-    bound = search.close(found, deadline) if search.best > found.bound else found.bound
+    bound = search.close(found, bound, deadline) if search.best > bound else bound
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept
