@@ -129,7 +129,7 @@ def _weighed(sizes: Sizes, nodes: Mapping[str, Node], shared: Mapping[str, Seque
 
 
 def _exchanged(loads: Sequence[Floats], left: Floats, chosen: list[int]) -> list[int] | None:
-    """A way for each node (its loads: ways x boards x resources), two changed at a time, so that all fit; None where this ends."""
+    """A way for each node (loads: ways x boards x resources), two changed at a time, so that all fit; None where this ends."""
     over = sum((own[c] for own, c in zip(loads, chosen, strict=True)), -left)
     least = inf
     while (now := float(np.maximum(over, 0.0).max(axis=-1).sum())) < least * (1 - PROGRESS) and (over > TOLERANCE).any():
@@ -145,7 +145,7 @@ def _exchanged(loads: Sequence[Floats], left: Floats, chosen: list[int]) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Cuts:
-    """Ways to divide a node's filters among boards: cuts, the boards in order, and what that takes (ways x boards x resources)."""
+    """Ways to divide a node's filters among boards: cuts, boards in order, and what that takes (ways x boards x resources)."""
 
     cuts: tuple[tuple[int, ...], ...]
     orders: tuple[tuple[int, ...], ...]
@@ -156,7 +156,7 @@ class _Cuts:
         """Every cut between two boards, a few between more, in whatever order."""
         extent, orders = sizes.extent(node), list(permutations(boards))
         if len(boards) == 2:
-            cuts = [(k,) for k in range(1, extent)]
+            cuts: list[tuple[int, ...]] = [(k,) for k in range(1, extent)]
             pieces = np.stack([sizes.growing(node, last=False), sizes.growing(node, last=True)[::-1]], axis=1)
         else:
             cuts = list(combinations(even_cuts(extent, min(extent, COARSE)), len(boards) - 1))

@@ -144,7 +144,7 @@ and where a plan was found, below which all others are then looked for."""
 SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
-"""How far above the prices' bound plans are looked for, and nodes beyond which the first of these takes too long for what it tells."""
+"""How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,

@@ -35,7 +35,7 @@ FAR = 5e-3
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 NEARLY = 1e-3
-"""By how much less than a plan that is known one of the pool must cost to be poured; within half of it, what comes of it will do."""
+"""By how much less than a known plan one of the pool must cost to be poured; within half of it, what comes of it will do."""
 
 
 @dataclass
