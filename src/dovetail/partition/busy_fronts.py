@@ -1,8 +1,9 @@
 """A closer bound on the interval: weighted busy times with the area counted instead of priced.
 
 Weights on busy times lose little, as many small columns balance them. Prices on an FPGA's area lose more: what fits are a few
-large engines, and prices mix plans that have one of them with plans that have none. Fronts (`fronts`) hold for every state of the cuts
-what beginnings cost against what they take, so under the best weights they end with the least weighted sum of any plan that fits.
+large engines, and prices mix plans that have one of them with plans that have none. Fronts (`fronts`) hold for every state of the
+cuts what beginnings cost against what they take, so under the best weights they end with the least weighted sum of any plan that
+fits.
 """
 
 from __future__ import annotations
