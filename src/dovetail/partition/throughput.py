@@ -43,8 +43,7 @@ CLOSE = 1e-3
 """Relative gap above which the search halves it; below, it asks for any better plan."""
 QUICK = (6e-4, 2e-3, 6e-3, 0.02, 0.06)
 """Cut-offs at which a few labels look for a plan first."""
-FEW_LABELS = 1_000
-FEW_NODES = 16
+FEW_LABELS, FEW_NODES = 1_000, 16
 """Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
 """Labels kept per node."""
@@ -54,10 +53,8 @@ NUDGE = 1e-2
 """What all busy times together count beside the interval when a column is changed."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
-CROSSED = 40
-"""Plans met in the search for weights that are put together anew."""
-CROSSING_S = 1.2
-"""Seconds of computing that this may take, which a program over so few columns hardly ever needs."""
+CROSSED, CROSSING_S = 40, 1.2
+"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take (seldom needed)."""
 FITTING_S, ENOUGH = 0.6, 3e-3
 """Seconds by which fronts may end late, and the relative gap at which a bound from them will do."""
 NEAR = (3, 5)
@@ -220,7 +217,7 @@ class _Search:
 
     def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        bound, active = max(self.sweep(found, deadline), bound), self.active(found)
+        bound, active = self.sweep(found, bound, deadline), self.active(found)
         bound = max(bound, self.step(found, active, bound, deadline))
         self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
@@ -229,8 +226,7 @@ class _Search:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
-            middle = bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
-            cutoff = min(rising, middle)
+            cutoff = min(rising, self._middle(bound))
             labelled = self._below(found, cutoff, active, deadline)
             if labelled.path is not None:
                 missed = self._missed(labelled.path, cutoff)
@@ -245,22 +241,26 @@ class _Search:
                 break
         return bound
 
-    def sweep(self, found: Weighed, deadline: float) -> float:
+    def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
-        active = self.active(found)
-        small = len(self.net.tables) <= FEW_NODES
-        while small and self.best - found.bound > PROVEN * self.best and time.thread_time() < deadline:
-            cutoff = self.best * (1 - PROVEN / 2)
+        active, small = self.active(found), len(self.net.tables) <= FEW_NODES
+        while small and self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+            cutoff = self._middle(bound)
             labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
             if not labelled.complete:
                 break
             if labelled.path is None:
-                return cutoff
+                bound = cutoff
+                continue
             missed = self._missed(labelled.path, cutoff)
             active |= missed
             if not missed and not self.keep(labelled.path):
                 break
-        return found.bound
+        return bound
+
+    def _middle(self, bound: float) -> float:
+        """A cut-off half way from a bound to the best plan; near it, just below that plan."""
+        return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
 
     def fit(self, found: Weighed, deadline: float) -> float:
         """A bound on plans that fit; the plan that attains it is kept."""
