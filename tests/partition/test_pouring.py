@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dovetail import zoo
 from dovetail.ir import Axis
 from dovetail.ir.onnx_read import read_onnx
-from dovetail.partition.brimming import Sizes, brimmed
+from dovetail.partition.brimming import Sizes, _exchanged, brimmed
 from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
@@ -17,7 +18,7 @@ from dovetail.partition.plan import whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import pour
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.winding import wind
 from dovetail.platform.load import load_platform
@@ -147,3 +148,25 @@ def test_resnet18_fills_what_links_leave_of_four_boards(tmp_path: Path) -> None:
     on_grid = plan(graph, board, explained=False, time_limit_s=1.0)
     assert on_grid.objective >= found.objective
     assert on_grid.lower_bound <= on_grid.objective
+
+
+def test_cuts_weighed_two_at_a_time_fit_wherever_they_are_said_to() -> None:
+    met = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        filters = [rng.uniform(0.5, 1.5, 9) for _ in range(3)]
+        loads = []
+        for own, (a, b) in zip(filters, ((0, 1), (1, 2), (0, 2)), strict=True):
+            ways = np.zeros((8, 3, 1))
+            ways[:, a, 0], ways[:, b, 0] = own.cumsum()[:-1], own.sum() - own.cumsum()[:-1]
+            loads.append(ways)
+        # As much room in all as filters take, and a little more, divided as some cuts do.
+        some = sum(own[rng.integers(8)] for own in loads)
+        left = some * (1 + rng.choice([0.0, 0.01, 0.05])) - rng.choice([0.0, 0.02])
+        possible = any((sum(own[c] for own, c in zip(loads, cuts, strict=True)) <= left + TOLERANCE).all()
+                       for cuts in product(range(8), repeat=3))
+        found = _exchanged(loads, left, [int(rng.integers(8)) for _ in loads])
+        assert found is None or (sum(own[c] for own, c in zip(loads, found, strict=True)) <= left + TOLERANCE).all()
+        assert possible or found is None
+        met += found is not None
+    assert met >= 20

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
 from dovetail.partition.arcs import used_by
+from dovetail.partition.busy_fronts import fitting_bound
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal, Mode, Status
@@ -80,6 +81,25 @@ def test_a_chain_of_sixteen_is_bounded_closely_and_without_time_still_truly() ->
 def test_limits_that_cannot_be_met_are_named() -> None:
     with pytest.raises(InfeasibleError, match=r"latency: every plan .* needs at least .* ms"):
         plan(chain(2), platform(1), Goal.THROUGHPUT, costs=Synthetic(1), max_latency_s=1e-6)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), budget=st.floats(8.0, 60.0))
+def test_fronts_of_weighted_times_bound_every_plan_that_fits_and_are_no_weaker_than_prices(seed: int, budget: float) -> None:
+    graph, board, costs = chain(3, 2, 2), platform(seed, KINDS, budget), Synthetic(seed)
+    problem = Problem(graph, board, costs, Goal.THROUGHPUT)
+    truth = Enumeration(problem).best
+    search = _Search(problem, [options(problem, n) for n in problem.graph.nodes], inf)
+    found = search.weigh({}, inf)
+    for ceiling in (truth * 1.5, truth * (1 + 1e-9), truth * 0.99):
+        bound, path = fitting_bound(search.net, search.ledger, found, ceiling, inf)
+        assert found.bound <= bound
+        assert bound <= truth * (1 + 1e-12) or bound <= found.bound
+        if path is not None:
+            busy, used = search.ledger.along(search.entries(path))
+            priced = found.prices * (found.prices > 0)
+            assert float(found.weights @ busy) == pytest.approx(bound, rel=1e-9) or bound == found.bound
+            assert float(priced @ used) <= float(priced.sum()) * (1 + 1e-8)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)

@@ -1,13 +1,17 @@
 """How many filters of nodes that boards share go on each, so that all fit.
 
 A board that shares only one node whose filters are not yet divided takes as many of them as it holds: no other use is left for
-its room. What is left goes on the others, until all nodes are divided.
+its room. What is left goes on the others, until all nodes are divided. Where that leaves a part of a filter too much somewhere,
+cuts of two nodes at a time are weighed against each other: of one node a board takes a filter more or less, of two nearly any
+amount, as filters differ in size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import combinations, pairwise, permutations
+from math import inf
 
 import numpy as np
 
@@ -18,6 +22,11 @@ from dovetail.partition.lifting import size_of
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_pieces
+
+COARSE = 12
+"""Parts between which filters that three boards share are cut where cuts are weighed against each other."""
+PROGRESS = 0.1
+"""By how much boards must have less too much for cuts to be weighed again."""
 
 
 class Sizes:
@@ -68,8 +77,11 @@ class Sizes:
         return known[last]
 
 
-def brimmed(problem: Problem, sizes: Sizes, splits: Mapping[str, Split]) -> Assignment | None:
-    """The plan with the filters of all nodes that boards alone share cut so that no board has too many; None where that fails."""
+def brimmed(problem: Problem, sizes: Sizes, splits: Mapping[str, Split], weighed: bool = True) -> Assignment | None:
+    """The plan with the filters of all nodes that boards alone share cut so that no board has too many; None where that fails.
+
+    If not `weighed`, only one node after another is cut, which fails more often and takes no time.
+    """
     boards, left = {b: i for i, b in enumerate(sizes.boards)}, np.ones((len(sizes.boards), len(sizes.limits)))
     shared: dict[str, list[int]] = {}
     for node in problem.graph.nodes:
@@ -82,14 +94,98 @@ def brimmed(problem: Problem, sizes: Sizes, splits: Mapping[str, Split]) -> Assi
                 left[boards[p.device]] -= size_of(problem, sizes.pool, node, split, p)[sizes.limited]
     if (left < -TOLERANCE).any():
         return None
-    found = dict(splits)
-    while shared:
-        name = min(shared, key=lambda n: (_others(shared, n), -len(shared[n])))
-        cut = _divided(sizes, problem.graph.node(name), shared.pop(name), shared, left)
+    nodes = {name: problem.graph.node(name) for name in shared}
+    cuts = _one_by_one(sizes, nodes, shared, left.copy())
+    if cuts is None and weighed:
+        cuts = _weighed(sizes, nodes, shared, left)
+    return None if cuts is None else {**splits, **cuts}
+
+
+def _one_by_one(sizes: Sizes, nodes: Mapping[str, Node], shared: Mapping[str, list[int]], left: Floats) -> Assignment | None:
+    """Cuts of one node after another, which leave no board with too many filters; None where that fails."""
+    found, to_cut = dict[str, Split](), dict(shared)
+    while to_cut:
+        name = min(to_cut, key=lambda n: (_others(to_cut, n), -len(to_cut[n])))
+        cut = _divided(sizes, nodes[name], to_cut.pop(name), to_cut, left)
         if cut is None:
             return None
         found[name] = cut
     return found
+
+
+def _weighed(sizes: Sizes, nodes: Mapping[str, Node], shared: Mapping[str, Sequence[int]], left: Floats) -> Assignment | None:
+    """Cuts of all nodes, two changed at a time as long as boards have less too much; None where some still has."""
+    ways = [_Cuts.of(sizes, nodes[name], boards) for name, boards in shared.items()]
+    slack = left.sum(axis=0) - sum(w.least for w in ways)
+    if (slack < -TOLERANCE).any():
+        return None
+    ways = [w.within(slack + TOLERANCE) for w in ways]
+    scarce = (sum(w.loads.max(axis=0) for w in ways) > left).any(axis=0)
+    chance = np.random.default_rng(0)
+    chosen = _exchanged([w.loads[..., scarce] for w in ways], left[:, scarce], [int(chance.integers(len(w))) for w in ways])
+    if chosen is None:
+        return None
+    return {name: way.split(sizes, nodes[name], c) for name, way, c in zip(shared, ways, chosen, strict=True)}
+
+
+def _exchanged(loads: Sequence[Floats], left: Floats, chosen: list[int]) -> list[int] | None:
+    """A way for each node (loads: ways x boards x resources), two changed at a time, so that all fit; None where this ends."""
+    over = sum((own[c] for own, c in zip(loads, chosen, strict=True)), -left)
+    least = inf
+    while (now := float(np.maximum(over, 0.0).max(axis=-1).sum())) < least * (1 - PROGRESS) and (over > TOLERANCE).any():
+        least = now
+        for i, j in combinations(range(len(loads)), 2):
+            rest = over - loads[i][chosen[i]] - loads[j][chosen[j]]
+            both = np.maximum((rest + loads[i])[:, None] + loads[j][None], 0.0)
+            excess = (both.max(axis=-1) if both.shape[-1] > 1 else both[..., 0]).sum(axis=-1)
+            chosen[i], chosen[j] = (int(x) for x in np.unravel_index(excess.argmin(), excess.shape))
+            over = rest + loads[i][chosen[i]] + loads[j][chosen[j]]
+    return None if (over > TOLERANCE).any() else chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Ways to divide a node's filters among boards: cuts, boards in order, and what that takes (ways x boards x resources)."""
+
+    cuts: tuple[tuple[int, ...], ...]
+    orders: tuple[tuple[int, ...], ...]
+    loads: Floats
+
+    @staticmethod
+    def of(sizes: Sizes, node: Node, boards: Sequence[int]) -> _Cuts:
+        """Every cut between two boards, a few between more, in whatever order."""
+        extent, orders = sizes.extent(node), list(permutations(boards))
+        if len(boards) == 2:
+            cuts: list[tuple[int, ...]] = [(k,) for k in range(1, extent)]
+            pieces = np.stack([sizes.growing(node, last=False), sizes.growing(node, last=True)[::-1]], axis=1)
+        else:
+            cuts = list(combinations(even_cuts(extent, min(extent, COARSE)), len(boards) - 1))
+            asked = sorted({piece for c in cuts for piece in pairwise((0, *c, extent))})
+            price_pieces(sizes.problem, node, Axis.OUTPUT_CHANNELS, sizes.boards[0], asked)
+            known = {p: np.full(len(sizes.limits), inf) if (size := sizes.of(node, Axis.OUTPUT_CHANNELS, *p)) is None else size
+                     for p in asked}
+            pieces = np.array([[known[p] for p in pairwise((0, *c, extent))] for c in cuts])
+        loads = np.zeros((len(orders), len(cuts), len(sizes.boards), len(sizes.limits)))
+        for own, order in zip(loads, orders, strict=True):
+            own[:, list(order)] = pieces
+        return _Cuts(tuple(cuts) * len(orders), tuple(o for o in orders for _ in cuts), loads.reshape(-1, *loads.shape[2:]))
+
+    def __len__(self) -> int:
+        return len(self.cuts)
+
+    @property
+    def least(self) -> Floats:
+        """The least that a way takes of all boards together."""
+        found: Floats = self.loads.sum(axis=1).min(axis=0)
+        return found
+
+    def within(self, slack: Floats) -> _Cuts:
+        """The ways that take no more than so much above the least."""
+        kept = np.flatnonzero((self.loads.sum(axis=1) <= self.least + slack).all(axis=1)).tolist()
+        return _Cuts(tuple(self.cuts[i] for i in kept), tuple(self.orders[i] for i in kept), self.loads[kept])
+
+    def split(self, sizes: Sizes, node: Node, chosen: int) -> Split:
+        return divide(Axis.OUTPUT_CHANNELS, self.cuts[chosen], sizes.extent(node), [sizes.boards[b] for b in self.orders[chosen]])
 
 
 def _others(shared: Mapping[str, Sequence[int]], name: str) -> int:

@@ -53,7 +53,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     near &= goal <= priced.bound * (1 + NEAR)
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
-    for part in _cutoffs(priced.bound, goal, near) if wanted else ():
+    for part in _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else ():
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
@@ -105,24 +105,29 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
 
 
 def _offers(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
-    """Plans to be poured with their costs, the cheapest first; those that fill the pool to the brim find boards last."""
-    last = fronts.reached[-1]
-    found = sorted(fronts.thriftier(DEARER), key=lambda i: (last.used[i] > BRIM, last.cost[i]))
+    """Plans to be poured with their costs, the cheapest first; those that fill the pool to the brim find boards last.
+
+    Unless no others are near: then it is worth trying.
+    """
+    last, found = fronts.reached[-1], fronts.thriftier(DEARER)
+    roomy = any(last.used[i] <= BRIM and last.cost[i] <= fronts.best * (1 + ROOMY) for i in found)
+    found.sort(key=lambda i: (roomy and last.used[i] > BRIM, last.cost[i]))
     return tuple((float(last.cost[i]), fronts.net.assignment(fronts.path_to(i))) for i in found)
 
 
-def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
-    """Values below which plans are looked for, one after another, up to the goal."""
+def _cutoffs(bound: float, goal: float, near: bool, large: bool) -> list[float]:
+    """Values below which plans are looked for, one after another, up to the goal; of a large network, without the first."""
     if near:
         return [goal * (1 - LITTLE), goal]
-    return [c for w in WIDENINGS if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
+    return [c for w in WIDENINGS[large:] if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
 
 
 DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 """How much more than the least of the fronts plans that take less of the pool may cost to be offered."""
-BRIM = 0.9985
-"""Part of the pool beyond which boards can hardly be filled."""
-FEW_LATE = 0.5
+BRIM, ROOMY = 0.9985, 4e-3
+"""Part of the pool beyond which boards can hardly be filled, and how much more than the least plans below it may cost to be tried
+first."""
+FEW_LATE = 0.75
 """Part of the time by which fronts may end late that those of a few boards have."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
@@ -136,10 +141,10 @@ NEAR = 0.12
 GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 """Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
 and where a plan was found, below which all others are then looked for."""
-SOON = 1.3
+SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
-WIDENINGS = (0.02, 0.06, 0.11, 0.18)
-"""How far above the prices' bound plans are looked for."""
+WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
+"""How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,

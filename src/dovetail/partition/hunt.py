@@ -32,8 +32,10 @@ TIGHTER = 0.985
 """By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
 FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
+TRIES = 2
+"""Plans of the pool that are poured whatever the time, until one has found room."""
 NEARLY = 1e-3
-"""By how much less than a plan that is known one of the pool must cost to be poured."""
+"""By how much less than a known plan one of the pool must cost to be poured; within half of it, what comes of it will do."""
 
 
 @dataclass
@@ -131,12 +133,17 @@ class Hunt:
         """Keep what becomes of plans of the pool, each with its cost, where boards are few and nodes may be cut anywhere."""
         if not self.problem.off_grid or len(self.pool.boards) > len(self.pool.stand_ins):
             return
+        whole_s, tries = deadline - time.thread_time(), 0
         for cost, assignment in offers:
             boards = frozenset(n for n, s in assignment.items() if all(d in self.pool.boards for d in s.devices))
-            if boards in self.poured or cost >= self.value(self.weights) * (1 - NEARLY) or time.thread_time() > deadline:
+            late = time.thread_time() > deadline and (bool(self.problem.loose) or tries >= TRIES)
+            if boards in self.poured or cost >= self.value(self.weights) * (1 - NEARLY) or late:
                 continue
             self.poured.add(boards)
-            found = pour(self.problem, self.pool, assignment, deadline)
+            # Until one has found room, another may take as long.
+            tries, now = tries + 1, time.thread_time()
+            ending = deadline if self.problem.loose else max(deadline, now + whole_s)
+            found = pour(self.problem, self.pool, assignment, ending, cost * (1 + NEARLY / 2))
             if found is not None:
                 judged = evaluate(self.problem, found)
                 self.problem.loose.append(found)

@@ -75,24 +75,31 @@ class _Grown:
     shared: int
 
 
-def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> Assignment | None:
-    """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
+def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float, enough: float = 0.0) -> Assignment | None:
+    """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails.
+
+    The boards of a plan of at most `enough` are not put in another order.
+    """
     if len(pool.boards) > MOST_BOARDS:
         return None
     ways = _Ways(problem, pool, assignment)
     plans = [_Begun({}, input_places(problem), np.zeros((1 << len(pool.boards), len(ways.sizes.limits))), 0, 0.0, 0.0, 0)]
-    for node in problem.graph.nodes:
+    for node, later in zip(problem.graph.nodes, ways.later(), strict=True):
         if time.thread_time() > deadline:
             return None
-        grown = [new for plan in plans for way in ways.of(node, plan) if (new := ways.grown(plan, node, way)) is not None]
+        grown = [new for plan in plans for way, held in ways.of(node, plan, later)
+                 if (new := ways.grown(plan, node, way, held)) is not None]
         grown.sort(key=lambda new: problem.score(new.seconds, new.joules))
         plans = [ways.extended(new, node) for new in _kept(grown)]
-    found = [plan for p in plans if (plan := brimmed(problem, ways.sizes, p.splits)) is not None]
-    judged = [(e, a) for a in found if (e := evaluate(problem, a)).feasible]
+    judged = list[tuple[Evaluation, Assignment]]()
+    for begun in plans:  # the cheapest first: once one has found room, others are not worth much time
+        plan = brimmed(problem, ways.sizes, begun.splits, not judged and time.thread_time() < deadline)
+        if plan is not None and (e := evaluate(problem, plan)).feasible:
+            judged.append((e, plan))
     if not judged:
         return None
     best, chosen = min(judged, key=lambda pair: pair[0].objective)
-    return _turned(problem, pool, chosen, best)
+    return chosen if best.objective <= enough else _turned(problem, pool, chosen, best)
 
 
 def _turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> Assignment:
@@ -126,18 +133,40 @@ class _Ways:
         self.within: Floats = ((sets[:, None] & ~sets[None]) == 0).astype(np.float64)
         """Whether a set (row) is part of another."""
         self.room = np.array([bin(s).count("1") for s in sets])[:, None] * (1 + TOLERANCE)
-        self.known: dict[str, list[_Way]] = {}
+        self.known: dict[str, tuple[list[_Way], Floats]] = {}
 
-    def of(self, node: Node, plan: _Begun) -> Iterator[_Way]:
-        """All ways; of boards that nothing is on yet, another is no better than the first."""
+    def later(self) -> Floats:
+        """The least that the nodes behind each take of all boards together: divided nodes often take less than whole ones."""
+        least = np.array([self._known(node)[1][:, -1].min(axis=0) for node in self.problem.graph.nodes])
+        found: Floats = np.cumsum(least[::-1], axis=0)[::-1] - least
+        return found
+
+    def _known(self, node: Node) -> tuple[list[_Way], Floats]:
+        """All ways of a node, and what every set of boards must hold of each alone (ways x sets x resources)."""
         if node.name not in self.known:
-            self.known[node.name] = [_Way(split, taken, sum({s for s, _ in taken}), split.devices if split.reducer is None else (
-                split.reducer,)) for split, taken in self._every(node)]
+            every = [_Way(split, taken, sum({s for s, _ in taken}), split.devices if split.reducer is None else (split.reducer,))
+                     for split, taken in self._every(node)]
+            held = np.zeros((max(1, len(every)), *self.within.shape[:1], len(self.sizes.limits)))
+            for own, way in zip(held, every, strict=False):
+                for boards, size in way.taken:
+                    own += self.within[boards][:, None] * size
+            self.known[node.name] = every, held
+        return self.known[node.name]
+
+    def of(self, node: Node, plan: _Begun, later: Floats) -> Iterator[tuple[_Way, Floats]]:
+        """The ways for which boards have room, and all of them for what is `later`, with what sets of boards then hold alone.
+
+        Of boards that nothing is on yet, another is no better than the first.
+        """
         arm = plan.splits.get(self.arms.get(node.name, ""))
-        for way in self.known[node.name]:
+        every, own = self._known(node)
+        held = plan.held + own
+        fits = (held <= self.room).all(axis=(1, 2)) & (held[:, -1] + later <= self.room[-1]).all(axis=1)
+        for way, after, roomy in zip(every, held, fits.tolist(), strict=False):
             fresh = way.boards & ~plan.used
-            if (arm is None or way.split == arm) and (not fresh or _first(fresh, plan.used, len(self.pool.boards))):
-                yield way
+            if (roomy or not way.taken) and (arm is None or way.split == arm) and (
+                    not fresh or _first(fresh, plan.used, len(self.pool.boards))):
+                yield way, after
 
     def _every(self, node: Node) -> Iterator[tuple[Split, tuple[tuple[int, Floats], ...]]]:
         """A node as the pool has it, where that is not on FPGAs alone, but on any boards; else whole on one, or shared."""
@@ -161,13 +190,8 @@ class _Ways:
                 if even is not None:
                     yield even[0], ((sum(1 << b for b in chosen), even[1]),)
 
-    def grown(self, plan: _Begun, node: Node, way: _Way) -> _Grown | None:
-        """The beginning with one more node; None where boards have no room for it."""
-        held = plan.held
-        for boards, size in way.taken:
-            held = held + self.within[boards][:, None] * size
-        if way.taken and (held > self.room).any():
-            return None
+    def grown(self, plan: _Begun, node: Node, way: _Way, held: Floats) -> _Grown | None:
+        """The beginning with one more node, after which sets of boards hold so much alone; None where boards cannot run it."""
         try:
             cost = cost_node(self.problem, node, way.split, work_of(self.problem, node, way.split, plan.places))
         except UnsupportedError:

@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.arcs import solve_steps, used_by
+from dovetail.partition.busy_fronts import fitting_bound
 from dovetail.partition.busy_tables import busy_table, shared_names, untimed
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
@@ -42,8 +43,7 @@ CLOSE = 1e-3
 """Relative gap above which the search halves it; below, it asks for any better plan."""
 QUICK = (6e-4, 2e-3, 6e-3, 0.02, 0.06)
 """Cut-offs at which a few labels look for a plan first."""
-FEW_LABELS = 1_000
-FEW_NODES = 16
+FEW_LABELS, FEW_NODES = 1_000, 16
 """Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
 """Labels kept per node."""
@@ -53,10 +53,10 @@ NUDGE = 1e-2
 """What all busy times together count beside the interval when a column is changed."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
-CROSSED = 40
-"""Plans met in the search for weights that are put together anew."""
-CROSSING_S = 1.2
-"""Seconds of computing that this may take, which a program over so few columns hardly ever needs."""
+CROSSED, CROSSING_S = 40, 1.2
+"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take (seldom needed)."""
+FITTING_S, ENOUGH = 0.6, 3e-3
+"""Seconds by which fronts may end late, and the relative gap at which a bound from them will do."""
 NEAR = (3, 5)
 """Columns per node that the best plan is offered then, first and last."""
 OTHER_LIMITS = ("latency", "energy")
@@ -215,18 +215,18 @@ class _Search:
             found.append((j, (*entries[j][:slot], table.place_of, *entries[j][slot + 1:])))
         return found
 
-    def close(self, found: Weighed, deadline: float) -> float:
+    def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        bound, active = self.sweep(found, deadline), self.active(found)
-        bound = max(bound, self.step(found, active, deadline))
-        self.look(found, deadline)
+        bound, active = self.sweep(found, bound, deadline), self.active(found)
+        bound = max(bound, self.step(found, active, bound, deadline))
+        self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
-        while self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+        fitted = bound > found.bound and len(self.net.tables) > FEW_NODES  # what is left then are many labels
+        while self.best - bound > (ENOUGH if fitted else PROVEN) * self.best and time.thread_time() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
-            middle = bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
-            cutoff = min(rising, middle)
+            cutoff = min(rising, self._middle(bound))
             labelled = self._below(found, cutoff, active, deadline)
             if labelled.path is not None:
                 missed = self._missed(labelled.path, cutoff)
@@ -241,39 +241,53 @@ class _Search:
                 break
         return bound
 
-    def sweep(self, found: Weighed, deadline: float) -> float:
+    def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
-        active = self.active(found)
-        small = len(self.net.tables) <= FEW_NODES
-        while small and self.best - found.bound > PROVEN * self.best and time.thread_time() < deadline:
-            cutoff = self.best * (1 - PROVEN / 2)
+        active, small = self.active(found), len(self.net.tables) <= FEW_NODES
+        while small and self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+            cutoff = self._middle(bound)
             labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
             if not labelled.complete:
                 break
             if labelled.path is None:
-                return cutoff
+                bound = cutoff
+                continue
             missed = self._missed(labelled.path, cutoff)
             active |= missed
             if not missed and not self.keep(labelled.path):
                 break
-        return found.bound
+        return bound
 
-    def look(self, found: Weighed, deadline: float) -> None:
+    def _middle(self, bound: float) -> float:
+        """A cut-off half way from a bound to the best plan; near it, just below that plan."""
+        return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
+
+    def fit(self, found: Weighed, deadline: float) -> float:
+        """A bound on plans that fit; the plan that attains it is kept."""
+        if self.best - found.bound <= CLOSE * self.best:
+            return found.bound
+        bound, path = fitting_bound(self.net, self.ledger, found, self.best, deadline + FITTING_S)
+        if path is not None and self.keep(path):
+            self.polish(deadline)
+        return bound
+
+    def look(self, found: Weighed, bound: float, deadline: float) -> None:
         """Let a few labels look for better plans."""
         for widening in QUICK:
             cutoff = found.bound * (1 + widening)
-            if cutoff < self.best and time.thread_time() < deadline:
+            if bound < cutoff < self.best and time.thread_time() < deadline:
                 labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
                 if labelled.path is not None and self.keep(labelled.path):
                     break
 
-    def step(self, found: Weighed, active: frozenset[str], deadline: float) -> float:
+    def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
         """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
-        bound = found.bound
         for widening in STEPPED:
             cutoff, left = found.bound * (1 + widening), deadline - time.thread_time()
             if cutoff >= self.best or left <= 0:
                 break
+            if cutoff <= bound:
+                continue
             stepped = solve_steps(*self._view(found, cutoff, active), cutoff, STEP_SHARE * left, CLOSE)
             if stepped is None:
                 break
@@ -379,7 +393,8 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling)
     found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()), first)
+    bound = search.fit(found, deadline)
     search.polish(deadline)
     search.cross(found, deadline)
-    bound = search.close(found, deadline) if search.best > found.bound else found.bound
+    bound = search.close(found, bound, deadline) if search.best > bound else bound
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept

@@ -116,13 +116,19 @@ class _Ring:
             yield from self._shared(node, plan, some, near)
 
     def elsewhere(self, node: Node, plan: _Begun) -> Iterator[Split]:
-        """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host."""
-        roomy = sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))[:ROOMY]
+        """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host.
+
+        A board with a part of what the node reads would get that back by way of the host: it is also tried without these.
+        """
+        roomy = sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))
+        holding = {self.at[d] for t in node.inputs for d, _ in plan.places[t].parts if d in self.at}
+        others = [b for b in roomy if b not in holding]
         whole = self.sizes.of(node, None, 0, 1)
         if whole is not None:
-            yield from (whole_on(self.pool.boards[b]) for b in roomy if (plan.left[b] >= whole - TOLERANCE).all())
-        if (spread := self._spread(node, plan, roomy)) is not None:
-            yield spread
+            yield from (whole_on(self.pool.boards[b]) for b in roomy[:ROOMY] if (plan.left[b] >= whole - TOLERANCE).all())
+        for boards in (roomy, others):
+            if (spread := self._spread(node, plan, boards[:ROOMY])) is not None:
+                yield spread
         yield whole_on(self.problem.platform.host)
 
     def _spread(self, node: Node, plan: _Begun, boards: Sequence[int]) -> Split | None:
