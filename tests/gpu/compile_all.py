@@ -39,8 +39,8 @@ def compiled(call: Call, tile: Config, kind: str, capability: int) -> str:
         if isinstance(operand, Place):
             signature[name] = TYPES[kind]
         elif isinstance(operand, np.ndarray):
-            weights = operand.ndim > 1 and operand.dtype.kind == "f"
-            signature[name] = TYPES[kind] if weights else TYPES["float32" if operand.dtype.kind == "f" else str(operand.dtype)]
+            own = str(operand.dtype) if operand.dtype.kind == "i" or operand.dtype == np.float16 else "float32"
+            signature[name] = TYPES[kind if own == "float32" and operand.ndim > 1 else own]
         else:
             signature[name] = "i32"
     for name, value in {**call.constants, **config, "PDL": capability >= 90}.items():
