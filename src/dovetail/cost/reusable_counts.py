@@ -21,8 +21,9 @@ STEP_LOGIC = 0.5
 ROUND_LOGIC, ROUND_REGISTERS = 90.0, 60.0
 """Of a filter whose sums are rounded, beside its sum's width."""
 ADD_LOGIC, ADD_REGISTERS = 75.0, 60.0
-KEPT = 0.7
-"""Share of a finishing module's registers that tools leave beside shift registers and multipliers."""
+SMALL_PAIRS, STORED_BITS, KEPT = 4, 32, 0.7
+"""Up to so many pairs of planes tools see through a finishing module, and leave this share of its registers beside shift
+registers and multipliers; in larger ones they leave all, and all bits that are stored for it have registers, too."""
 SPREAD_BITS = 24
 """Bits of what rounded sums of several layers are multiplied with, whose scales lie apart."""
 FACTOR_SIDE, COUNT_SIDE = 26, 17
@@ -109,7 +110,11 @@ def counted_content(config: Config, sums: CountedSums, adds: bool) -> CountedCon
         scale = SPREAD_BITS if sums.rounds > 1 else COUNT_SIDE
         blocks += multiplier_blocks(max(sums.total, scale), min(sums.total, scale))
     logic = PAIR_LOGIC * counted + RUNNING_LOGIC * running + running * (1 - 1 / words) + channels * each
-    registers = PAIR_REGISTERS * counted + RUNNING_REGISTERS * running + KEPT * channels * kept
+    if pairs > SMALL_PAIRS:
+        kept += pairs * max(0, STORED_BITS - sums.factor - 1) + config.thresholds * max(0, STORED_BITS - sums.total)
+    else:
+        kept *= KEPT
+    registers = PAIR_REGISTERS * counted + RUNNING_REGISTERS * running + channels * kept
     registers += -(-filters * channels * config.weight_planes // beat) * beat + 12 * config.word_bits + 2 * beat
     choices = 6 * config.word_bits + channels * config.input_planes * config.value_bits
     return CountedContent(logic, registers, choices, channels * blocks)
