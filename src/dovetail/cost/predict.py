@@ -105,11 +105,27 @@ def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats])
     A coordinate of one entry holds for all points. The corners around every point are joined axis by axis, in the same order
     for one point as for thousands, so that the two agree to the last bit.
     """
-    return interpolate_all(axes, [table], points)[0]
+    return locate(axes, points).interpolate(table)
 
 
-def interpolate_all(axes: Sequence[Floats], tables: Sequence[Floats], points: Sequence[Floats]) -> list[Floats]:
-    """The same for several tables over the same levels."""
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where points lie among levels: the corners around each (corners x points), and how far between them along each axis."""
+
+    corners: Ints
+    parts: tuple[Floats, ...]
+
+    def interpolate(self, table: Floats) -> Floats:
+        """A table over the levels at every point."""
+        corners, count = table.ravel()[self.corners], self.corners.shape[1]
+        for part in self.parts:
+            low, high = corners.reshape(2, -1, count)
+            corners = low + (high - low) * part
+        return np.asarray(corners.reshape(count), dtype=np.float64)
+
+
+def locate(axes: Sequence[Floats], points: Sequence[Floats]) -> Location:
+    """Where points given axis by axis lie, for all tables over the same levels."""
     count = max(len(p) for p in points)
     base, parts, widths = np.zeros(count, dtype=np.int64), list[Floats](), list[int]()
     for levels, coordinate in zip(axes, points, strict=True):
@@ -119,15 +135,7 @@ def interpolate_all(axes: Sequence[Floats], tables: Sequence[Floats], points: Se
         span = np.log(np.where(above > below, levels[above] / levels[below], np.e))
         parts.append(np.log(value / levels[below]) / span)
         base, widths = base * len(levels) + below, [*(w * len(levels) for w in widths), min(1, len(levels) - 1)]
-    index = base + _corner_offsets(tuple(widths))[:, None]
-    found = []
-    for table in tables:
-        corners = table.ravel()[index]
-        for part in parts:
-            low, high = corners.reshape(2, -1, count)
-            corners = low + (high - low) * part
-        found.append(np.asarray(corners.reshape(count), dtype=np.float64))
-    return found
+    return Location(base + _corner_offsets(tuple(widths))[:, None], tuple(parts))
 
 
 @lru_cache(maxsize=64)

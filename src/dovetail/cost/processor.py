@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
 from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
 from dovetail.cost.measured import row_costs
-from dovetail.cost.predict import interpolate_all
+from dovetail.cost.predict import Location, locate
 from dovetail.cost.work import CHANNELWISE, Work, joined
 from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, Thresholds
 from dovetail.platform.calibrated import CALIBRATED
@@ -60,13 +60,13 @@ def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequ
         asked = [questions[i] for i in members]
         sizes = [shares_in(segments) for _, segments in asked]
         edges = np.cumsum([0, *sizes]).tolist()
-        work = joined(graph, asked) if formula != "free" else None
+        work, points = joined(graph, asked) if formula != "free" else None, dict[bytes, _Point]()
         for d, device in enumerate(devices):
             if work is None or device.model == CALIBRATED:
                 own = [_one(graph, question, None if work is None else work.part(a, b), device, b - a)
                        for question, (a, b) in zip(asked, pairwise(edges), strict=True)]
             else:
-                costs = _priced(work, device, formula, edges[-1])
+                costs = _priced(work, device, formula, edges[-1], points)
                 own = [costs.part(a, b) for a, b in pairwise(edges)]
             for i, costs in zip(members, own, strict=True):
                 found[d][i] = costs
@@ -87,7 +87,8 @@ def _one(graph: Graph, question: Question, work: Work | None, device: Device, co
         graph, question[0], work, device, count)
 
 
-def _priced(work: Work, device: Device, formula: str, count: int) -> ShareCosts:
+def _priced(work: Work, device: Device, formula: str, count: int, points: dict[bytes, _Point]) -> ShareCosts:
+    """Costs of work by a device's model; `points` remembers where the work lies in tables, which devices may share levels of."""
     if device.model == ROOFLINE:
         return _roofline(work, device, count)
     model = posynomial_model(device.model)
@@ -95,7 +96,7 @@ def _priced(work: Work, device: Device, formula: str, count: int) -> ShareCosts:
         return _moved(work, device, model, count)
     if formula == "dense" and device.models is not ModelSet.PLANNING:
         return row_costs(work, device, count)
-    return _fitted(work, device, model, formula == "dense", count)
+    return _fitted(work, device, model, formula == "dense", count, points)
 
 
 def free_costs(count: int, source: str) -> ShareCosts:
@@ -146,7 +147,8 @@ def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> Sh
     return _costs(seconds, energy, width, np.ones(count, dtype=np.bool_), f"bytes moved on {device.description}, not measured")
 
 
-def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, count: int) -> ShareCosts:
+def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, count: int,
+            points: dict[bytes, _Point]) -> ShareCosts:
     """The layer without its measuring loop, plus launch and reading input and weights.
 
     Dense convolutions follow the table of the layer; others its terms: grouped and depthwise layers have fewer
@@ -155,7 +157,7 @@ def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, cou
     the nearest layer in the table, for the time the layer takes.
     """
     seconds = _terms(model, work.macs, work.writes, work.windows)
-    near = _nearest(work, model)
+    near = _nearest(work, model, points)
     if dense:
         seconds = seconds * near.factor
     joules = seconds * near.watts
@@ -184,17 +186,29 @@ class Nearest:
     watts: Floats
 
 
-def _nearest(work: Work, model: PosynomialModel) -> Nearest:
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Side, channels, kernel and filters of the nearest points of a table's box, and where they lie among its levels."""
+
+    inner: tuple[Floats, ...]
+    location: Location
+
+
+def _nearest(work: Work, model: PosynomialModel, points: dict[bytes, _Point]) -> Nearest:
     """The table where it knows the layer, or its like; beyond the box, the terms give the shape.
 
     The table knows square inputs without padding; any other layer counts by the square output of equal area.
     """
     table = model.table
-    kernel = np.atleast_1d(np.sqrt(work.kernel))
-    point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
-    inner = [np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True)]
-    log_s, log_j = interpolate_all(table.levels, [table.log_seconds, table.log_joules], inner)
-    side, read, window, wrote = inner
+    key = b" ".join([axis.tobytes() for axis in table.levels])
+    if key not in points:
+        kernel = np.atleast_1d(np.sqrt(work.kernel))
+        point = (np.sqrt(work.pixels) + kernel - 1, work.channels, kernel, work.filters)
+        inner = tuple(np.clip(v, axis[0], axis[-1]) for v, axis in zip(point, table.levels, strict=True))
+        points[key] = _Point(inner, locate(table.levels, inner))
+    own = points[key]
+    log_s, log_j = own.location.interpolate(table.log_seconds), own.location.interpolate(table.log_joules)
+    side, read, window, wrote = own.inner
     pixels = np.maximum(side - window + 1, 1.0) ** 2
     terms = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)
     return Nearest(np.asarray(np.exp(log_s) / terms, dtype=np.float64), np.asarray(np.exp(log_j - log_s), dtype=np.float64))

@@ -331,6 +331,8 @@ def _grouped(own: Candidates, share: Ints) -> _Groups:
     has = own.has
     on = [(d, has[:, d].nonzero()[0]) for d in range(has.shape[1])]
     pieces = tuple([(d, columns, share[columns, d]) for d, columns in on if len(columns)])
+    if not np.count_nonzero(own.reducer >= 0):
+        return _Groups(len(has), pieces, (), np.zeros(len(has), dtype=np.int64))
     base = has.shape[1] + 1
     codes = np.where(own.reducer < 0, base * base, own.reducer * base + has.sum(axis=1))
     kinds, kind = np.unique(np.append(codes, base * base), return_inverse=True)
