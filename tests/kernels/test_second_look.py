@@ -39,7 +39,7 @@ def test_trees_change_the_order_of_the_first_tiles_and_no_estimate(monkeypatch: 
     monkeypatch.setattr(second_look, "forests", lambda: {"conv": forest_from(SMALL)})
     configs, estimates = ranked(H200, "float16", shape)
     assert estimates == tuple(times[np.isfinite(times)].tolist())
-    assert [c["BP"] > 32 for c in configs[:3:2]] == [True, True]
+    assert configs[0]["BP"] > 32
     monkeypatch.setattr(second_look, "forests", dict)
     plain, same = ranked(H200, "float16", shape)
     assert same == estimates
