@@ -47,16 +47,14 @@ FEW_LABELS, FEW_NODES = 1_000, 16
 """Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
 """Labels kept per node."""
-POLISHED = 6
-"""Plans met in the search for weights in which single columns are changed."""
-NUDGE = 1e-2
-"""What all busy times together count beside the interval when a column is changed."""
+POLISHED, NUDGE = 6, 1e-2
+"""Plans met in the search for weights in which single columns change, and what all busy times count beside the interval then."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
 CROSSED, CROSSING_S = 40, 1.2
 """Plans met in the search for weights that are put together anew, and seconds of computing that this may take (seldom needed)."""
-FITTING_S, ENOUGH = 0.6, 3e-3
-"""Seconds by which fronts may end late, and the relative gap at which a bound from them will do."""
+FITTING_S, FAR, ENOUGH = 0.6, 0.015, 3e-3
+"""Seconds by which fronts may end late, the relative gap beyond which they are too many, and that at which a bound will do."""
 NEAR = (3, 5)
 """Columns per node that the best plan is offered then, first and last."""
 OTHER_LIMITS = ("latency", "energy")
@@ -122,6 +120,7 @@ class _Search:
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
         self.cuts: list[Cut] = []
         self.path: tuple[int, ...] | None = None
+        self.fitted = False
 
     @property
     def plans(self) -> tuple[Assignment, ...]:
@@ -218,11 +217,11 @@ class _Search:
     def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
         bound, active = self.sweep(found, bound, deadline), self.active(found)
-        bound = max(bound, self.step(found, active, bound, deadline))
+        bound = max(bound, self.step(found, active, bound, deadline), self.fit(found, deadline))
         self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
-        fitted = bound > found.bound and len(self.net.tables) > FEW_NODES  # what is left then are many labels
-        while self.best - bound > (ENOUGH if fitted else PROVEN) * self.best and time.thread_time() < deadline:
+        enough = ENOUGH if self.fitted and len(self.net.tables) > FEW_NODES else PROVEN  # what is left then are many labels
+        while self.best - bound > enough * self.best and time.thread_time() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
@@ -263,10 +262,11 @@ class _Search:
         return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
 
     def fit(self, found: Weighed, deadline: float) -> float:
-        """A bound on plans that fit; the plan that attains it is kept."""
-        if self.best - found.bound <= CLOSE * self.best:
+        """A bound on plans that fit, once the best plan is not far from the weights' bound; the plan that attains it is kept."""
+        if not CLOSE < self.best / found.bound - 1 < FAR or self.fitted:
             return found.bound
         bound, path = fitting_bound(self.net, self.ledger, found, self.best, deadline + FITTING_S)
+        self.fitted = bound > found.bound
         if path is not None and self.keep(path):
             self.polish(deadline)
         return bound
