@@ -16,6 +16,7 @@ from dovetail.ir import (
     Add,
     Array,
     AvgPool,
+    Clamp,
     Clip,
     Concat,
     Conv,
@@ -105,9 +106,16 @@ def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
     assert wanted <= kernels, kernels
 
 
-@pytest.mark.parametrize(("stride", "kernel"), [(1, 3), (2, 3), (1, 5), (2, 5)])
-def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int) -> None:
-    graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU))
+def test_a_pointwise_and_a_depthwise_layer_are_walked_through_where_nothing_follows() -> None:
+    net = Net(1)
+    wide = net.add(Conv(20, Window((1, 1)), clamp=RELU), stem(net, (9, 10), 8))
+    deep = net.add(Conv(20, Window((3, 3), (2, 2), SAME), groups=20, clamp=Clamp(0.0, 4.0)), wide)
+    every_tile(compile_graph(net.graph(deep), "float32", 2), {"walked2"}, 1e-4)
+
+
+@pytest.mark.parametrize(("stride", "kernel", "channels"), [(1, 3, 8), (2, 3, 24), (1, 5, 12)])
+def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int, channels: int) -> None:
+    graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU, channels=channels))
     scheme = graph.tensors["x"].scheme
     assert scheme is not None
     inputs: dict[str, Array] = {

@@ -41,13 +41,13 @@ def wide_stem() -> Graph:
 
 
 def inverted(stride: int = 1, kernel: int = 3, residual: bool = True, size: tuple[int, int] = (9, 7),
-             clamp: Clamp = RELU6) -> Graph:
+             clamp: Clamp = RELU6, channels: int = 12) -> Graph:
     """A stem and one inverted residual."""
     net = Net(stride + 10 * kernel)
-    x = stem(net, size)
+    x = stem(net, size, channels)
     wide = net.add(Conv(20, Window((1, 1)), clamp=clamp), x)
     deep = net.add(Conv(20, Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4), groups=20, clamp=clamp), wide)
-    out = net.add(Conv(12, Window((1, 1))), deep)
+    out = net.add(Conv(channels, Window((1, 1))), deep)
     return net.graph(net.add(Add(), out, x) if residual and stride == 1 else out)
 
 

@@ -95,7 +95,7 @@ def walked(x, w1, b1, wd, bd, w2, b2, other, y, images,
         acc = acc + (tl.zeros((BP, BN), tl.float32),)  # noqa: RUF005 - Triton has no unpacking
     reads = c
     if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
-        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c - (BC - CI)), 8), 8)
+        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c % 8), 8), 8)
     places = ()
     for j in tl.static_range(KW):
         column = tl.minimum(tl.maximum(left + j, 0), W - 1)

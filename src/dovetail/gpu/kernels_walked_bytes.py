@@ -84,7 +84,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
         acc = acc + (behind,)  # noqa: RUF005 - Triton has no unpacking
     reads = c
     if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
-        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c - (BC - CI)), 8), 8)
+        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c % 8), 8), 8)
     places = ()
     for j in tl.static_range(KW):
         column = tl.minimum(tl.maximum(left + j, 0), W - 1)
