@@ -17,7 +17,7 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
-from dovetail.partition.pouring import pour
+from dovetail.partition.pouring import _Ways, pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.winding import wind
@@ -170,3 +170,28 @@ def test_cuts_weighed_two_at_a_time_fit_wherever_they_are_said_to() -> None:
         assert possible or found is None
         met += found is not None
     assert met >= 20
+
+
+def test_boards_that_share_a_node_have_at_least_a_filter_of_it() -> None:
+    """What sets of boards must hold alone of a node adds up to all of it, and no board of a share holds less than a filter."""
+    shared = 0
+    for seed in range(6):
+        graph, costs = chain(2, 16, 3), Alike(seed)
+        wide = Problem(graph, ring(seed, 3, 1e9), costs)
+        sizes = [Sizes(wide, pool_of(wide)).of(n, None, 0, 1) for n in graph.nodes]
+        problem = Problem(graph, ring(seed, 3, 1e9 * max(float(s.max()) for s in sizes if s is not None)), costs)
+        ways = _Ways(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in graph.nodes})
+        for node in graph.nodes:
+            single = ways.sizes.of(node, Axis.OUTPUT_CHANNELS, 0, 1)
+            for split, taken in ways._every(node):
+                if split.axis is not Axis.OUTPUT_CHANNELS or single is None:
+                    continue
+                shared += 1
+                every = [ways.sizes.of(node, split.axis, p.start, p.stop) for p in split.pieces]
+                assert np.allclose(sum(size for _, size in taken), sum(e for e in every if e is not None))
+                alone = {boards for boards, size in taken if boards.bit_count() == 1 and np.array_equal(size, single)}
+                assert alone == {1 << ways.pool.boards.index(d) for d in split.devices}
+        most, all_of_them = ways.in_all(0.5), ways.in_all(0.0)
+        assert (most <= all_of_them).all()
+        assert (all_of_them - most <= np.maximum(0.5 * ways.slack, 0.0) + TOLERANCE).all()
+    assert shared

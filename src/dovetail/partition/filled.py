@@ -94,7 +94,7 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
         # Time grows as labels do: what cannot be done in time is not begun.
         if best >= min(goal, cutoff) or now + max(first_s, spent * (most / max(1, before)) ** growth) > deadline:
             break
-        found = filling.run(at, most, deadline)
+        found = filling.run(at, most, deadline if filling.many else deadline - ENDING * max(0.0, deadline - now))
         growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
         spent, before = time.thread_time() - now, most
         goal, value = tell(Told(found.assignment, found.pooled, found.bound, names, found.line)), min(value, found.value)
@@ -134,6 +134,8 @@ LEAST_S = 0.5
 LITTLE, AGAIN = 2.5e-3, 0.25
 """By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
 that must be done for all to be looked for."""
+ENDING = 0.25
+"""Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels."""
 GROWN = 3.0
 """Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
 NEAR = 0.12

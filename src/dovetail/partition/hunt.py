@@ -34,6 +34,8 @@ FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
+ADDED = 0.5
+"""Part of what pouring added to a plan, where that made it no better than a known one, that it is taken to add to others."""
 NEARLY = 1e-3
 """By how much less than a known plan one of the pool must cost to be poured; within half of it, what comes of it will do."""
 
@@ -133,11 +135,11 @@ class Hunt:
         """Keep what becomes of plans of the pool, each with its cost, where boards are few and nodes may be cut anywhere."""
         if not self.problem.off_grid or len(self.pool.boards) > len(self.pool.stand_ins):
             return
-        whole_s, tries = deadline - time.thread_time(), 0
+        whole_s, tries, beyond = deadline - time.thread_time(), 0, 0.0
         for cost, assignment in offers:
             boards = frozenset(n for n, s in assignment.items() if all(d in self.pool.boards for d in s.devices))
             late = time.thread_time() > deadline and (bool(self.problem.loose) or tries >= TRIES)
-            if boards in self.poured or cost >= self.value(self.weights) * (1 - NEARLY) or late:
+            if boards in self.poured or cost + beyond >= self.value(self.weights) * (1 - NEARLY) or late:
                 continue
             self.poured.add(boards)
             # Until one has found room, another may take as long.
@@ -146,6 +148,9 @@ class Hunt:
             found = pour(self.problem, self.pool, assignment, ending, cost * (1 + NEARLY / 2))
             if found is not None:
                 judged = evaluate(self.problem, found)
+                own = self.weights[0] * judged.latency_s + self.weights[1] * judged.energy_j
+                if own >= self.value(self.weights):  # what pouring added is not wholly due to this plan: others lose some too
+                    beyond = ADDED * (own - cost)
                 self.problem.loose.append(found)
                 self.plans.append((judged.latency_s, judged.energy_j))
 

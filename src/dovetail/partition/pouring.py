@@ -13,7 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, permutations
+from operator import or_
 
 import numpy as np
 
@@ -33,6 +35,8 @@ WIDTH, ALIKE = 80, 4
 """Beginnings kept, and how many of them may have left their last tensor in the same place."""
 LARGE, LARGER = 0.05, 0.4
 """Parts of a board beyond which a node is divided among two, and among three."""
+RESERVE, MOST_RESERVE = 0.5, 5e-3
+"""Part of what is left of all boards at the most that is kept for the cuts at the end first, and no more of it, in boards."""
 MOST_BOARDS = 4
 """Boards of which every set is looked at."""
 
@@ -82,24 +86,30 @@ def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float, 
     """
     if len(pool.boards) > MOST_BOARDS:
         return None
-    ways = _Ways(problem, pool, assignment)
-    plans = [_Begun({}, input_places(problem), np.zeros((1 << len(pool.boards), len(ways.sizes.limits))), 0, 0.0, 0.0, 0)]
-    for node, later in zip(problem.graph.nodes, ways.later(), strict=True):
+    ways, judged = _Ways(problem, pool, assignment), list[tuple[Evaluation, Assignment]]()
+    for reserve in (RESERVE, 0.0):
+        # The cheapest first: once one has found room, others are not worth much time.
+        for begun in _begun(problem, ways, ways.in_all(reserve), deadline):
+            plan = brimmed(problem, ways.sizes, begun.splits, not judged and time.thread_time() < deadline)
+            if plan is not None and (e := evaluate(problem, plan)).feasible:
+                judged.append((e, plan))
+        if judged:
+            best, chosen = min(judged, key=lambda pair: pair[0].objective)
+            return chosen if best.objective <= enough else _turned(problem, pool, chosen, best)
+    return None
+
+
+def _begun(problem: Problem, ways: _Ways, most: Floats, deadline: float) -> list[_Begun]:
+    """The best ways for all nodes that take no more than so much of all boards together; none where time ends before."""
+    plans = [_Begun({}, input_places(problem), np.zeros((len(ways.room), len(most))), 0, 0.0, 0.0, 0)]
+    for node, later in zip(problem.graph.nodes, ways.later, strict=True):
         if time.thread_time() > deadline:
-            return None
-        grown = [new for plan in plans for way, held in ways.of(node, plan, later)
+            return []
+        grown = [new for plan in plans for way, held in ways.of(node, plan, most - later)
                  if (new := ways.grown(plan, node, way, held)) is not None]
         grown.sort(key=lambda new: problem.score(new.seconds, new.joules))
         plans = [ways.extended(new, node) for new in _kept(grown)]
-    judged = list[tuple[Evaluation, Assignment]]()
-    for begun in plans:  # the cheapest first: once one has found room, others are not worth much time
-        plan = brimmed(problem, ways.sizes, begun.splits, not judged and time.thread_time() < deadline)
-        if plan is not None and (e := evaluate(problem, plan)).feasible:
-            judged.append((e, plan))
-    if not judged:
-        return None
-    best, chosen = min(judged, key=lambda pair: pair[0].objective)
-    return chosen if best.objective <= enough else _turned(problem, pool, chosen, best)
+    return plans
 
 
 def _turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> Assignment:
@@ -132,20 +142,24 @@ class _Ways:
         sets = np.arange(1 << len(pool.boards))
         self.within: Floats = ((sets[:, None] & ~sets[None]) == 0).astype(np.float64)
         """Whether a set (row) is part of another."""
-        self.room = np.array([bin(s).count("1") for s in sets])[:, None] * (1 + TOLERANCE)
+        self.room = np.array([s.bit_count() for s in sets.tolist()])[:, None] * (1 + TOLERANCE)
         self.known: dict[str, tuple[list[_Way], Floats]] = {}
-
-    def later(self) -> Floats:
+        least = np.array([self._known(node)[1][:, -1].min(axis=0) for node in problem.graph.nodes])
+        self.later: Floats = np.cumsum(least[::-1], axis=0)[::-1] - least
         """The least that the nodes behind each take of all boards together: divided nodes often take less than whole ones."""
-        least = np.array([self._known(node)[1][:, -1].min(axis=0) for node in self.problem.graph.nodes])
-        found: Floats = np.cumsum(least[::-1], axis=0)[::-1] - least
+        self.slack: Floats = self.room[-1] - least.sum(axis=0)
+        """What is left of all boards together at the most."""
+
+    def in_all(self, reserve: float) -> Floats:
+        """What all boards together may hold if a part of the slack is left: cuts find room for filters where there is some."""
+        found: Floats = self.room[-1] - np.clip(reserve * self.slack, 0.0, MOST_RESERVE)
         return found
 
     def _known(self, node: Node) -> tuple[list[_Way], Floats]:
         """All ways of a node, and what every set of boards must hold of each alone (ways x sets x resources)."""
         if node.name not in self.known:
-            every = [_Way(split, taken, sum({s for s, _ in taken}), split.devices if split.reducer is None else (split.reducer,))
-                     for split, taken in self._every(node)]
+            every = [_Way(split, taken, reduce(or_, (s for s, _ in taken), 0),
+                          split.devices if split.reducer is None else (split.reducer,)) for split, taken in self._every(node)]
             held = np.zeros((max(1, len(every)), *self.within.shape[:1], len(self.sizes.limits)))
             for own, way in zip(held, every, strict=False):
                 for boards, size in way.taken:
@@ -153,15 +167,15 @@ class _Ways:
             self.known[node.name] = every, held
         return self.known[node.name]
 
-    def of(self, node: Node, plan: _Begun, later: Floats) -> Iterator[tuple[_Way, Floats]]:
-        """The ways for which boards have room, and all of them for what is `later`, with what sets of boards then hold alone.
+    def of(self, node: Node, plan: _Begun, most: Floats) -> Iterator[tuple[_Way, Floats]]:
+        """The ways with which boards have room, and all hold no more than `most`, with what sets of boards then hold alone.
 
         Of boards that nothing is on yet, another is no better than the first.
         """
         arm = plan.splits.get(self.arms.get(node.name, ""))
         every, own = self._known(node)
         held = plan.held + own
-        fits = (held <= self.room).all(axis=(1, 2)) & (held[:, -1] + later <= self.room[-1]).all(axis=1)
+        fits = np.logical_and((held <= self.room).all(axis=(1, 2)), (held[:, -1] <= most).all(axis=1))
         for way, after, roomy in zip(every, held, fits.tolist(), strict=False):
             fresh = way.boards & ~plan.used
             if (roomy or not way.taken) and (arm is None or way.split == arm) and (
@@ -186,9 +200,10 @@ class _Ways:
         most = 0.0 if whole is None else float(whole.max())
         for count, least in ((2, LARGE), (3, LARGER)):
             for chosen in combinations(range(len(boards)), count) if whole is None or most > least else ():
-                even = self.sizes.even(node, chosen)
-                if even is not None:
-                    yield even[0], ((sum(1 << b for b in chosen), even[1]),)
+                even, single = self.sizes.even(node, chosen), self.sizes.of(node, Axis.OUTPUT_CHANNELS, 0, 1)
+                if even is not None and single is not None:  # a board that shares a node has at least a filter of it
+                    rest = sum(1 << b for b in chosen), even[1] - count * single
+                    yield even[0], (*((1 << b, single) for b in chosen), rest)
 
     def grown(self, plan: _Begun, node: Node, way: _Way, held: Floats) -> _Grown | None:
         """The beginning with one more node, after which sets of boards hold so much alone; None where boards cannot run it."""
