@@ -147,8 +147,8 @@ Sizes = list[tuple[int, Ints | None, dict[int, Floats]]]
 def _all_sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) -> Sizes:
     """Bytes to all cells, for few devices: most cells have a piece on each."""
     between = ways(problem)
-    found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying, between).reshape(len(between[0]), count)
-             for f, count in zip(fetches, counts, strict=True)]
+    found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying, between)
+             .reshape(len(between[0]), count) for f, count in zip(fetches, counts, strict=True)]
     total = np.concatenate(found, axis=1) if len(found) > 1 else found[0]
     used = np.logical_or.reduce([f.pattern.used for f in fetches]).nonzero()[0].tolist()
     sizes: dict[int, dict[int, Floats]] = {d: {} for d in used}
