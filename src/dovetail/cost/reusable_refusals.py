@@ -30,7 +30,6 @@ SHORTEST_LINE = 3
 """Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
 
-
 def follows(window: Window, width: int) -> bool:
     """Whether outputs follow the order in which the pixels of a map arrive, and line buffers can hold its rows."""
     (high, wide), (top, left, bottom, right) = window.kernel, window.pads

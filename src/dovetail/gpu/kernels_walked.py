@@ -28,6 +28,39 @@ def may_leave(distance, pad, last, size):
 
 
 @triton.jit
+def band(images, OH: tl.constexpr, OW: tl.constexpr, R: tl.constexpr, BP: tl.constexpr):
+    """A program's first output row, its columns counted over all images, and which of these there are; others stand for the last."""
+    bands: tl.constexpr = (OH + R - 1) // R
+    q = tl.program_id(0) // bands * BP + tl.arange(0, BP)
+    return tl.program_id(0) % bands * R, tl.minimum(q, images * OW - 1), q < images * OW
+
+
+@triton.jit
+def places_of(image, left, c, H: tl.constexpr, W: tl.constexpr, KW: tl.constexpr, XP: tl.constexpr, CI: tl.constexpr,
+              BC: tl.constexpr):
+    """Where each column of taps reads, from the first pixel of a row on: within the row, and channels of the pixel alone."""
+    reads = c
+    if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
+        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c % 8), 8), 8)
+    places = ()
+    for j in tl.static_range(KW):
+        column = tl.minimum(tl.maximum(left + j, 0), W - 1)
+        places = places + (((image * (H * W) + column) * XP)[:, None] + reads[None, :],)  # noqa: RUF005 - Triton has no unpacking
+    return places
+
+
+@triton.jit
+def inputs_of(x, row, places, c, H: tl.constexpr, W: tl.constexpr, XP: tl.constexpr, CI: tl.constexpr, BC: tl.constexpr):
+    """Pixels of a row, of the nearest one where it lies beyond an edge."""
+    start = x + tl.minimum(tl.maximum(row, 0), H - 1) * (W * XP)
+    if (CI < BC) and not in_vectors(CI):
+        v = tl.load(start + places, mask=(c < CI)[None, :], other=0)
+    else:
+        v = tl.load(start + places)
+    return v
+
+
+@triton.jit
 def kept(value, factor, offset):
     """value * factor + offset, between 0 and 1."""
     if INTERPRETED:
@@ -81,10 +114,7 @@ def walked(x, w1, b1, wd, bd, w2, b2, other, y, images,
     """
     stored: tl.constexpr = x.dtype.element_ty
     BANDS: tl.constexpr = (OH + R - 1) // R
-    first = tl.program_id(0) % BANDS * R
-    q = tl.program_id(0) // BANDS * BP + tl.arange(0, BP)
-    alive = q < images * OW
-    q = tl.minimum(q, images * OW - 1)
+    first, q, alive = band(images, OH, OW, R, BP)
     image = q // OW
     left = q % OW * SW - PW
     top = first * SH - PH
@@ -93,13 +123,7 @@ def walked(x, w1, b1, wd, bd, w2, b2, other, y, images,
     acc = ()
     for _ in tl.static_range(R):
         acc = acc + (tl.zeros((BP, BN), tl.float32),)  # noqa: RUF005 - Triton has no unpacking
-    reads = c
-    if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
-        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c % 8), 8), 8)
-    places = ()
-    for j in tl.static_range(KW):
-        column = tl.minimum(tl.maximum(left + j, 0), W - 1)
-        places = places + (((image * (H * W) + column) * XP)[:, None] + reads[None, :],)  # noqa: RUF005
+    places = places_of(image, left, c, H, W, KW, XP, CI, BC)
     begin(PDL)
     for block in range(0, (E + BE - 1) // BE if BACK else 1):
         e = (block if BACK else tl.program_id(1)) * BE + tl.arange(0, BE)
@@ -116,12 +140,8 @@ def walked(x, w1, b1, wd, bd, w2, b2, other, y, images,
             for t in tl.static_range(KH):
                 taps = taps + (tl.load(wd + (t * KW + j) * E + e, mask=own, other=0)[None, :],)  # noqa: RUF005
             for i in tl.static_range((R - 1) * SH + KH):
-                start = x + tl.minimum(tl.maximum(top + i, 0), H - 1) * (W * XP)
                 seen = inside & (top + i >= 0) & (top + i < H)
-                if (CI < BC) and not in_vectors(CI):
-                    v = tl.load(start + places[j], mask=(c < CI)[None, :], other=0)
-                else:
-                    v = tl.load(start + places[j])
+                v = inputs_of(x, top + i, places[j], c, H, W, XP, CI, BC)
                 a = in_front(v, weight, begun, seen, LO1, HI1, ACT1, SAT1,
                              may_leave(j, PW, (OW - 1) * SW, W) or may_leave(i, PH, (BANDS - 1) * R * SH, H), PRECISION)
                 added = ()

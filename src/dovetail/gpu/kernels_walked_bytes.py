@@ -12,7 +12,7 @@ import triton.language as tl
 from dovetail.gpu.kernels import MAGIC, begin, joined, saturated
 from dovetail.gpu.kernels_bytes import saturated as packed
 from dovetail.gpu.kernels_bytes import summed
-from dovetail.gpu.kernels_walked import in_vectors, kept, may_leave
+from dovetail.gpu.kernels_walked import band, inputs_of, kept, may_leave, places_of
 
 ONE = tl.constexpr(12582912.0)
 """float32's 1.5 * 2**23: numbers added to it are rounded half to even, and `MAGIC` are its bits."""
@@ -69,10 +69,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
     """R output rows x BP columns of one image after another, all middle channels, BE at a time."""
     BANDS: tl.constexpr = (OH + R - 1) // R
     ROWS: tl.constexpr = (R - 1) * SH + KH
-    first = tl.program_id(0) % BANDS * R
-    q = tl.program_id(0) // BANDS * BP + tl.arange(0, BP)
-    alive = q < images * OW
-    q = tl.minimum(q, images * OW - 1)
+    first, q, alive = band(images, OH, OW, R, BP)
     image = q // OW
     left = q % OW * SW - PW
     top = first * SH - PH
@@ -82,13 +79,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
     acc = ()
     for _ in tl.static_range(R):
         acc = acc + (behind,)  # noqa: RUF005 - Triton has no unpacking
-    reads = c
-    if (CI < BC) and in_vectors(CI):  # others have no weight, so they may be any of the pixel's own: no load is masked
-        reads = tl.max_contiguous(tl.multiple_of(tl.where(c < CI, c, c % 8), 8), 8)
-    places = ()
-    for j in tl.static_range(KW):
-        column = tl.minimum(tl.maximum(left + j, 0), W - 1)
-        places = places + (((image * (H * W) + column) * XP)[:, None] + reads[None, :],)  # noqa: RUF005
+    places = places_of(image, left, c, H, W, KW, XP, CI, BC)
     begin(PDL)
     for block in range(0, (E + BE - 1) // BE):
         e = block * BE + tl.arange(0, BE)
@@ -108,11 +99,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
                 taps = taps + (tl.load(wd + (j * (1 + SH % 2) * WORDS + t) * E + e, mask=own, other=0)[None, :],)  # noqa: RUF005
             values = ()
             for i in tl.static_range(ROWS):
-                start = x + tl.minimum(tl.maximum(top + i, 0), H - 1) * (W * XP)
-                if (CI < BC) and not in_vectors(CI):
-                    v = tl.load(start + places[j], mask=(c < CI)[None, :], other=0)
-                else:
-                    v = tl.load(start + places[j])
+                v = inputs_of(x, top + i, places[j], c, H, W, XP, CI, BC)
                 a = rounded_bits(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset, ZERO1)
                 if may_leave(i, PH, (BANDS - 1) * R * SH, H):
                     a = tl.where((left * 0 + top + i >= 0)[:, None] & (left * 0 + top + i < H)[:, None], a, PADE)

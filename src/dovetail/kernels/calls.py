@@ -237,7 +237,7 @@ def _banded(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
 def _walked(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """An inverted residual in bands of rows, its constants scaled for bounds of 0 and 1."""
     x, y, last, back = part[0].x, part[-1].y, part[-1], part[2] if len(part) > 2 else None
-    front, middle = part[0].layer, part[1].layer
+    front = part[0].layer
     scales = [item.layer.hi if is_scaled(item) else 1.0 for item in part[:2]]
     constants: dict[str, int | float | bool | str] = {
         **_walked_sizes(part), "SAT1": is_scaled(part[0]), "SATD": is_scaled(part[1]), "BACK": back is not None,
@@ -246,7 +246,7 @@ def _walked(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     for name, item in zip("1D2", (*part[:2], back), strict=True):
         constants |= {n: v for n, v in _layer_constants(item, name).items() if not n.startswith("ZERO")}
     behind = (NOTHING, NOTHING) if back is None else (back.layer.weights, back.layer.bias)
-    return (x, front.weights, front.bias, *scaled_taps(front, middle, *scales), *behind,
+    return (x, front.weights, front.bias, *scaled_taps(part[1].layer, *scales), *behind,
             last.other if last.other is not None else NOTHING, y, y.images), constants
 
 

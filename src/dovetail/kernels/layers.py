@@ -165,7 +165,7 @@ FLOATS_BEGIN, FLOATS_BITS = 12582912.0, 0x4B400000
 LOWEST_BYTE, HIGHEST_BYTE = -128, 127
 
 
-def scaled_taps(front: Layer, middle: Layer, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
+def scaled_taps(middle: Layer, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
     """Taps and biases of a depthwise layer whose inputs and outputs are divided by scales."""
     taps = middle.weights.astype(np.float64) * (front_scale / middle_scale)
     return taps.astype(np.float32).reshape(-1), (middle.bias / middle_scale).astype(np.float32)
