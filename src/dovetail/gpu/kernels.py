@@ -274,12 +274,17 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
     else:
         m = tl.program_id(0) * BP + tl.arange(0, BP)
         alive = m < pixels
-    image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
-    start = x + group * CI * XC + image * XB
+    PLAIN: tl.constexpr = (KH == 1) and (KW == 1) and (PH == 0) and (PW == 0) and ((OH - 1) * SH < H) and ((OW - 1) * SW < W)
+    if PLAIN and (SH == 1) and (SW == 1) and (XH == OW * XW) and (XB == OH * XH):  # pixels lie in the order they are counted in
+        start = x + group * CI * XC + m.to(tl.int64) * XW
+        top = m * 0
+        left = top
+    else:
+        image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
+        start = x + group * CI * XC + image * XB
     w += group * (KH * KW * CI) * N
     kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
     acc = tl.zeros((BP, BN), kind)
-    PLAIN: tl.constexpr = (KH == 1) and (KW == 1) and (PH == 0) and (PW == 0) and ((OH - 1) * SH < H) and ((OW - 1) * SW < W)
     K: tl.constexpr = CI * KH * KW if FLAT else CI
     BLOCKS: tl.constexpr = (K + BK - 1) // BK
     STEPS: tl.constexpr = BLOCKS if FLAT else BLOCKS * KH * KW
@@ -293,8 +298,12 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
     if ADD:
         beside = tl.load(other + m.to(tl.int64)[:, None] * OP + channel[None, :], mask=keep, other=0)
     if (STEPS == 1) and not FLAT:
-        inside = alive if PLAIN else alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
-        v = padded((start + top * XH + left * XW)[:, None] + (k * XC)[None, :], inside[:, None] & (k < K)[None, :], PAD)
+        at = (start + top * XH + left * XW)[:, None] + (k * XC)[None, :]
+        if PLAIN:  # what a pixel that is not there makes is not stored, and what lies beyond the channels has no weight
+            v = tl.load(at, mask=alive[:, None] & (k < K)[None, :], other=0)
+        else:
+            seen = alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
+            v = padded(at, seen[:, None] & (k < K)[None, :], PAD)
         acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     elif SUMS == 2:
         HALF: tl.constexpr = (BLOCKS + 1) // 2
