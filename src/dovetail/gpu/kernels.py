@@ -5,8 +5,8 @@ concatenations and parts of channels are places, not copies. Weights are (taps x
 `WN` apart: of floats, output channels lie side by side, of bytes input channels do, as matrix units want them.
 
 Integers: an 8-bit value is stored as int8 (unsigned ones less 128); padding reads `PAD`, the stored form of zero, and biases
-have the zero points' share taken off (`kernels/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md, which
-`rounded` turns into the next layer's integers.
+have the zero points' share taken off (`kernels/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md. What becomes
+of sums: `gpu/kernels_finishing.py`.
 
 `PDL` (programmatic dependent launch) lets the next kernel of a CUDA graph start while this one ends: every kernel loads
 constants, waits for its predecessor before it touches activations, then lets its successor start.
@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from dovetail.gpu.kernels_finishing import averaged, constants, finished, to_store, with_other
+
 
 @triton.jit
 def begin(PDL: tl.constexpr):
@@ -24,167 +26,6 @@ def begin(PDL: tl.constexpr):
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
-
-
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Triton's interpreter knows no instructions: there, the same is computed by what it knows."""
-MAGIC = tl.constexpr(0x4B400000)
-"""float32's 1.5 * 2**23: its mantissa counts ones, from there up and down."""
-
-
-@triton.jit
-def rounded(total, multiplier, shift, ROUND: tl.constexpr):
-    """total * multiplier / 2**shift, half to even, no shift below zero; unless `ROUND` is WIDE (64 bits), without multipliers."""
-    left = total
-    by = shift
-    if ROUND == 1:
-        left = total.to(tl.int64) * multiplier.to(tl.int64)
-        by = shift.to(tl.int64)
-    some = (by > 0).to(by.dtype)
-    below = (some << (by - some)) - some  # just less than a half: an odd quotient adds what is missing
-    return (left + below + ((left >> by) & some)) >> by
-
-
-@triton.jit
-def quotient(total, offset, shift):
-    """(total + offset) / 2**shift, half to even, beside float32's 1.5 * 2**23: it rounds where its mantissa ends.
-
-    Sums below 2**22 and shifts up to 22 make every step but that rounding exact.
-    """
-    one = 12582912.0
-    scale = ((127 - shift) << 23).to(tl.float32, bitcast=True)
-    return (total + (offset + MAGIC)).to(tl.float32, bitcast=True) * scale + (one - one * scale)
-
-
-@triton.jit
-def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
-    """(total + offset) / 2**shift, half to even, between bounds."""
-    one = 12582912.0
-    value = tl.minimum(tl.maximum(quotient(total, offset, shift), one + LO), one + HI)
-    return value.to(tl.int32, bitcast=True) - MAGIC
-
-
-@triton.jit
-def shifted(total, offset, shift, ZERO: tl.constexpr):
-    """The same without bounds, as an integer above its zero point."""
-    return quotient(total, offset, shift).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
-
-
-@triton.jit
-def saturated(values):
-    """Integers as bytes, what lies beyond them as the nearest: one instruction for two of them, which also packs them."""
-    if INTERPRETED:
-        packed = tl.minimum(tl.maximum(values, -128), 127).to(tl.int8)
-    else:
-        packed = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
-                                           "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [values], tl.int8,
-                                           is_pure=True, pack=4)
-    return packed
-
-
-@triton.jit
-def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, ROUND: tl.constexpr):
-    """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for."""
-    offset = tl.load(bias + channel, mask=inside, other=0)[None, :]
-    by = offset
-    factor = offset
-    if INTEGER:
-        by = tl.load(shift + channel, mask=inside, other=0)[None, :]
-        if ROUND == 1:
-            factor = tl.load(multiplier + channel, mask=inside, other=0)[None, :]
-    else:
-        offset = offset.to(tl.float32)
-    return offset, factor, by
-
-
-@triton.jit
-def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
-             INTEGER: tl.constexpr, ROUND: tl.constexpr):
-    """Bias, rounding (integers only) and activation of sums."""
-    if not INTEGER:
-        done = activated(limited(acc + offset, LO, HI), ACT)
-    elif ROUND == 2:
-        done = rounded_between(acc, offset, by, LO - ZERO, HI - ZERO) + ZERO
-    else:
-        done = tl.minimum(tl.maximum(rounded(acc + offset, factor, by, ROUND) + ZERO, LO), HI).to(tl.int32)
-    return done
-
-
-@triton.jit
-def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
-             INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
-    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
-    if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
-        done = saturated(shifted(acc, offset, by, ZERO))
-    else:
-        done = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND).to(kind)
-    return done
-
-
-@triton.jit
-def logistic(v):
-    """1 / (1 + exp(-v)), without an infinity on its way to nothing."""
-    return 1.0 / (1.0 + tl.exp(-tl.maximum(v, -80.0)))
-
-
-@triton.jit
-def activated(v, ACT: tl.constexpr):
-    """A function of floats by its number in `kernels/layers.py`; 0 is none."""
-    if ACT == 1:
-        v = v * tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
-    elif ACT == 2:
-        v = tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
-    elif ACT == 3:
-        v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
-    elif ACT == 4:
-        v = v * logistic(1.5957691216057308 * (v + 0.044715 * v * v * v))
-    elif ACT == 5:
-        v = v * logistic(v)
-    elif ACT == 6:
-        v = logistic(v)
-    elif ACT == 7:
-        v = 2.0 * logistic(2.0 * v) - 1.0
-    return v
-
-
-@triton.jit
-def limited(acc, LO: tl.constexpr, HI: tl.constexpr):
-    if float("-inf") < LO:
-        acc = tl.maximum(acc, LO)
-    if float("inf") > HI:
-        acc = tl.minimum(acc, HI)
-    return acc
-
-
-@triton.jit
-def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO: tl.constexpr, HI: tl.constexpr,
-           ZERO: tl.constexpr, INTEGER: tl.constexpr):
-    """A finished value plus another tensor's, as an addition of its own would be."""
-    if INTEGER:
-        total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
-        total = rounded(total, total, tl.full((1, 1), shift, tl.int32), 0) + ZERO
-        done = tl.minimum(tl.maximum(total, LO), HI)
-    else:
-        done = limited(acc + other.to(tl.float32), LO, HI)
-    return done
-
-
-@triton.jit
-def averaged(total, PIXELS: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
-             LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr):
-    """Sums over all pixels of an image as their mean; of integers the exact quotient, rounded half to even once."""
-    if INTEGER:
-        product = (total - PIXELS * FROM).to(tl.int64) * FACTOR
-        whole: tl.constexpr = PIXELS << SHIFT
-        # Division rounds towards zero; the quotient below is the floor.
-        quotient = product // whole
-        quotient -= (quotient * whole > product).to(tl.int64)
-        rest = product - quotient * whole
-        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
-        done = tl.minimum(tl.maximum((quotient + up.to(tl.int64)).to(tl.int32) + ZERO, LO), HI)
-    else:
-        done = total / PIXELS
-    return done
 
 
 @triton.jit
@@ -352,9 +193,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
         tl.store(y + tl.program_id(0) * YP + channel, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
-            acc = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-            acc = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-            done = acc.to(y.dtype.element_ty)
+            done = with_other(acc, beside, offset, factor, by, LO, HI, ZERO, ACT, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT,
+                              ALO, AHI, AZERO, INTEGER, ROUND, y.dtype.element_ty)
         else:
             done = to_store(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
         tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], done, mask=keep)

@@ -8,7 +8,8 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, begin, finished, shifted, strip
+from dovetail.gpu.kernels import begin, strip
+from dovetail.gpu.kernels_finishing import INTERPRETED, finished, shifted
 
 
 @triton.jit

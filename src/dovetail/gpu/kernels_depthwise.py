@@ -8,7 +8,8 @@ read every input value once for all of them: of 5 x 5 taps, 4 rows and 4 columns
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, padded, strip, to_store
+from dovetail.gpu.kernels import begin, padded, strip
+from dovetail.gpu.kernels_finishing import constants, to_store
 
 
 @triton.constexpr_function

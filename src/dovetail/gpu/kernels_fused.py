@@ -8,7 +8,8 @@ modules of Compact DNNs 2024, paper III; PWDWPW is a whole inverted residual.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, constants, corner, finished, joined, padded, settled, taken_along, to_store
+from dovetail.gpu.kernels import begin, corner, padded, settled, taken_along
+from dovetail.gpu.kernels_finishing import constants, to_store, with_other
 
 
 @triton.jit
@@ -86,8 +87,8 @@ def fused(x, w1, b1, m1, s1, wd, bd, md, sd, w2, b2, m2, s2, other, y, source, t
             tl.store(y + m.to(tl.int64)[:, None] * YP + e[None, :], a, mask=alive[:, None] & own[None, :])
     if BACK:
         if ADD:
-            acc = finished(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND)
-            done = joined(acc, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER).to(stored)
+            done = with_other(acc, beside, o2, f2, y2, LO2, HI2, ZERO2, ACT2, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI,
+                              AZERO, INTEGER, ROUND, stored)
         else:
             done = to_store(acc, o2, f2, y2, LO2, HI2, ZERO2, ACT2, INTEGER, ROUND, stored)
         tl.store(y + m.to(tl.int64)[:, None] * YP + n[None, :], done, mask=keep)

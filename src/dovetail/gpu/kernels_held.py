@@ -6,7 +6,8 @@ Conventions as in `gpu/kernels.py`.
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import averaged, begin, constants, finished, joined, to_store
+from dovetail.gpu.kernels import begin
+from dovetail.gpu.kernels_finishing import averaged, constants, finished, to_store, with_other
 
 
 @triton.jit
@@ -65,9 +66,8 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
         tl.store(y + tl.program_id(0) * YP + n, total.to(y.dtype.element_ty), mask=own)
     else:
         if ADD:
-            total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
-            total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, INTEGER)
-            done = total.to(y.dtype.element_ty)
+            done = with_other(total, beside, offset, factor, by, LO, HI, ZERO, ACT, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT,
+                              ALO, AHI, AZERO, INTEGER, ROUND, y.dtype.element_ty)
         else:
             done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
         tl.store(y + m[:, None] * YP + n[None, :], done, mask=keep)

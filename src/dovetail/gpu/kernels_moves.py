@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import activated, averaged, begin, corner, joined, rounded
+from dovetail.gpu.kernels import begin, corner
+from dovetail.gpu.kernels_finishing import activated, averaged, joined, rounded
 
 
 @triton.jit

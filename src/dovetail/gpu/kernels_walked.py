@@ -11,8 +11,9 @@ The front's and the middle's bounds cost nothing where they are 0 and a number: 
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import INTERPRETED, activated, begin, limited
+from dovetail.gpu.kernels import begin
 from dovetail.gpu.kernels_depthwise import reaches
+from dovetail.gpu.kernels_finishing import INTERPRETED, activated, limited
 
 
 @triton.constexpr_function

@@ -1,21 +1,20 @@
 """Inverted residuals of bytes in bands of rows: as `gpu/kernels_walked.py`, with four rows of values in a word.
 
-Conventions as in `gpu/kernels.py`. Sums of the layer in front begin at float32's 1.5 * 2**23, as integers, so they are its floats:
-one multiplication rounds them, and the instruction that packs bytes keeps their bounds. Four rows of a column are one word, and one
-instruction (`dp4a`) multiplies them with the taps of a row of outputs, which lie one byte further on for rows at odd places.
+Conventions as in `gpu/kernels.py`. Sums of the layer in front begin, as integers, at the bits of a power of two of floats, so they
+are floats. One multiplication takes them to float32's least numbers, whose bits count ones from nothing up, and rounds them there;
+the instruction that packs bytes keeps their bounds. Four rows of a column are one word of bytes without sign, and one instruction
+(`dp4a`) multiplies them with the taps of a row of outputs, which lie one byte further on for rows at odd places.
 The last layer is computed in float16, whose products and sums of bytes are exact as long as float32 holds them.
 """
 
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import MAGIC, begin, joined, saturated
-from dovetail.gpu.kernels_bytes import saturated as packed
-from dovetail.gpu.kernels_bytes import summed
+from dovetail.gpu.kernels import begin
+from dovetail.gpu.kernels_bytes import byte, combined
+from dovetail.gpu.kernels_finishing import INTERPRETED, MAGIC, ONE, added_in_floats, adds_in_floats, joined, saturated
 from dovetail.gpu.kernels_walked import band, inputs_of, kept, may_leave, places_of
 
-ONE = tl.constexpr(12582912.0)
-"""float32's 1.5 * 2**23: numbers added to it are rounded half to even, and `MAGIC` are its bits."""
 STEPS = tl.constexpr(256.0)
 """Bytes between bounds of 0 and 1."""
 
@@ -51,16 +50,47 @@ def to_byte(value, factor, offset, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.
 
 
 @triton.jit
-def rounded_bits(total, factor, offset, ZERO: tl.constexpr):
-    """A sum, beside `ONE` as a float's bits, as an integer above its zero point, not yet between bounds."""
-    return (total.to(tl.float32, bitcast=True) * factor + offset).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
+def rounded(total, factor, offset):
+    """A sum that is the bits of a float, above its zero point without a sign, as an integer; any below nothing is far below."""
+    value = total.to(tl.float32, bitcast=True)
+    if INTERPRETED:  # which has no multiplication and addition in one
+        done = (value.to(tl.float64) * factor.to(tl.float64) + offset.to(tl.float64)).to(tl.float32)
+    else:
+        done = tl.inline_asm_elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [value, factor, offset], tl.float32,
+                                         is_pure=True, pack=1)
+    return done.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def packed(a, b, c, d):
+    """Four numbers as one word of bytes without sign, what lies beyond them as the nearest."""
+    if INTERPRETED:
+        word = combined(tl.minimum(tl.maximum(a, 0), 255), tl.minimum(tl.maximum(b, 0), 255),
+                        tl.minimum(tl.maximum(c, 0), 255), tl.minimum(tl.maximum(d, 0), 255))
+    else:
+        word = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.u8.s32.b32 high, $4, $3, 0; "
+                                         "cvt.pack.sat.u8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [a, b, c, d], tl.int32,
+                                         is_pure=True, pack=1)
+    return word
+
+
+@triton.jit
+def summed(total, pixels, taps):
+    """A sum plus four products of bytes without sign and bytes with one."""
+    if INTERPRETED:
+        for at in tl.static_range(4):
+            total += ((pixels >> (8 * at)) & 255) * byte(taps, at)
+    else:
+        total = tl.inline_asm_elementwise("dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [pixels, taps, total], tl.int32,
+                                          is_pure=True, pack=1)
+    return total
 
 
 @triton.jit
 def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images,
                  H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
                  KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-                 W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, ZERO1: tl.constexpr,
+                 W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,
                  LOD: tl.constexpr, HID: tl.constexpr, ZEROD: tl.constexpr, LO2: tl.constexpr, HI2: tl.constexpr,
                  ZERO2: tl.constexpr, PADE: tl.constexpr, PAD4: tl.constexpr, WORDS: tl.constexpr,
                  ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr,
@@ -100,7 +130,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
             values = ()
             for i in tl.static_range(ROWS):
                 v = inputs_of(x, top + i, places[j], c, H, W, XP, CI, BC)
-                a = rounded_bits(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset, ZERO1)
+                a = rounded(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset)
                 if may_leave(i, PH, (BANDS - 1) * R * SH, H):
                     a = tl.where((left * 0 + top + i >= 0)[:, None] & (left * 0 + top + i < H)[:, None], a, PADE)
                 values = values + (a,)  # noqa: RUF005
@@ -134,11 +164,14 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
     for r in tl.static_range(R):
         if first + r < OH:
             at = (image.to(tl.int64) * OH + first + r) * OW + q % OW
-            total = (acc[r] * scale + ONE).to(tl.int32, bitcast=True) + (ZERO2 - MAGIC)
+            value = acc[r] * scale + ONE
             if ADD:
                 beside = tl.load(other + at[:, None] * OP + n[None, :], mask=keep, other=0)
-                total = tl.minimum(tl.maximum(total, LO2), HI2)
-                done = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, True).to(tl.int8)
+            if ADD and adds_in_floats(A_FACTOR, O_FACTOR):
+                done = added_in_floats(value, beside, LO2, HI2, ZERO2, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO)
             else:
-                done = saturated(tl.minimum(tl.maximum(total, LO2), HI2))
+                total = tl.minimum(tl.maximum(value.to(tl.int32, bitcast=True) + (ZERO2 - MAGIC), LO2), HI2)
+                if ADD:
+                    total = joined(total, beside, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT, ALO, AHI, AZERO, True)
+                done = saturated(total)
             tl.store(y + at[:, None] * YP + n[None, :], done, mask=keep)

@@ -10,7 +10,18 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
-from dovetail.kernels.layers import MOST_STEPS, Mean, Sum, as_floats, common_rounding, scaled_taps, taps_by_rows
+from dovetail.kernels.layers import (
+    MOST_STEPS,
+    STORED_OFFSET,
+    Mean,
+    Sum,
+    as_floats,
+    as_least_floats,
+    common_rounding,
+    scaled_taps,
+    taps_by_rows,
+    without_signs,
+)
 from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
@@ -261,14 +272,15 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
     front, middle, last = (item.layer for item in part)
     weights, wk, wn = laid(front.weights, kind)
     taps, words = taps_by_rows(middle.weights, part[1].window.kernel, part[1].window.stride[0])
-    four = int.from_bytes(bytes([int(middle.pad) & 255]) * QUARTER, "little", signed=True)
-    constants = {**_walked_sizes(part), "W1K": wk, "W1N": wn, "ZERO1": front.zero, "LOD": middle.lo, "HID": middle.hi,
-                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": middle.pad, "PAD4": four,
+    pad = int(middle.pad) + STORED_OFFSET
+    four = int.from_bytes(bytes([pad]) * QUARTER, "little", signed=True)
+    constants = {**_walked_sizes(part), "W1K": wk, "W1N": wn, "LOD": middle.lo, "HID": middle.hi,
+                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": four,
                  "WORDS": words, **sum_constants(part[2].total, part[2].other)}
     other = part[2].other
-    return (part[0].x, weights, *as_floats(front), taps, *as_floats(middle, MOST_STEPS), last.weights.astype(np.float16),
-            last.bias.astype(np.float32), np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
-            other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
+    return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle), MOST_STEPS),
+            last.weights.astype(np.float16), last.bias.astype(np.float32),
+            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32), other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,

@@ -186,6 +186,22 @@ def as_floats(layer: Layer, steps: int = 1) -> tuple[Array, Array, Array]:
     return layer.bias + np.int32(FLOATS_BITS), factor, (rest - FLOATS_BEGIN * factor.astype(np.float64)).astype(np.float32)
 
 
+LEAST_BEGIN, LEAST_BITS, LEAST = 2.0 ** -100, 0x4B400000 - (100 << 23), -149
+"""What one counts where sums begin at 1.5 * 2**-77, the bits of that, and the exponent of float32's least number."""
+
+
+def as_least_floats(layer: Layer) -> tuple[Array, Array, Array]:
+    """The same, where one multiplication makes float32's least numbers of sums: their bits are bytes without sign."""
+    factor = np.ldexp(1.0 / LEAST_BEGIN, LEAST - layer.shifts.astype(np.int64)).astype(np.float32)
+    ones = layer.zero + STORED_OFFSET - np.ldexp(FLOATS_BEGIN, -layer.shifts.astype(np.int64))
+    return layer.bias + np.int32(LEAST_BITS), factor, np.ldexp(ones, LEAST).astype(np.float32)
+
+
+def without_signs(layer: Layer) -> Layer:
+    """A depthwise layer that reads bytes without sign, as many more than the stored ones."""
+    return replace(layer, bias=layer.bias - np.int32(STORED_OFFSET) * layer.weights.astype(np.int32).sum(0, dtype=np.int32))
+
+
 def taps_by_rows(weights: Array, kernel: tuple[int, int], stride: int) -> tuple[Array, int]:
     """Taps (taps x channels) of a depthwise layer as words of four rows, and how many words a column of them takes.
 

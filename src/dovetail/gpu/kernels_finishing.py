@@ -1,0 +1,223 @@
+"""What becomes of sums: bias, rounding to the next layer's integers, activation, another tensor added, a mean over pixels.
+
+Conventions as in `gpu/kernels.py`. Integers that float32 holds are rounded by it: where its mantissa ends, an addition or a
+multiplication rounds half to even, in one instruction, and every step before that is exact.
+"""
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Triton's interpreter knows no instructions: there, the same is computed by what it knows."""
+MAGIC = tl.constexpr(0x4B400000)
+"""Bits of float32's 1.5 * 2**23, `ONE`: its mantissa counts ones, from there up and down."""
+ONE = tl.constexpr(12582912.0)
+ABOVE = tl.constexpr(8388608.0 + 128.0)
+"""What a byte, less than which is none, lies above as a float whose mantissa counts ones."""
+
+
+@triton.jit
+def rounded(total, multiplier, shift, ROUND: tl.constexpr):
+    """total * multiplier / 2**shift, half to even, no shift below zero; unless `ROUND` is WIDE (64 bits), without multipliers."""
+    left = total
+    by = shift
+    if ROUND == 1:
+        left = total.to(tl.int64) * multiplier.to(tl.int64)
+        by = shift.to(tl.int64)
+    some = (by > 0).to(by.dtype)
+    below = (some << (by - some)) - some  # just less than a half: an odd quotient adds what is missing
+    return (left + below + ((left >> by) & some)) >> by
+
+
+@triton.jit
+def quotient(total, offset, shift):
+    """(total + offset) / 2**shift, half to even, beside float32's 1.5 * 2**23: it rounds where its mantissa ends.
+
+    Sums below 2**22 and shifts up to 22 make every step but that rounding exact.
+    """
+    scale = ((127 - shift) << 23).to(tl.float32, bitcast=True)
+    return (total + (offset + MAGIC)).to(tl.float32, bitcast=True) * scale + (ONE - ONE * scale)
+
+
+@triton.jit
+def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
+    """(total + offset) / 2**shift, half to even, between bounds."""
+    value = tl.minimum(tl.maximum(quotient(total, offset, shift), ONE + LO), ONE + HI)
+    return value.to(tl.int32, bitcast=True) - MAGIC
+
+
+@triton.jit
+def shifted(total, offset, shift, ZERO: tl.constexpr):
+    """The same without bounds, as an integer above its zero point."""
+    return quotient(total, offset, shift).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
+
+
+@triton.jit
+def saturated(values):
+    """Integers as bytes, what lies beyond them as the nearest: one instruction for two of them, which also packs them."""
+    if INTERPRETED:
+        packed = tl.minimum(tl.maximum(values, -128), 127).to(tl.int8)
+    else:
+        packed = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
+                                           "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [values], tl.int8,
+                                           is_pure=True, pack=4)
+    return packed
+
+
+@triton.jit
+def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, ROUND: tl.constexpr):
+    """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for."""
+    offset = tl.load(bias + channel, mask=inside, other=0)[None, :]
+    by = offset
+    factor = offset
+    if INTEGER:
+        by = tl.load(shift + channel, mask=inside, other=0)[None, :]
+        if ROUND == 1:
+            factor = tl.load(multiplier + channel, mask=inside, other=0)[None, :]
+    else:
+        offset = offset.to(tl.float32)
+    return offset, factor, by
+
+
+@triton.jit
+def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             INTEGER: tl.constexpr, ROUND: tl.constexpr):
+    """Bias, rounding (integers only) and activation of sums."""
+    if not INTEGER:
+        done = activated(limited(acc + offset, LO, HI), ACT)
+    elif ROUND == 2:
+        done = rounded_between(acc, offset, by, LO - ZERO, HI - ZERO) + ZERO
+    else:
+        done = tl.minimum(tl.maximum(rounded(acc + offset, factor, by, ROUND) + ZERO, LO), HI).to(tl.int32)
+    return done
+
+
+@triton.jit
+def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
+    """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
+    if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
+        done = saturated(shifted(acc, offset, by, ZERO))
+    else:
+        done = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND).to(kind)
+    return done
+
+
+@triton.jit
+def logistic(v):
+    """1 / (1 + exp(-v)), without an infinity on its way to nothing."""
+    return 1.0 / (1.0 + tl.exp(-tl.maximum(v, -80.0)))
+
+
+@triton.jit
+def activated(v, ACT: tl.constexpr):
+    """A function of floats by its number in `kernels/layers.py`; 0 is none."""
+    if ACT == 1:
+        v = v * tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+    elif ACT == 2:
+        v = tl.minimum(tl.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+    elif ACT == 3:
+        v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
+    elif ACT == 4:
+        v = v * logistic(1.5957691216057308 * (v + 0.044715 * v * v * v))
+    elif ACT == 5:
+        v = v * logistic(v)
+    elif ACT == 6:
+        v = logistic(v)
+    elif ACT == 7:
+        v = 2.0 * logistic(2.0 * v) - 1.0
+    return v
+
+
+@triton.jit
+def limited(acc, LO: tl.constexpr, HI: tl.constexpr):
+    if float("-inf") < LO:
+        acc = tl.maximum(acc, LO)
+    if float("inf") > HI:
+        acc = tl.minimum(acc, HI)
+    return acc
+
+
+@triton.jit
+def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO: tl.constexpr, HI: tl.constexpr,
+           ZERO: tl.constexpr, INTEGER: tl.constexpr):
+    """A finished value plus another tensor's, as an addition of its own would be."""
+    if INTEGER:
+        total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
+        total = rounded(total, total, tl.full((1, 1), shift, tl.int32), 0) + ZERO
+        done = tl.minimum(tl.maximum(total, LO), HI)
+    else:
+        done = limited(acc + other.to(tl.float32), LO, HI)
+    return done
+
+
+@triton.constexpr_function
+def adds_in_floats(own_factor, other_factor):
+    """Whether bytes times these factors, added up, are integers that float32 rounds by itself."""
+    return own_factor + other_factor < 1 << 14
+
+
+@triton.jit
+def as_floats(bytes_of):
+    """Bytes as floats above 2**23 + 128: their bits, behind those of 2**23, need no conversion."""
+    if INTERPRETED:
+        values = bytes_of.to(tl.float32) + ABOVE
+    else:
+        values = tl.inline_asm_elementwise(
+            "{ .reg .b32 above; xor.b32 above, $4, 0x80808080; prmt.b32 $0, above, 0x4B000000, 0x7440; "
+            "prmt.b32 $1, above, 0x4B000000, 0x7441; prmt.b32 $2, above, 0x4B000000, 0x7442; "
+            "prmt.b32 $3, above, 0x4B000000, 0x7443; }", "=f,=f,=f,=f,r", [bytes_of], tl.float32, is_pure=True, pack=4)
+    return values
+
+
+@triton.jit
+def added_in_floats(value, other, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, own_factor: tl.constexpr,
+                    other_factor: tl.constexpr, own_zero: tl.constexpr, other_zero: tl.constexpr, shift: tl.constexpr,
+                    ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr):
+    """A layer's value, beside `ONE` and not yet between bounds, plus another tensor's bytes, as bytes: `joined`, in floats."""
+    own = tl.minimum(tl.maximum(value, ONE + (LO - ZERO)), ONE + (HI - ZERO)) - (ONE + (own_zero - ZERO))
+    beside = as_floats(other) - (ABOVE + other_zero)
+    total = own * (own_factor / (1 << shift)) + beside * (other_factor / (1 << shift)) + ONE
+    if (ALO > -128) or (AHI < 127):
+        total = tl.minimum(tl.maximum(total, ONE + (ALO - AZERO)), ONE + (AHI - AZERO))
+    return saturated(total.to(tl.int32, bitcast=True) + (AZERO - MAGIC))
+
+
+@triton.jit
+def with_other(acc, other, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+               own_factor: tl.constexpr, other_factor: tl.constexpr, own_zero: tl.constexpr, other_zero: tl.constexpr,
+               shift: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr, INTEGER: tl.constexpr,
+               ROUND: tl.constexpr, kind: tl.constexpr):
+    """Sums finished, and another tensor added to them, in the type they are stored in. Of a multiple of four sums."""
+    if INTEGER and (ROUND == 2) and adds_in_floats(own_factor, other_factor):
+        done = added_in_floats(quotient(acc, offset, by), other, LO, HI, ZERO, own_factor, other_factor, own_zero, other_zero,
+                               shift, ALO, AHI, AZERO)
+    else:
+        own = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)
+        done = joined(own, other, own_factor, other_factor, own_zero, other_zero, shift, ALO, AHI, AZERO, INTEGER).to(kind)
+    return done
+
+
+@triton.constexpr_function
+def fits_words(pixels, factor, shift):
+    """Whether a mean of bytes needs no more than 32 bits."""
+    return max(255 * pixels * factor, 2 * pixels << shift) < 1 << 31
+
+
+@triton.jit
+def averaged(total, PIXELS: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
+             LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr):
+    """Sums over all pixels of an image as their mean; of integers the exact quotient, rounded half to even once."""
+    if INTEGER:
+        whole: tl.constexpr = PIXELS << SHIFT
+        wide: tl.constexpr = tl.int32 if fits_words(PIXELS, FACTOR, SHIFT) else tl.int64
+        product = (total - PIXELS * FROM).to(wide) * FACTOR
+        # Division rounds towards zero; the quotient below is the floor.
+        quotient = product // whole
+        quotient -= (quotient * whole > product).to(wide)
+        rest = product - quotient * whole
+        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
+        done = tl.minimum(tl.maximum((quotient + up.to(wide)).to(tl.int32) + ZERO, LO), HI)
+    else:
+        done = total / PIXELS
+    return done
