@@ -9,7 +9,17 @@ import triton
 import triton.language as tl
 
 from dovetail.gpu.kernels import begin, strip
-from dovetail.gpu.kernels_finishing import INTERPRETED, finished, shifted
+from dovetail.gpu.kernels_depthwise import reaches
+from dovetail.gpu.kernels_finishing import INTERPRETED, finished, least, least_constants
+from dovetail.gpu.kernels_walked import may_leave
+
+
+@triton.constexpr_function
+def leaves(pixel, side, taps, stride, pad, columns, size):
+    """Whether a pixel of the words of some columns side by side is beyond an edge for one of them that has a tap there."""
+    reading = [q for q in range(side) if 0 <= pixel - q * stride < taps]
+    last = (columns - 1) // side * side
+    return any(pixel < pad or (last + q < columns and last * stride + pixel - pad >= size) for q in reading)
 
 
 @triton.jit
@@ -69,47 +79,50 @@ def summed(total, pixels, taps):
 
 
 @triton.jit
-def saturated(a, b, c, d):
-    """Four numbers as one word of bytes, what lies beyond bytes as the nearest."""
+def stored(a, b, c, d):
+    """Four numbers without sign as one word of stored bytes, what lies beyond bytes as the nearest."""
     if INTERPRETED:
-        word = combined(tl.minimum(tl.maximum(a, -128), 127), tl.minimum(tl.maximum(b, -128), 127),
-                        tl.minimum(tl.maximum(c, -128), 127), tl.minimum(tl.maximum(d, -128), 127))
+        word = combined(tl.minimum(tl.maximum(a, 0), 255) - 128, tl.minimum(tl.maximum(b, 0), 255) - 128,
+                        tl.minimum(tl.maximum(c, 0), 255) - 128, tl.minimum(tl.maximum(d, 0), 255) - 128)
     else:
-        word = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
-                                         "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [a, b, c, d], tl.int32,
-                                         is_pure=True, pack=1)
+        word = tl.inline_asm_elementwise("{ .reg .b32 word; cvt.pack.sat.u8.s32.b32 word, $4, $3, 0; "
+                                         "cvt.pack.sat.u8.s32.b32 word, $2, $1, word; xor.b32 $0, word, 0x80808080; }",
+                                         "=r,r,r,r,r", [a, b, c, d], tl.int32, is_pure=True, pack=1)
     return word
 
 
 @triton.jit
-def constants_of(at, own, bias, multiplier, shift, ROUND: tl.constexpr):
-    """Bias, multiplier and shift of one channel of each word."""
+def constants_of(at, own, bias, multiplier, shift, ZERO: tl.constexpr, ROUND: tl.constexpr, BYTES: tl.constexpr):
+    """Of one channel of each word: where its sums begin, and what finishes them, for `BYTES` that keep their bounds or others."""
     offset = tl.load(bias + at, mask=own, other=0)
-    factor = tl.load(multiplier + at, mask=own, other=0) if ROUND == 1 else offset
-    return offset, factor, tl.load(shift + at, mask=own, other=0)
+    by = tl.load(shift + at, mask=own, other=0)
+    if BYTES:
+        held = least_constants(offset, by, ZERO)
+    else:
+        held = offset, tl.load(multiplier + at, mask=own, other=0) if ROUND == 1 else offset, by
+    return held
 
 
 @triton.jit
-def taps_of(at, own, q: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
-    """All words of four taps of one of the columns side by side: rows x words x four channels."""
+def taps_of(at, own, row: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
+    """All words of four taps of a row: columns side by side x words x four channels."""
     taps = ()
-    for i in tl.static_range(KH):
-        for t in tl.static_range(4 * WORDS):
-            taps = taps + (tl.load(at + ((i * SIDE + q) * WORDS * 4 + t) * C, mask=own, other=0),)  # noqa: RUF005
+    for t in tl.static_range(4 * SIDE * WORDS):
+        taps = taps + (tl.load(at + (row * SIDE * WORDS * 4 + t) * C, mask=own, other=0),)  # noqa: RUF005
     return taps
 
 
 @triton.jit
-def as_word(d, o, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr):
+def as_word(d, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr,
+            BYTES: tl.constexpr):
     """Sums of four channels, finished, as one word."""
-    if (ROUND == 2) and (LO == -128) and (HI == 127):
-        word = saturated(shifted(d[0], o[0], b[0], ZERO), shifted(d[1], o[1], b[1], ZERO),
-                         shifted(d[2], o[2], b[2], ZERO), shifted(d[3], o[3], b[3], ZERO))
+    if BYTES:
+        word = stored(least(d[0], f[0], b[0]), least(d[1], f[1], b[1]), least(d[2], f[2], b[2]), least(d[3], f[3], b[3]))
     else:
-        word = combined(finished(d[0], o[0], f[0], b[0], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[1], o[1], f[1], b[1], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[2], o[2], f[2], b[2], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[3], o[3], f[3], b[3], LO, HI, ZERO, ACT, True, ROUND))
+        word = combined(finished(d[0], 0, f[0], b[0], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[1], 0, f[1], b[1], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[2], 0, f[2], b[2], LO, HI, ZERO, ACT, True, ROUND),
+                        finished(d[3], 0, f[3], b[3], LO, HI, ZERO, ACT, True, ROUND))
     return word
 
 
@@ -120,59 +133,68 @@ def bytewise(x, w, bias, multiplier, shift, y,
              XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
              PAD: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
              R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
-    """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program.
+    """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program, input row by input row.
 
     C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four
-    pixels per row; weights lie (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them, biases and shifts four channels x C.
-    `EARLY`: taps are held in registers before the layer in front is done.
+    pixels per row; weights lie (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them, biases and
+    shifts four channels x C. `EARLY`: taps are held in registers before the layer in front is done.
     """
     image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
     source = x.to(tl.pointer_type(tl.int32), bitcast=True)
     target = y.to(tl.pointer_type(tl.int32), bitcast=True)
+    BYTES: tl.constexpr = (ROUND == 2) and (LO == -128) and (HI == 127)
+    ROWS: tl.constexpr = (R - 1) * SH + KH
     mine = own[None, :]
     lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
-    o0, f0, b0 = constants_of(lane, mine, bias, multiplier, shift, ROUND)
-    o1, f1, b1 = constants_of(lane + C, mine, bias, multiplier, shift, ROUND)
-    o2, f2, b2 = constants_of(lane + 2 * C, mine, bias, multiplier, shift, ROUND)
-    o3, f3, b3 = constants_of(lane + 3 * C, mine, bias, multiplier, shift, ROUND)
+    o = ()
+    f = ()
+    b = ()
+    for ch in tl.static_range(4):
+        begins, factor, by = constants_of(lane + ch * C, mine, bias, multiplier, shift, ZERO, ROUND, BYTES)
+        o = o + (begins,)  # noqa: RUF005 - Triton has no unpacking
+        f = f + (factor,)  # noqa: RUF005
+        b = b + (by,)  # noqa: RUF005
     early = ()
     if EARLY:
-        for q in tl.static_range(SIDE):
-            early = early + (taps_of(w + lane, mine, q, C, KH, SIDE, WORDS),)  # noqa: RUF005 - Triton has no unpacking
+        for i in tl.static_range(KH):
+            early = early + (taps_of(w + lane, mine, i, C, SIDE, WORDS),)  # noqa: RUF005
+    sums = ()
+    for _ in tl.static_range(R * SIDE):
+        sums = sums + o
     nothing = tl.zeros((TW, BC), tl.int32)
+    corner = source + ((image * H + first * SH - PH) * W + column * SW - PW)[:, None] * XP + c[None, :]
     begin(PDL)
-    rows = ()
-    for i in tl.static_range((R - 1) * SH + KH):
+    for i in tl.static_range(ROWS):
         row = column * 0 + first * SH + i - PH
+        turned_words = ()
         for u in tl.static_range(WORDS):
             four = ()
             for j in tl.static_range(4):
                 if u * 4 + j < (SIDE - 1) * SW + KW:
                     at = column * SW + u * 4 + j - PW
                     seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
-                    word = tl.load(source + ((image * H + row) * W + at)[:, None] * XP + c[None, :], mask=seen[:, None] & own[None, :], other=0)
-                    if PAD != 0:
+                    word = tl.load(corner + (i * W + u * 4 + j) * XP, mask=seen[:, None] & own[None, :], other=0)
+                    if (PAD != 0) and (may_leave(i, PH, (OH - 1) // R * R * SH, H) or leaves(u * 4 + j, SIDE, KW, SW, PW, OW, W)):
                         word = tl.where(seen[:, None], word, PAD)
                 else:
                     word = nothing
-                four = four + (word,)  # noqa: RUF005 - Triton has no unpacking
-            rows = rows + turned(four[0], four[1], four[2], four[3])
-    for q in tl.static_range(SIDE):
-        if EARLY:
-            taps = early[q]
-        else:
-            taps = taps_of(w + lane, mine, q, C, KH, SIDE, WORDS)
+                four = four + (word,)  # noqa: RUF005
+            turned_words = turned_words + turned(four[0], four[1], four[2], four[3])
+        added = ()
         for r in tl.static_range(R):
-            d0 = nothing
-            d1 = nothing
-            d2 = nothing
-            d3 = nothing
-            for t in tl.static_range(KH * WORDS):
-                d0 = summed(d0, rows[(r * SH * WORDS + t) * 4], taps[4 * t])
-                d1 = summed(d1, rows[(r * SH * WORDS + t) * 4 + 1], taps[4 * t + 1])
-                d2 = summed(d2, rows[(r * SH * WORDS + t) * 4 + 2], taps[4 * t + 2])
-                d3 = summed(d3, rows[(r * SH * WORDS + t) * 4 + 3], taps[4 * t + 3])
-            word = as_word((d0, d1, d2, d3), (o0, o1, o2, o3), (f0, f1, f2, f3), (b0, b1, b2, b3), LO, HI, ZERO, ACT, ROUND)
+            if reaches(i - r * SH, 1, KH):
+                taps = early[i - r * SH] if EARLY else taps_of(w + lane, mine, i - r * SH, C, SIDE, WORDS)
+            for t in tl.static_range(4 * SIDE):
+                total = sums[r * SIDE * 4 + t]
+                if reaches(i - r * SH, 1, KH):
+                    for u in tl.static_range(WORDS):
+                        total = summed(total, turned_words[u * 4 + t % 4], taps[(t // 4 * WORDS + u) * 4 + t % 4])
+                added = added + (total,)  # noqa: RUF005
+        sums = added
+    for r in tl.static_range(R):
+        for q in tl.static_range(SIDE):
+            word = as_word((sums[(r * SIDE + q) * 4], sums[(r * SIDE + q) * 4 + 1], sums[(r * SIDE + q) * 4 + 2],
+                            sums[(r * SIDE + q) * 4 + 3]), f, b, LO, HI, ZERO, ACT, ROUND, BYTES)
             below = column * 0 + first + r
             keep = ((column + q < OW) & (below < OH))[:, None] & own[None, :]
             tl.store(target + ((image * OH + below) * OW + column + q)[:, None] * YP + c[None, :], word, mask=keep)

@@ -46,22 +46,50 @@ def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
     return value.to(tl.int32, bitcast=True) - MAGIC
 
 
+LEAST = tl.constexpr(0x4B400000 - (100 << 23))
+"""Bits of 1.5 * 2**-77: a sum beside them is a float that one multiplication takes to float32's least numbers."""
+
+
 @triton.jit
-def shifted(total, offset, shift, ZERO: tl.constexpr):
-    """The same without bounds, as an integer above its zero point."""
-    return quotient(total, offset, shift).to(tl.int32, bitcast=True) + (ZERO - MAGIC)
+def least_constants(offset, shift, ZERO: tl.constexpr):
+    """Where sums of bytes begin as floats, and what one multiplication and addition makes bytes without sign of them with.
+
+    Sums below 2**22 and shifts up to 22 make every step but the last rounding exact.
+    """
+    below = (12582912 >> shift) - (ZERO + 128)
+    negative = -2147483648
+    ones = tl.where(below >= 0, below | negative, -below)  # the bits of the least numbers count ones
+    return offset + LEAST, ((78 - shift) << 23).to(tl.float32, bitcast=True), ones.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def least(total, factor, ones):
+    """A sum that is the bits of a float as an integer above its zero point, without sign; what is below nothing is far below."""
+    value = total.to(tl.float32, bitcast=True)
+    if INTERPRETED:  # which has no multiplication and addition in one
+        done = (value.to(tl.float64) * factor.to(tl.float64) + ones.to(tl.float64)).to(tl.float32)
+    else:
+        done = tl.inline_asm_elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [value, factor, ones], tl.float32,
+                                         is_pure=True, pack=1)
+    return done.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def as_bytes(values):
+    """Integers without sign as stored bytes, what lies beyond them as the nearest: one instruction packs two of them."""
+    if INTERPRETED:
+        packed = (tl.minimum(tl.maximum(values, 0), 255) - 128).to(tl.int8)
+    else:
+        packed = tl.inline_asm_elementwise("{ .reg .b32 word; cvt.pack.sat.u8.s32.b32 word, $4, $3, 0; "
+                                           "cvt.pack.sat.u8.s32.b32 word, $2, $1, word; xor.b32 $0, word, 0x80808080; }",
+                                           "=r,r,r,r,r", [values], tl.int8, is_pure=True, pack=4)
+    return packed
 
 
 @triton.jit
 def saturated(values):
-    """Integers as bytes, what lies beyond them as the nearest: one instruction for two of them, which also packs them."""
-    if INTERPRETED:
-        packed = tl.minimum(tl.maximum(values, -128), 127).to(tl.int8)
-    else:
-        packed = tl.inline_asm_elementwise("{ .reg .b32 high; cvt.pack.sat.s8.s32.b32 high, $4, $3, 0; "
-                                           "cvt.pack.sat.s8.s32.b32 $0, $2, $1, high; }", "=r,r,r,r,r", [values], tl.int8,
-                                           is_pure=True, pack=4)
-    return packed
+    """Integers with a sign as bytes, what lies beyond them as the nearest."""
+    return as_bytes(values + 128)
 
 
 @triton.jit
@@ -97,7 +125,8 @@ def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
              INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
     """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
     if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
-        done = saturated(shifted(acc, offset, by, ZERO))
+        start, scale, ones = least_constants(offset, by, ZERO)
+        done = as_bytes(least(acc + start, scale, ones))
     else:
         done = finished(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND).to(kind)
     return done
@@ -180,7 +209,7 @@ def added_in_floats(value, other, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.c
     total = own * (own_factor / (1 << shift)) + beside * (other_factor / (1 << shift)) + ONE
     if (ALO > -128) or (AHI < 127):
         total = tl.minimum(tl.maximum(total, ONE + (ALO - AZERO)), ONE + (AHI - AZERO))
-    return saturated(total.to(tl.int32, bitcast=True) + (AZERO - MAGIC))
+    return as_bytes(total.to(tl.int32, bitcast=True) + (AZERO + 128 - MAGIC))
 
 
 @triton.jit

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from dovetail.gpu.kernels import begin
 from dovetail.gpu.kernels_bytes import byte, combined
-from dovetail.gpu.kernels_finishing import INTERPRETED, MAGIC, ONE, added_in_floats, adds_in_floats, joined, saturated
+from dovetail.gpu.kernels_finishing import INTERPRETED, MAGIC, ONE, added_in_floats, adds_in_floats, joined, least, saturated
 from dovetail.gpu.kernels_walked import band, inputs_of, kept, may_leave, places_of
 
 STEPS = tl.constexpr(256.0)
@@ -47,18 +47,6 @@ def to_byte(value, factor, offset, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.
     """A sum as the next layer's integer, stored form, as a float: bounds first, so that rounding comes last."""
     between = kept(value, factor, offset) * STEPS + (ONE + (LO - ZERO))
     return tl.minimum(between, ONE + (HI - ZERO)) + (ZERO - ONE)
-
-
-@triton.jit
-def rounded(total, factor, offset):
-    """A sum that is the bits of a float, above its zero point without a sign, as an integer; any below nothing is far below."""
-    value = total.to(tl.float32, bitcast=True)
-    if INTERPRETED:  # which has no multiplication and addition in one
-        done = (value.to(tl.float64) * factor.to(tl.float64) + offset.to(tl.float64)).to(tl.float32)
-    else:
-        done = tl.inline_asm_elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [value, factor, offset], tl.float32,
-                                         is_pure=True, pack=1)
-    return done.to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -130,7 +118,7 @@ def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images
             values = ()
             for i in tl.static_range(ROWS):
                 v = inputs_of(x, top + i, places[j], c, H, W, XP, CI, BC)
-                a = rounded(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset)
+                a = least(tl.dot(v, weight, begun, out_dtype=tl.int32), factor, offset)
                 if may_leave(i, PH, (BANDS - 1) * R * SH, H):
                     a = tl.where((left * 0 + top + i >= 0)[:, None] & (left * 0 + top + i < H)[:, None], a, PADE)
                 values = values + (a,)  # noqa: RUF005

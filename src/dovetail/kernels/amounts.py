@@ -20,6 +20,7 @@ from dovetail.kernels.shapes import (
     PlanesShape,
     VectorShape,
     WalkedShape,
+    bytewise_registers,
     depthwise_registers,
     walked_registers,
 )
@@ -105,7 +106,7 @@ def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:
     warps, r, programs = c["num_warps"], c["R"], s.programs(c)
     each, rows = c["TW"] * c["BC"] / (32 * warps), (r - 1) * s.stride + s.taps_down
     turned, sums = 12 * rows * s.words * each, 4 * r * s.side * each
-    out = shared_out(gpu, programs, warps, 4 * rows * s.words * each + 60, np.zeros(len(r)))
+    out = shared_out(gpu, programs, warps, 50 + bytewise_registers(each, r, c["EARLY"], s), np.zeros(len(r)))
     products = sums * s.taps_down * s.words
     return _work(out, c, {
         "waves": out.waves, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,

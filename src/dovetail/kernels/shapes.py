@@ -146,7 +146,7 @@ class BytewiseShape(NamedTuple):
         return _count(self.grid(c))
 
     def tiles(self) -> Tiles:
-        return _bytewise_tiles(min(self.height, 4), min(ceil(self.width / self.side), 32), min(self.quarters, 64), self)
+        return _bytewise_tiles(self.height, min(ceil(self.width / self.side), 32), min(self.quarters, 64), self)
 
 
 class FusedShape(NamedTuple):
@@ -401,21 +401,24 @@ def depthwise_registers(each: Number, rows: Number, side: Number, early: Number,
     return 24 + 1.1 * each * (rows * side + (side - 1) * s.stride + s.taps_across + held)
 
 
-MOST_TURNED, MOST_TAPS = 128, 160
-"""Registers of a thread for the pixels of all rows that a program of the kernel for bytes reads, and for them and all taps."""
+MOST_SUMS, MOST_TAPS = 112, 160
+"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has, and for them and all taps."""
 
 
 @lru_cache(maxsize=1024)
 def _bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> Tiles:
-    def pixels(r: int) -> int:
-        return int(4 * s.words * ((r - 1) * s.stride + s.taps_down))
-    taps = 4 * s.words * s.side * s.taps_down
-    found = [{"R": r, "TW": tw, "BC": bc, "EARLY": int(each * (pixels(r) + taps) <= MOST_TAPS),
-              "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
-             for r in (1, 2, 4) for tw in (4, 8, 16, 32) for bc in (4, 8, 16, 32, 64) for each in (1, 2, 4)
-             if (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and (r == 1 or r <= height)
-             and 32 <= tw * bc // each <= 256 and each * pixels(r) <= MOST_TURNED]
+    found = []
+    for r, tw, bc, each in product(_together(height), (4, 8, 16, 32), (4, 8, 16, 32, 64), (1, 2, 4)):
+        fits = (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and 32 <= tw * bc // each <= 256
+        if fits and bytewise_registers(each, r, 0, s) <= MOST_SUMS:
+            found.append({"R": r, "TW": tw, "BC": bc, "EARLY": int(bytewise_registers(each, r, 1, s) <= MOST_TAPS),
+                          "num_warps": max(1, tw * bc // each // 32), "num_stages": 2})
     return tiles_of(found)
+
+
+def bytewise_registers(each: Number, rows: Number, early: Number, s: BytewiseShape) -> Number:
+    """Registers of a thread with `each` words: sums, two rows of pixels, one of them turned, and taps that are held."""
+    return each * 4 * (s.side * rows + 2 * s.words + early * s.words * s.side * s.taps_down)
 
 
 @lru_cache(maxsize=1024)
