@@ -113,17 +113,6 @@ def test_a_pointwise_and_a_depthwise_layer_are_walked_through_where_nothing_foll
     every_tile(compile_graph(net.graph(deep), "float32", 2), {"walked2"}, 1e-4)
 
 
-@pytest.mark.parametrize(("window", "planes", "kind"), [
-    (Window((3, 3), (2, 2), (0, 0, 1, 1)), 3, "int8"), (Window((3, 3), (2, 2), SAME), 3, "float16"),
-    (Window((5, 5), (1, 1), (2,) * 4), 1, "int8"), (Window((7, 7), (2, 2), (3,) * 4), 3, "int8"),
-    (Window((3, 2), (3, 3)), 4, "float32"), (Window((4, 4), (4, 4)), 2, "int8")])
-def test_a_few_planes_are_read_by_words(window: Window, planes: int, kind: str) -> None:
-    net = Net(3)
-    graph = net.graph(net.add(Conv(10, window, clamp=RELU), net.input((1, planes, 13, 20))))
-    every_tile(compile_graph(quantized(graph) if kind == "int8" else graph, kind, 2), {"planes1"},
-               {"int8": 0, "float32": 1e-4, "float16": 0.05}[kind])
-
-
 @pytest.mark.parametrize(("stride", "kernel", "channels"), [(1, 3, 8), (2, 3, 24), (1, 5, 12)])
 def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int, channels: int) -> None:
     graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU, channels=channels))

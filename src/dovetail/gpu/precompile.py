@@ -26,14 +26,12 @@ from dovetail.gpu import (
     kernels_fused,
     kernels_held,
     kernels_moves,
-    kernels_planes,
     kernels_walked,
     kernels_walked_bytes,
 )
 
 KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "planes": kernels_planes.planes, "deep": kernels_held.deep, "vector": kernels_held.vector,
-    "depthwise": kernels_depthwise.depthwise,
+    "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,
     "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
     "banded": kernels_fused.banded, "walked": kernels_walked.walked,
     "walked_bytes": kernels_walked_bytes.walked_bytes, "pool": kernels_moves.pool, "mean": kernels_moves.mean,

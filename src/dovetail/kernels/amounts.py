@@ -17,7 +17,6 @@ from dovetail.kernels.shapes import (
     DepthwiseShape,
     FusedShape,
     MovedShape,
-    PlanesShape,
     VectorShape,
     WalkedShape,
     bytewise_registers,
@@ -55,19 +54,6 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
         "wide": out.waves * (warps >= 8),
         "chain": out.waves * np.minimum(c["BK"] * steps, 2 * s.depth * s.steps_of) / warps},
         2.0 * programs * sums * c["BP"] * c["BN"] * c["BK"] * steps, s.moved_bytes)
-
-
-def planes_work(gpu: Gpu, c: Tiles, s: PlanesShape) -> Work:
-    """A product of matrices, all its weights there, with a step for every plane of words that are loaded one by one."""
-    warps, threads, programs = c["num_warps"], 32 * c["num_warps"], s.programs(c)
-    results, inputs = c["BP"] * c["BN"] / threads, c["BP"] * s.depth / threads
-    weights = s.planes * s.depth * c["BN"] * s.element / threads / VECTOR
-    shared = s.depth * (c["BP"] + s.planes * c["BN"]) * s.element
-    out = shared_out(gpu, programs, warps, 40 + 1.2 * results + 2 * inputs + weights, shared)
-    own, products = out.each * warps, s.planes * s.depth * c["BP"] * c["BN"]
-    return _work(out, c, {
-        "waves": out.waves, "sm_inputs": own * s.planes * inputs, "sm_weights": own * weights, "sm_results": own * results,
-        "programs": programs}, 2.0 * programs * products, s.moved_bytes)
 
 
 def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:

@@ -9,16 +9,7 @@ import numpy as np
 
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
-from dovetail.kernels.items import (
-    QUARTER,
-    Item,
-    columns_of,
-    fused_shape,
-    is_scaled,
-    side_by_side,
-    stages,
-    values_read,
-)
+from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
 from dovetail.kernels.layers import (
     MOST_STEPS,
     STORED_OFFSET,
@@ -42,7 +33,6 @@ from dovetail.kernels.shapes import (
     FusedShape,
     KernelShape,
     MovedShape,
-    PlanesShape,
     VectorShape,
     WalkedBytesShape,
     WalkedShape,
@@ -109,8 +99,8 @@ def laid(weights: Array, kind: str, groups: int = 1) -> tuple[Array, int, int]:
 def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Call:
     """The launch that computes a part of a run with one of its kernels."""
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
-        ConvShape: _conv, PlanesShape: _planes, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise,
-        BytewiseShape: _bytewise, FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked,
+        ConvShape: _conv, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise, BytewiseShape: _bytewise,
+        FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked,
         WalkedBytesShape: _walked_bytes}
     operands, constants = makers[type(shape)](kind, part)
     copied = [item.along.node for item in part if item.along is not None]
@@ -153,36 +143,6 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, *_along(item), y.images), constants
 
 
-def _planes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
-    """A convolution of a few planes."""
-    item, = part
-    x, y, window, layer, out = item.x, item.y, item.window, item.layer, item.output
-    columns, depth = columns_of(window), values_read(kind, window)
-    weights, wk, wn = laid(weights_side_by_side(layer.weights, window, x.channels, depth), kind)
-    constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "CI": x.channels, "N": y.channels,
-                 "KH": window.kernel[0], "SH": window.stride[0], "PH": window.pads[0], "SIDE": columns.side,
-                 "STEP": columns.step, "FIRST": columns.first, "WIDE": columns.wide, "WK": wk, "WN": wn, "YP": out.pitch,
-                 **_layer_constants(item), "PAD": layer.pad, "PAD4": word_of(layer.pad) if kind == "int8" else 0,
-                 "INTEGER": kind == "int8", "ROUND": layer.rounding, "PRECISION": precision(kind)}
-    return (x, weights, layer.bias, layer.multipliers, layer.shifts, out, y.images), constants
-
-
-def word_of(value: float) -> int:
-    """A word of four bytes alike."""
-    return int.from_bytes(bytes([int(value) & 255]) * QUARTER, "little", signed=True)
-
-
-def weights_side_by_side(weights: Array, window: Window, planes: int, depth: int) -> Array:
-    """Weights ((taps x planes) x filters) as (planes x values read) x (columns side by side x filters)."""
-    (rows, across), columns, filters = window.kernel, columns_of(window), weights.shape[1]
-    taps = weights.reshape(rows, across, planes, filters).transpose(2, 0, 1, 3)
-    spread = np.zeros((planes, depth // columns.wide, columns.wide, columns.side, filters), dtype=weights.dtype)
-    for q in range(columns.side):
-        start = q * window.stride[1] - window.pads[1] - columns.first
-        spread[:, :rows, start:start + across, q] = taps
-    return spread.reshape(planes * depth, columns.side * filters)
-
-
 def _deep(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """A pointwise layer of few pixels."""
     item, = part
@@ -220,9 +180,10 @@ def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     item, = part
     x, y, window, layer = item.x, item.y, item.window, item.layer
     side, words = side_by_side(window)
+    four = int.from_bytes(bytes([int(layer.pad) & 255]) * QUARTER, "little", signed=True)
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels // QUARTER,
                  **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **_layer_constants(item),
-                 "PAD": word_of(layer.pad), "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
+                 "PAD": four, "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
     taps = packed_taps(layer.weights, window, side, words)
     return (x, taps, _by_fourth(layer.bias), _by_fourth(layer.multipliers), _by_fourth(layer.shifts), y), constants
 
@@ -312,14 +273,14 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
     weights, wk, wn = laid(front.weights, kind)
     taps, words = taps_by_rows(middle.weights, part[1].window.kernel, part[1].window.stride[0])
     pad = int(middle.pad) + STORED_OFFSET
+    four = int.from_bytes(bytes([pad]) * QUARTER, "little", signed=True)
     constants = {**_walked_sizes(part), "W1K": wk, "W1N": wn, "LOD": middle.lo, "HID": middle.hi,
-                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": word_of(pad),
+                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": four,
                  "WORDS": words, **sum_constants(part[2].total, part[2].other)}
     other = part[2].other
     return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle), MOST_STEPS),
             last.weights.astype(np.float16), last.bias.astype(np.float32),
-            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
-            other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
+            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32), other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,

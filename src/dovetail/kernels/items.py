@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd, inf
-from typing import NamedTuple
+from math import inf
 
 from dovetail.ir import Node, Window
 from dovetail.kernels.estimator import power
@@ -20,7 +19,6 @@ from dovetail.kernels.shapes import (
     DepthwiseShape,
     FusedShape,
     KernelShape,
-    PlanesShape,
     VectorShape,
     WalkedBytesShape,
     WalkedShape,
@@ -113,8 +111,7 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
         if first.depthwise:
             bytewise = [bytewise_shape(first)] if kind == "int8" and _is_bytewise(first) else []
             return [s for s in bytewise if s.tiles()] or [depthwise_shape(kind, first)]
-        others: list[KernelShape] = [deep_shape(kind, first)] if _is_deep(first) else []
-        others += [planes_shape(kind, first)] if _is_planes(kind, first) else []
+        others = [deep_shape(kind, first)] if _is_deep(first) else []
         return [conv_shape(kind, first), *(o for o in others if o.tiles()),
                 *([vector_shape(kind, first)] if _is_vector(first) else [])]
     found: list[KernelShape] = [fused_shape(kind, part)] if _is_module(part) else []
@@ -135,48 +132,6 @@ def conv_shape(kind: str, item: Item) -> ConvShape:
     return ConvShape(element, values * element, y.images, y.pixels, y.channels // groups, taps * channels if flat else channels,
                      1 if flat else taps, groups, flat or x.planar,
                      taps == 1 and not any(item.window.pads) and y.pixels <= MOST_HALVED, item.mean is not None)
-
-
-QUARTER = 4
-"""Bytes of a word, and columns that are read as one."""
-MOST_PLANES, MOST_READ = 4, 128
-"""Planes, and values read of each, that the kernel for planes unrolls."""
-
-
-class Columns(NamedTuple):
-    """How output columns side by side read whole words of a row."""
-
-    side: int
-    step: int
-    first: int
-    wide: int
-    """Columns read, a power of two."""
-
-
-def columns_of(window: Window) -> Columns:
-    """As many output columns as move on by whole words together, and the columns that they read."""
-    across, left = window.stride[1], window.pads[1]
-    side = QUARTER // gcd(QUARTER, across)
-    first = -left // QUARTER * QUARTER
-    return Columns(side, side * across, first, power((side - 1) * across - left + window.kernel[1] - first, QUARTER))
-
-
-def values_read(kind: str, window: Window) -> int:
-    """Values of a plane that are one axis of the product."""
-    return power(window.kernel[0] * columns_of(window).wide, 32 if kind == "int8" else 16)
-
-
-def _is_planes(kind: str, item: Item) -> bool:
-    """Whether a layer reads a few planes whose rows are whole words."""
-    return (item.x.planar and not item.ends and item.groups == 1 and item.taps > 1 and item.x.channels <= MOST_PLANES
-            and item.x.width % QUARTER == 0 and item.window.dilation == (1, 1) and values_read(kind, item.window) <= MOST_READ)
-
-
-def planes_shape(kind: str, item: Item) -> PlanesShape:
-    """A convolution of a few planes."""
-    x, y, side = item.x, item.y, columns_of(item.window).side
-    return PlanesShape(ELEMENT[kind], (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind],
-                       y.images * y.height * -(-y.width // side), side * y.channels, x.channels, values_read(kind, item.window))
 
 
 def _is_deep(item: Item) -> bool:
@@ -215,6 +170,8 @@ def depthwise_shape(kind: str, item: Item) -> DepthwiseShape:
                           x.channels, *window.kernel, window.stride[0], window.reach[0])
 
 
+QUARTER = 4
+"""Bytes of a word."""
 MOST_ACROSS = 8
 """Taps in a row up to which bytes are turned."""
 

@@ -15,7 +15,6 @@ from dovetail.kernels.amounts import (
     depthwise_work,
     fused_work,
     moved_work,
-    planes_work,
     vector_work,
     walked_work,
 )
@@ -30,7 +29,6 @@ from dovetail.kernels.shapes import (
     FusedShape,
     KernelShape,
     MovedShape,
-    PlanesShape,
     VectorShape,
     WalkedBytesShape,
     WalkedShape,
@@ -40,8 +38,7 @@ from dovetail.kernels.shapes import (
 from dovetail.platform.gpu_specification import Gpu
 
 WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
-    ConvShape: ("conv", conv_work), PlanesShape: ("planes", planes_work), DeepShape: ("deep", deep_work),
-    DepthwiseShape: ("depthwise", depthwise_work),
+    ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
     BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work), BandedShape: ("banded", banded_work),
     WalkedShape: ("walked", walked_work), WalkedBytesShape: ("walked_bytes", walked_work), VectorShape: ("vector", vector_work),
     MovedShape: ("moved", moved_work)}

@@ -51,29 +51,6 @@ class ConvShape(NamedTuple):
                            bool(self.mean), bool(self.halved), 32 if self.element == BYTE else 16, bool(self.scattered))
 
 
-class PlanesShape(NamedTuple):
-    """A convolution of a few planes: some output columns side by side are one row of a product with a step for every plane."""
-
-    element: Number
-    moved_bytes: Number
-    rows: Number
-    """Columns side by side, of all images."""
-    filters: Number
-    """Channels of all columns side by side."""
-    planes: Number
-    depth: Number
-    """Values of a plane that are read for them, as the kernel pads them."""
-
-    def grid(self, c: Tiles) -> Grid:
-        return np.ceil(self.rows / c["BP"]), np.ceil(self.filters / c["BN"]), 1
-
-    def programs(self, c: Tiles) -> Number:
-        return _count(self.grid(c))
-
-    def tiles(self) -> Tiles:
-        return _planes_tiles(min(self.rows, 128), min(self.filters, 128), self.depth)
-
-
 class DeepShape(NamedTuple):
     """A pointwise layer of few pixels: all weights of a program are held before it begins."""
 
@@ -274,8 +251,8 @@ class MovedShape(NamedTuple):
         return _moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
 
 
-KernelShape = (ConvShape | PlanesShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape
-               | VectorShape | MovedShape)
+KernelShape = (ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | VectorShape
+               | MovedShape)
 
 
 def _count(grid: Grid) -> Number:
@@ -321,16 +298,6 @@ def _conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool
                 continue
             tile = {"BP": bp, "BN": bn, "BK": bk, "SUMS": 1, "num_warps": warps, "num_stages": stages}
             found += [tile, {**tile, "SUMS": 2}] if halved and steps >= 4 else [tile]
-    return tiles_of(found)
-
-
-@lru_cache(maxsize=256)
-def _planes_tiles(rows: int, filters: int, depth: int) -> Tiles:
-    """Tiles of which a thread has some results to pack, and no more inputs than it can hold."""
-    found = [{"BP": bp, "BN": bn, "BK": depth, "num_warps": warps, "num_stages": 1}
-             for bp in (16, 32, 64, 128) for bn in (16, 32, 64, 128) for warps in (1, 2, 4, 8)
-             if (bp == 16 or bp < 2 * rows) and (bn == 16 or bn < 2 * filters)
-             and 8 <= bp * bn // (32 * warps) <= 64 and 4 <= bp * depth // (32 * warps) <= 64]
     return tiles_of(found)
 
 
