@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -51,6 +53,15 @@ def test_operands_that_begin_inside_a_buffer_are_compiled_as_such() -> None:
         assert described == tuple(o if isinstance(o, int) else str(o.dtype).removeprefix("torch.")
                                   + UNALIGNED * (o.data_ptr() % ALIGNED > 0) for o in there)
     assert Anywhere(torch.float16).data_ptr() % ALIGNED
+
+
+def test_processes_that_begin_with_other_kernels_find_each_others_work() -> None:
+    ask = "from dovetail.gpu.precompile import KERNELS; print(sorted((n, KERNELS[n].cache_key) for n in {order}))"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    forth, back = (subprocess.run([sys.executable, "-c", ask.format(order=order)], env=environment, capture_output=True, text=True,
+                                  check=True).stdout for order in ("KERNELS", "reversed(KERNELS)"))
+    assert "walked_bytes" in forth
+    assert forth == back
 
 
 def test_numbers_that_triton_treats_alike_make_one_job() -> None:

@@ -38,6 +38,8 @@ KERNELS: Mapping[str, Any] = {
     "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
     "multiplied": kernels_moves.multiplied}
+for _kernel in KERNELS.values():  # Triton's keys depend on which were asked for before: in one order, all processes have the same
+    getattr(_kernel, "cache_key", None)
 ALIGNED, UNALIGNED = 16, " unaligned"
 """Bytes that Triton takes operands to begin at a multiple of, and what is said of those that do not."""
 FEWEST = 8

@@ -31,7 +31,7 @@ IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
 FURTHER = 2 * CANDIDATES
 """Tiles that are timed of kernels of bytes that matter: costs were fitted to floats, and say less of bytes."""
-MATTERS = 0.03
+MATTERS = 0.05
 """Share of a network's time from which on a kernel is worth more tiles."""
 IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""

@@ -280,7 +280,8 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
     other = part[2].other
     return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle), MOST_STEPS),
             last.weights.astype(np.float16), last.bias.astype(np.float32),
-            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32), other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
+            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
+            other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,
