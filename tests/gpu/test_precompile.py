@@ -58,8 +58,8 @@ def test_operands_that_begin_inside_a_buffer_are_compiled_as_such() -> None:
 def test_processes_that_begin_with_other_kernels_find_each_others_work() -> None:
     ask = "from dovetail.gpu.precompile import KERNELS; print(sorted((n, KERNELS[n].cache_key) for n in {order}))"
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    forth, back = (subprocess.run([sys.executable, "-c", ask.format(order=order)], env=environment, capture_output=True, text=True,
-                                  check=True).stdout for order in ("KERNELS", "reversed(KERNELS)"))
+    forth, back = (subprocess.run([sys.executable, "-c", ask.format(order=order)], env=environment, capture_output=True,
+                                  text=True, check=True).stdout for order in ("KERNELS", "reversed(KERNELS)"))
     assert "walked_bytes" in forth
     assert forth == back
 

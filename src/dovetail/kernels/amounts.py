@@ -93,9 +93,9 @@ def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:
     each, rows = c["TW"] * c["BC"] / (32 * warps), (r - 1) * s.stride + s.taps_down
     turned, sums = 12 * rows * s.words * each, 4 * r * s.side * each
     out = shared_out(gpu, programs, warps, 50 + bytewise_registers(each, r, c["EARLY"], s), np.zeros(len(r)))
-    products = sums * s.taps_down * s.words
+    products, sector = sums * s.taps_down * s.words, np.maximum(4 * c["BC"], SECTOR)
     return _work(out, c, {
-        "waves": out.waves, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
+        "waves": out.waves, "cache": out.each * c["TW"] * (4 * rows * s.words + r * s.side) * sector, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
         "sm_sums": out.each * sums * warps, "sm_weights": out.each * products / each * warps, "programs": programs},
         0.0, s.moved_bytes)
 
