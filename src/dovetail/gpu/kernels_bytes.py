@@ -10,7 +10,7 @@ import triton.language as tl
 
 from dovetail.gpu.kernels import begin, strip
 from dovetail.gpu.kernels_depthwise import reaches
-from dovetail.gpu.kernels_finishing import INTERPRETED, finished, least, least_constants
+from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, finished, least, least_constants
 from dovetail.gpu.kernels_walked import may_leave
 
 
@@ -85,9 +85,7 @@ def stored(a, b, c, d):
         word = combined(tl.minimum(tl.maximum(a, 0), 255) - 128, tl.minimum(tl.maximum(b, 0), 255) - 128,
                         tl.minimum(tl.maximum(c, 0), 255) - 128, tl.minimum(tl.maximum(d, 0), 255) - 128)
     else:
-        word = tl.inline_asm_elementwise("{ .reg .b32 word; cvt.pack.sat.u8.s32.b32 word, $4, $3, 0; "
-                                         "cvt.pack.sat.u8.s32.b32 word, $2, $1, word; xor.b32 $0, word, 0x80808080; }",
-                                         "=r,r,r,r,r", [a, b, c, d], tl.int32, is_pure=True, pack=1)
+        word = tl.inline_asm_elementwise(STORED, "=r,r,r,r,r", [a, b, c, d], tl.int32, is_pure=True, pack=1)
     return word
 
 

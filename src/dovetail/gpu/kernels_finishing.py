@@ -74,15 +74,18 @@ def least(total, factor, ones):
     return done.to(tl.int32, bitcast=True)
 
 
+STORED = tl.constexpr("{ .reg .b32 word; cvt.pack.sat.u8.s32.b32 word, $4, $3, 0; "
+                      "cvt.pack.sat.u8.s32.b32 word, $2, $1, word; xor.b32 $0, word, 0x80808080; }")
+"""Four numbers without sign as a word of stored bytes."""
+
+
 @triton.jit
 def as_bytes(values):
     """Integers without sign as stored bytes, what lies beyond them as the nearest: one instruction packs two of them."""
     if INTERPRETED:
         packed = (tl.minimum(tl.maximum(values, 0), 255) - 128).to(tl.int8)
     else:
-        packed = tl.inline_asm_elementwise("{ .reg .b32 word; cvt.pack.sat.u8.s32.b32 word, $4, $3, 0; "
-                                           "cvt.pack.sat.u8.s32.b32 word, $2, $1, word; xor.b32 $0, word, 0x80808080; }",
-                                           "=r,r,r,r,r", [values], tl.int8, is_pure=True, pack=4)
+        packed = tl.inline_asm_elementwise(STORED, "=r,r,r,r,r", [values], tl.int8, is_pure=True, pack=4)
     return packed
 
 

@@ -95,7 +95,8 @@ def bytewise_work(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Work:
     out = shared_out(gpu, programs, warps, 50 + bytewise_registers(each, r, c["EARLY"], s), np.zeros(len(r)))
     products, sector = sums * s.taps_down * s.words, np.maximum(4 * c["BC"], SECTOR)
     return _work(out, c, {
-        "waves": out.waves, "cache": out.each * c["TW"] * (4 * rows * s.words + r * s.side) * sector, "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
+        "waves": out.waves, "cache": out.each * c["TW"] * (4 * rows * s.words + r * s.side) * sector,
+        "sm_turned": out.each * turned * warps, "sm_products": out.each * products * warps,
         "sm_sums": out.each * sums * warps, "sm_weights": out.each * products / each * warps, "programs": programs},
         0.0, s.moved_bytes)
 
