@@ -68,6 +68,7 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
             assert np.linalg.norm(found[tensor] - value) <= TOLERANCE[kind] * np.linalg.norm(value)
 
 
+@pytest.mark.usefixtures("kept_inside")
 @pytest.mark.parametrize(("name", "kind"), [
     *((name, kind) for name in ("inverted", "inverted stride 2", "inverted 5x5", "deep", "grouped", "classifier")
       for kind in ("float32", "int8")), ("inverted", "float16")])
@@ -113,6 +114,7 @@ def test_a_pointwise_and_a_depthwise_layer_are_walked_through_where_nothing_foll
     every_tile(compile_graph(net.graph(deep), "float32", 2), {"walked2"}, 1e-4)
 
 
+@pytest.mark.usefixtures("kept_inside")
 @pytest.mark.parametrize(("stride", "kernel", "channels"), [(1, 3, 8), (2, 3, 24), (1, 5, 12)])
 def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int, channels: int) -> None:
     graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU, channels=channels))
