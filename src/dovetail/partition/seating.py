@@ -70,6 +70,28 @@ def in_line(problem: Problem, pool: Pool, assignment: Assignment, along: Mapping
     return {name: pool.boards[b] for name, b in found.items()}
 
 
+TURNS = 3
+"""Ways to turn a plan around the ring, those with the shortest ways to the host, that are judged."""
+
+
+def turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan as it is or all of it moved along the ring, or seen from the other side: what goes to the host and comes from it
+    may have shorter ways then.
+    """
+    boards, host, exchanged = pool.boards, problem.platform.host, _exchanged(problem, assignment)
+    count, route = len(boards), problem.platform.route
+    hops, amounts = [len(route(host, b)) for b in boards], [exchanged.get((host, b), 0.0) for b in boards]
+    ways = sorted((sum(a * hops[(start + way * i) % count] for i, a in enumerate(amounts)), start, way)
+                  for start in range(count) for way in (1, -1))
+    best: tuple[Assignment, Evaluation] = assignment, judged
+    for _, start, way in ways[:TURNS]:
+        moved = _renamed(assignment, {b: boards[(start + way * i) % count] for i, b in enumerate(boards)})
+        found = evaluate(problem, moved)
+        if found.feasible and found.objective < best[1].objective * (1 - TOLERANCE):
+            best = moved, found
+    return best
+
+
 TRIALS = 80
 """Boards whose nodes are moved to another, all together, to see whether that helps."""
 

@@ -25,16 +25,21 @@ from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.seating import turned
+from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
-WIDTH, ALIKE = 16, 2
-"""Beginnings kept, and how many of them may have left their last tensor in the same place."""
+WIDTH, ALIKE, WASTE = 16, 2, 0.0
+WIDE = (64, 8, 0.25)
+"""Beginnings kept, how many of them may have left their last tensor in the same place, and what a board's unused room counts
+where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time."""
 HURRIED = 4
 """Beginnings kept once time is up."""
 REACH = 2
 """How far along the ring from its inputs a node goes, and how far apart two boards are that share it."""
 FRESH = 2
 """Boards that nothing is on, the nearest, on which it may go besides."""
+HOSTED = 3
+"""Boards with room, the nearest, on which a share of a node may go that the host has the rest of."""
 ROOMY = 6
 """Boards with most room that share a node for which there is none near its inputs."""
 LARGE, SOME = 0.05, 0.1
@@ -53,9 +58,10 @@ class _Begun:
     joules: float
 
 
-def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> tuple[Assignment, Evaluation] | None:
+def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
+         kept: tuple[int, int, float] = (WIDTH, ALIKE, WASTE)) -> tuple[Assignment, Evaluation] | None:
     """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
-    ring = _Ring(problem, pool)
+    ring, (width, alike, waste) = _Ring(problem, pool), kept
     plans = [_Begun({}, input_places(problem), np.ones((len(pool.boards), len(ring.sizes.limits))), frozenset(), 0.0, 0.0)]
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in ring.ways(node, assignment[node.name], plan)
@@ -63,13 +69,20 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) 
         if not grown:
             grown = [new for plan in plans for split in ring.elsewhere(node, plan)
                      if (new := ring.extended(plan, node, split)) is not None]
-        grown.sort(key=lambda new: problem.score(new[1].latency_s, new[1].energy_j))
-        plans = ring.kept(grown, node, WIDTH if time.thread_time() < deadline else HURRIED)
+        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], _bytes(problem, node))[0]
+        grown.sort(key=lambda new: problem.score(new[1].latency_s + hop_s * ring.unused(new) if hop_s else new[1].latency_s,
+                                                 new[1].energy_j))
+        plans = ring.kept(grown, node, width if time.thread_time() < deadline else HURRIED, alike)
     judged = [(e, p.splits) for p in plans if (e := evaluate(problem, p.splits)).feasible]
     if not judged:
         return None
     best, chosen = min(judged, key=lambda pair: pair[0].objective)
-    return reseated(problem, pool, *settle(problem, pool, chosen, best))
+    return reseated(problem, pool, *turned(problem, pool, *settle(problem, pool, chosen, best)))
+
+
+def _bytes(problem: Problem, node: Node) -> int:
+    tensor = problem.graph.tensors[node.output]
+    return tensor.size * tensor.element_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,9 @@ class _Ring:
         near = list(dict.fromkeys((b + step) % count for b in sorted(holding) for step in range(-REACH, REACH + 1)))
         own = [d for d in dict.fromkeys((*split.devices, split.reducer)) if d in self.at]
         if not all(d in self.at for d in split.devices):
+            # What the host shares comes and goes by way of it: boards near its inputs may be full, others have room.
+            if len(own) == 1:
+                near += [b for b in self._roomy(node, split, own[0], plan, holding) if b not in near]
             for b in near if own else near[:1]:
                 yield renamed(split, {d: boards[(b + i) % count] for i, d in enumerate(own)})
             return
@@ -114,6 +130,15 @@ class _Ring:
             most = SOME * (1.0 if whole is None else float(whole.max()))
             some = [b for b in near if b not in fitting and plan.left[b].min() > most]
             yield from self._shared(node, plan, some, near)
+
+    def _roomy(self, node: Node, split: Split, own: str, plan: _Begun, holding: set[int]) -> list[int]:
+        """The boards nearest to some others, and to the host, that have room for a device's share of a node."""
+        shares = [self.sizes.of(node, split.axis, p.start, p.stop) for p in split.pieces if p.device == own]
+        size = shares[0] if shares else None
+        if size is None:
+            return []
+        fitting = [b for b in range(len(self.at)) if (plan.left[b] >= size - TOLERANCE).all()]
+        return sorted(fitting, key=lambda b: (self.apart(b, 0) + min(self.apart(b, h) for h in holding), b))[:HOSTED]
 
     def elsewhere(self, node: Node, plan: _Begun) -> Iterator[Split]:
         """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host.
@@ -178,11 +203,17 @@ class _Ring:
             return None
         return plan, _Spent(plan.seconds + cost.latency_s, plan.joules + cost.energy_j), split, left
 
-    def kept(self, grown: Sequence[_Grown], node: Node, width: int) -> list[_Begun]:
+    def unused(self, new: _Grown) -> float:
+        """Room left on boards in use, of the resource of which least is."""
+        plan, _, split, left = new
+        used = plan.used | {self.at[d] for d in split.devices if d in self.at}
+        return float(left[list(used)].sum(axis=0).min()) if used else 0.0
+
+    def kept(self, grown: Sequence[_Grown], node: Node, width: int, most: int) -> list[_Begun]:
         """The best beginnings, not too many of which go on from the same place."""
         found, alike = list[_Begun](), Counter[tuple[str, ...]]()
         for plan, spent, split, left in grown:
-            if len(found) < width and alike[split.devices] < ALIKE:
+            if len(found) < width and alike[split.devices] < most:
                 alike[split.devices] += 1
                 used = plan.used | {self.at[d] for d in split.devices if d in self.at}
                 found.append(_Begun({**plan.splits, node.name: split}, {
