@@ -93,8 +93,8 @@ class _Spent:
     energy_j: float
 
 
-_Grown = tuple[_Begun, _Spent, Split, Floats]
-"""A beginning, what it costs with one more node, its split and what is then left of boards."""
+_Grown = tuple[_Begun, _Spent, Split, list[tuple[int, Floats]]]
+"""A beginning, what it costs with one more node, its split and what that takes of boards."""
 
 
 class _Ring:
@@ -103,6 +103,7 @@ class _Ring:
     def __init__(self, problem: Problem, pool: Pool) -> None:
         self.problem, self.pool, self.sizes = problem, pool, Sizes(problem, pool)
         self.at = {b: i for i, b in enumerate(pool.boards)}
+        self.known: dict[tuple[object, ...], tuple[float, float] | None] = {}
 
     def apart(self, a: int, b: int) -> int:
         """How far two boards are from each other along the ring."""
@@ -185,36 +186,68 @@ class _Ring:
 
     def extended(self, plan: _Begun, node: Node, split: Split) -> _Grown | None:
         """What becomes of a beginning with one more node; None where boards have no room for it or cannot run it."""
-        left, own = plan.left, [p for p in split.pieces if p.device in self.at]
-        if own:
-            left = left.copy()
-            for p in own:
-                size = self.sizes.of(node, split.axis, p.start, p.stop)
-                if size is None:
-                    return None
-                if split.reducer == p.device:
-                    size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
-                left[self.at[p.device]] -= size
-            if (left < -TOLERANCE).any():
+        taken: list[tuple[int, Floats]] = []
+        for p in split.pieces:
+            if p.device not in self.at:
+                continue
+            size = self.sizes.of(node, split.axis, p.start, p.stop)
+            if size is None:
                 return None
+            if split.reducer == p.device:
+                size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
+            if (plan.left[self.at[p.device]] < size - TOLERANCE).any():
+                return None
+            taken.append((self.at[p.device], size))
+        spent = self._spent(plan, node, split)
+        return None if spent is None else (plan, _Spent(plan.seconds + spent[0], plan.joules + spent[1]), split, taken)
+
+    def _spent(self, plan: _Begun, node: Node, split: Split) -> tuple[float, float] | None:
+        """Seconds and joules of a node; the same, to a heuristic, wherever along the ring boards are as far from each other."""
+        key = self._alike(plan, node, split)
+        if key is not None and key in self.known:
+            return self.known[key]
+        found: tuple[float, float] | None = None
         try:
             cost = cost_node(self.problem, node, split, work_of(self.problem, node, split, plan.places))
+            found = cost.latency_s, cost.energy_j
         except UnsupportedError:
+            pass
+        if key is not None:
+            self.known[key] = found
+        return found
+
+    def _alike(self, plan: _Begun, node: Node, split: Split) -> tuple[object, ...] | None:
+        """What splits and places of inputs that differ by a shift along the ring have in common; None where the host has a part."""
+        if split.reducer is not None or any(p.device not in self.at for p in split.pieces):
             return None
-        return plan, _Spent(plan.seconds + cost.latency_s, plan.joules + cost.energy_j), split, left
+        first, count = self.at[split.pieces[0].device], len(self.at)
+        found: list[object] = [node.name, split.axis]
+        found += [((self.at[p.device] - first) % count, p.start, p.stop) for p in split.pieces]
+        for tensor in node.inputs:
+            place = plan.places[tensor]
+            for device, region in place.parts:
+                if device not in self.at:
+                    return None
+                found += ((self.at[device] - first) % count, region)
+            found.append(place.stream_s)
+        return tuple(found)
 
     def unused(self, new: _Grown) -> float:
         """Room left on boards in use, of the resource of which least is."""
-        plan, _, split, left = new
+        plan, _, split, taken = new
         used = plan.used | {self.at[d] for d in split.devices if d in self.at}
-        return float(left[list(used)].sum(axis=0).min()) if used else 0.0
+        room = plan.left[list(used)].sum(axis=0) - sum((size for _, size in taken), np.zeros(plan.left.shape[1]))
+        return float(room.min()) if used else 0.0
 
     def kept(self, grown: Sequence[_Grown], node: Node, width: int, most: int) -> list[_Begun]:
         """The best beginnings, not too many of which go on from the same place."""
         found, alike = list[_Begun](), Counter[tuple[str, ...]]()
-        for plan, spent, split, left in grown:
+        for plan, spent, split, taken in grown:
             if len(found) < width and alike[split.devices] < most:
                 alike[split.devices] += 1
+                left = plan.left.copy() if taken else plan.left
+                for board, size in taken:
+                    left[board] -= size
                 used = plan.used | {self.at[d] for d in split.devices if d in self.at}
                 found.append(_Begun({**plan.splits, node.name: split}, {
                     **plan.places, node.output: output_place(self.problem, node, split)}, left, used, spent.latency_s,
