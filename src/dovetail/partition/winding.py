@@ -217,7 +217,7 @@ class _Ring:
         return found
 
     def _alike(self, plan: _Begun, node: Node, split: Split) -> tuple[object, ...] | None:
-        """What splits and places of inputs that differ by a shift along the ring have in common; None where the host has a part."""
+        """What splits and places of inputs that differ by a shift along the ring share; None where the host has a part."""
         if split.reducer is not None or any(p.device not in self.at for p in split.pieces):
             return None
         first, count = self.at[split.pieces[0].device], len(self.at)
