@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_reduce
 from dovetail.partition.seating import turned
 from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
@@ -32,7 +33,7 @@ WIDTH, ALIKE, WASTE = 16, 2, 0.0
 WIDE = (64, 8, 0.25)
 """Beginnings kept, how many of them may have left their last tensor in the same place, and what a board's unused room counts
 where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time."""
-HURRIED = 4
+HURRIED = 8
 """Beginnings kept once time is up."""
 REACH = 2
 """How far along the ring from its inputs a node goes, and how far apart two boards are that share it."""
@@ -131,6 +132,10 @@ class _Ring:
             most = SOME * (1.0 if whole is None else float(whole.max()))
             some = [b for b in near if b not in fitting and plan.left[b].min() > most]
             yield from self._shared(node, plan, some, near)
+        if split.axis is Axis.OUTPUT_CHANNELS and len(own) == 2:
+            yield from (renamed(split, dict(zip(own, (boards[a], boards[b]), strict=True)))
+                        for a, b in permutations(near, 2) if self.apart(a, b) <= REACH)
+        yield from self._summed(node, plan)
 
     def _roomy(self, node: Node, split: Split, own: str, plan: _Begun, holding: set[int]) -> list[int]:
         """The boards nearest to some others, and to the host, that have room for a device's share of a node."""
@@ -140,6 +145,22 @@ class _Ring:
             return []
         fitting = [b for b in range(len(self.at)) if (plan.left[b] >= size - TOLERANCE).all()]
         return sorted(fitting, key=lambda b: (self.apart(b, 0) + min(self.apart(b, h) for h in holding), b))[:HOSTED]
+
+    def _summed(self, node: Node, plan: _Begun) -> Iterator[Split]:
+        """A node on two boards that made the channels it reads: each part flows on.
+
+        Sums go where a later node has its other inputs, or to one of the two.
+        """
+        extent = axes_of(self.problem, node).get(Axis.INPUT_CHANNELS, 0)
+        parts = plan.places[node.inputs[0]].parts
+        if extent == 0 or len(parts) != 2 or len(set(node.inputs)) > 1 or not all(d in self.at for d, _ in parts):
+            return
+        (first, upper), (second, lower) = parts
+        if upper[1][0] != 0 or upper[1][1] != lower[1][0] or lower[1][1] != extent:
+            return
+        later = [t for other in self.problem.graph.consumers(node.output) for t in other.inputs if t in plan.places]
+        homes = dict.fromkeys([*(d for t in later for d, _ in plan.places[t].parts if d in self.at), first, second])
+        yield from (divide(Axis.INPUT_CHANNELS, [upper[1][1]], extent, [first, second], home) for home in homes)
 
     def elsewhere(self, node: Node, plan: _Begun) -> Iterator[Split]:
         """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host.
@@ -198,6 +219,15 @@ class _Ring:
             if (plan.left[self.at[p.device]] < size - TOLERANCE).any():
                 return None
             taken.append((self.at[p.device], size))
+        if split.reducer in self.at and split.reducer not in split.devices:
+            sums = price_reduce(self.problem, node, len(split.pieces), split.reducer)
+            if sums is None:
+                return None
+            own = dict(sums.resources)
+            size = np.array([own.get(r, 0.0) / limit for r, limit in self.sizes.limits.items()])
+            if (plan.left[self.at[split.reducer]] < size - TOLERANCE).any():
+                return None
+            taken.append((self.at[split.reducer], size))
         spent = self._spent(plan, node, split)
         return None if spent is None else (plan, _Spent(plan.seconds + spent[0], plan.joules + spent[1]), split, taken)
 
