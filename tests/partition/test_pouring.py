@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dovetail import zoo
 from dovetail.ir import Axis
@@ -19,7 +20,7 @@ from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import _Ways, pour
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.seating import turned
+from dovetail.partition.seating import homeward, turned
 from dovetail.partition.solve import plan
 from dovetail.partition.winding import _Begun, _Ring, wind
 from dovetail.partition.work import input_places, work_of
@@ -163,6 +164,20 @@ def test_a_plan_is_turned_around_the_ring_to_where_the_host_is_near() -> None:
     assert {s.devices for s in plan_.values()} == {("fpga0",)}
     assert judged.objective == evaluate(problem, plan_).objective < evaluate(problem, far).objective
     assert turned(problem, pool, plan_, judged) == (plan_, judged)
+
+
+def test_the_host_takes_back_what_it_would_rather_do_itself() -> None:
+    """Never worse, always a plan, and as the evaluator judges it; somewhere the host is better than boards far from each other."""
+    taken = 0
+    for seed in range(6):
+        problem = Problem(chain(6, 8, 3), ring(seed, 8, 1e9), Alike(seed))
+        apart = {n.name: whole_on(f"fpga{4 * (i % 2)}") for i, n in enumerate(problem.graph.nodes)}
+        before = evaluate(problem, apart)
+        found, judged = homeward(problem, apart, before)
+        assert judged.objective <= before.objective
+        assert judged.objective == pytest.approx(evaluate(problem, found).objective)
+        taken += found != apart
+    assert taken
 
 
 def test_channels_flow_on_where_they_were_made_and_sums_go_where_they_are_joined() -> None:

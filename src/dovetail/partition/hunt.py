@@ -15,7 +15,7 @@ from dovetail.partition.at_once import arm_devices
 from dovetail.partition.beginnings import remembered
 from dovetail.partition.boards import Filling
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
+from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, price_limits, priced_costs
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.filled import Told
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
@@ -24,7 +24,7 @@ from dovetail.partition.pool import ROW, Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.refine import refine
-from dovetail.partition.seating import seat
+from dovetail.partition.seating import homeward, seat
 from dovetail.partition.winding import WIDE, wind
 
 WORTH = 1e-4
@@ -39,6 +39,10 @@ NEAR, CLOSER_LABELS = 4.5e-3, 300
 """Distance below the best plan up to which a closer bound is looked for then, and labels kept per cut."""
 WIDER = 3.0
 """Times as long as a plan took to be wound that one with more beginnings takes at most."""
+LOWER = 0.97
+"""Part of the best prices under which plans ask for more than there is, where no plan of the pool is known."""
+ASTRAY = 0.03
+"""Distance from the bound beyond which the host takes back what it would rather do itself."""
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 ADDED = 0.5
@@ -178,7 +182,12 @@ class Hunt:
             return
         assignment = self.unseated or self.of_pool
         if assignment is None:
-            assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
+            priced = price_limits(net, self.weights, self.goal, deadline)
+            assignment = net.assignment(cheapest(net, self.weights, priced))
+            # What is cheapest under prices may ask for more than there is: what finds no room stays on the host.
+            if self.problem.off_grid:
+                costs = priced_costs(net.costs(self.weights), [net.amounts(x) for x in net.limits], LOWER * priced.prices)
+                self.wind(net.assignment(follow(net, costs, completions(net, costs))), deadline)
         if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
@@ -209,6 +218,8 @@ class Hunt:
         if best - self.bound > FAR * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
         for plan, judged in filter(None, found):
+            if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
+                plan, judged = homeward(self.problem, plan, judged)
             self.problem.loose.append(plan)
             self.plans.append((judged.latency_s, judged.energy_j))
         return any(found)

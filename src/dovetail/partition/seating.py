@@ -13,10 +13,11 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.boards import Line, Seat
-from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.columns import options
+from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate_all
 from dovetail.partition.lifting import exchanged, renamed, reseated, settle, size_of
 from dovetail.partition.packing import FULL, as_sizes, pack
-from dovetail.partition.plan import Assignment
+from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.renaming import Names
@@ -90,6 +91,24 @@ def turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluat
         if found.feasible and found.objective < best[1].objective * (1 - TOLERANCE):
             best = moved, found
     return best
+
+
+RUNS = (64, 32, 16, 8, 4, 2, 1)
+"""Nodes in a row that are taken home together, the most first."""
+
+
+def homeward(problem: Problem, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after the host took nodes in a row, all of them whole, from boards while that helped."""
+    host, chosen = problem.platform.host, dict(assignment)
+    home = whole_on(host)
+    for length in RUNS:
+        nodes = [n for n in problem.graph.nodes if chosen[n.name] != home and home in options(problem, n).splits]
+        for i in range(0, len(nodes), max(1, length // 2)):
+            moves = {n.name: home for n in nodes[i:i + length] if chosen[n.name] != home}
+            found = reevaluate_all(problem, chosen, judged, moves) if moves else judged
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                chosen, judged = {**chosen, **moves}, found
+    return chosen, judged
 
 
 TRIALS = 80
