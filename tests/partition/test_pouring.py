@@ -167,7 +167,7 @@ def test_a_plan_is_turned_around_the_ring_to_where_the_host_is_near() -> None:
 
 
 def test_the_host_takes_back_what_it_would_rather_do_itself() -> None:
-    """Never worse, always a plan, and as the evaluator judges it; somewhere the host is better than boards far from each other."""
+    """Never worse, always a plan, and as the evaluator judges it; somewhere the host is better than boards far away."""
     taken = 0
     for seed in range(6):
         problem = Problem(chain(6, 8, 3), ring(seed, 8, 1e9), Alike(seed))
