@@ -42,7 +42,7 @@ WIDER = 3.0
 LOWER = 0.97
 """Part of the best prices under which plans ask for more than there is, where no plan of the pool is known."""
 ASTRAY = 0.03
-"""Distance from the bound beyond which the host takes back what it would rather do itself."""
+"""Distance from the bound beyond which more beginnings would not do, and the host takes back what it would rather do itself."""
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 ADDED = 0.5
@@ -215,7 +215,7 @@ class Hunt:
         found = [wind(self.problem, self.pool, assignment, deadline)]
         spent = time.thread_time() - begun
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
-        if best - self.bound > FAR * best and begun + (1 + WIDER) * spent < deadline:
+        if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
         for plan, judged in filter(None, found):
             if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
