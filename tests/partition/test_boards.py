@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.partition.beginnings import remembered
 from dovetail.partition.boards import Filled, Filling
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, price_limits
@@ -54,15 +55,21 @@ def fronts(net: Network, share: Share, names: Names | None) -> Fronts:
     return found
 
 
-def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> tuple[Filled, Names, Pool]:
-    """The best plan for all boards, with nothing given up unless `most` is small; with so many remembered beside a window."""
+def filling_of(problem: Problem, beside: int | None = None) -> tuple[Filling, Names, Pool]:
+    """A search for the best plan for all boards, with so many remembered beside a window."""
     net, pool, share = pooled(problem)
     many = len(pool.boards) > len(pool.stand_ins)
     names = Names(net, boards_of(net, pool), many)
     own = {net.problem.budgets[i][0]: i for i in share.budgets}
     chosen = [own[net.problem.devices[b]] for b in names.boards]
     loads = [owner.resources[:, chosen] / share.limit for owner in net.owners]
-    return Filling(fronts(net, share, names), names, loads, many, beside).run(inf, most, inf), names, pool
+    return Filling(fronts(net, share, names), names, loads, many, beside), names, pool
+
+
+def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> tuple[Filled, Names, Pool]:
+    """The best plan for all boards, with nothing given up unless `most` is small."""
+    filling, names, pool = filling_of(problem, beside)
+    return filling.run(inf, most, inf), names, pool
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
@@ -103,6 +110,25 @@ def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: in
         assert evaluate(problem, plan).objective == judged.objective
         # Renamed, a share beside the host's may be on any board, where candidates have it on the first alone.
         assert judged.objective <= truth * (1 + (NAMES if count <= STAND_INS else FAR))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), count=st.integers(ROW, 8), budget=BUDGETS, part=st.floats(0.9, 1.2))
+def test_what_beginnings_cost_makes_no_bound_exceed_a_plan(seed: int, count: int, budget: float, part: float) -> None:
+    """A longer memory that knows what states cost to reach bounds every plan, with few labels or many, below a cut-off or not."""
+    problem = Problem(chain(3, 2, 2), ring(seed, count, budget), Alike(seed))
+    truth = Enumeration(problem).best
+    filling, _, _ = filling_of(problem)
+    without = filled(problem, 0)[0].bound
+    first = filling.run(inf, LABELS, inf)
+    assert remembered(filling, inf, LABELS, inf).bound == pytest.approx(without)
+    assert first.bound <= without * (1 + 1e-9)
+    if truth < inf:
+        cutoff = part * truth
+        for most in (FEW, LABELS):
+            filling.run(cutoff, most, inf)
+            assert remembered(filling, cutoff, most, inf).bound <= min(truth, cutoff) * (1 + 1e-9)
+        assert remembered(filling, cutoff, LABELS, inf).bound == pytest.approx(min(cutoff, without))
 
 
 def test_a_plan_fills_no_board_beyond_its_budget_where_the_pool_alone_would() -> None:

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dovetail import zoo
 from dovetail.ir import Axis
@@ -19,8 +20,10 @@ from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import _Ways, pour
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.seating import homeward, turned
 from dovetail.partition.solve import plan
-from dovetail.partition.winding import wind
+from dovetail.partition.winding import _Begun, _Ring, wind
+from dovetail.partition.work import input_places, work_of
 from dovetail.platform.load import load_platform
 from tests.partition.test_pooled import Alike, ring
 from tests.partition.worlds import chain
@@ -133,6 +136,65 @@ def test_what_no_board_near_has_room_for_goes_over_several_or_to_the_host() -> N
         ways |= {"host" if s.devices == (problem.platform.host,) else "several" if len(s.devices) > 1 else "one"
                  for s in found[0].values()}
     assert ways == {"host", "several", "one"}
+
+
+def test_what_the_host_shares_goes_to_boards_with_room_wherever_they_are() -> None:
+    """Halves of more nodes than five boards hold: those near the host are full, others are not."""
+    kept = 0
+    for seed in range(4):
+        graph, costs = chain(6, 16, 3), Alike(seed)
+        wide = Problem(graph, ring(seed, 12, 1e9), costs)
+        pool, axis = pool_of(wide), Axis.OUTPUT_CHANNELS
+        sizes = [Sizes(wide, pool).of(n, axis, 8, 16) for n in graph.nodes]
+        problem = Problem(graph, ring(seed, 12, 1.01e9 * max(float(s.max()) for s in sizes if s is not None)), costs)
+        shared = {n.name: divide(axis, [8], 16, ["cpu", "fpga0"]) for n in graph.nodes}
+        found = wind(problem, pool, shared, np.inf)
+        assert found is not None
+        assert found[1].feasible
+        kept += all(len(s.devices) == 2 for s in found[0].values()) and len({s.devices[1] for s in found[0].values()}) > 5
+    assert kept
+
+
+def test_a_plan_is_turned_around_the_ring_to_where_the_host_is_near() -> None:
+    """Every turn of a plan is a plan; one that begins and ends five boards away has shorter ways at the host's door."""
+    problem = Problem(chain(2, 16, 3), ring(1, 10, 1e9), Alike(1))
+    pool = pool_of(problem)
+    far = {n.name: whole_on("fpga5") for n in problem.graph.nodes}
+    plan_, judged = turned(problem, pool, far, evaluate(problem, far))
+    assert {s.devices for s in plan_.values()} == {("fpga0",)}
+    assert judged.objective == evaluate(problem, plan_).objective < evaluate(problem, far).objective
+    assert turned(problem, pool, plan_, judged) == (plan_, judged)
+
+
+def test_the_host_takes_back_what_it_would_rather_do_itself() -> None:
+    """Never worse, always a plan, and as the evaluator judges it; somewhere the host is better than boards far away."""
+    taken = 0
+    for seed in range(6):
+        problem = Problem(chain(6, 8, 3), ring(seed, 8, 1e9), Alike(seed))
+        apart = {n.name: whole_on(f"fpga{4 * (i % 2)}") for i, n in enumerate(problem.graph.nodes)}
+        before = evaluate(problem, apart)
+        found, judged = homeward(problem, apart, before)
+        assert judged.objective <= before.objective
+        assert judged.objective == pytest.approx(evaluate(problem, found).objective)
+        taken += found != apart
+    assert taken
+
+
+def test_channels_flow_on_where_they_were_made_and_sums_go_where_they_are_joined() -> None:
+    """A node that two boards share hands its halves on to a node that adds up what each makes of its own."""
+    problem = Problem(chain(3, 16, 3), ring(2, 9, 1e9), Alike(2))
+    pool, nodes = pool_of(problem), problem.graph.nodes
+    along, begun = _Ring(problem, pool), _Begun({}, input_places(problem), np.ones((9, 2)), frozenset(), 0.0, 0.0)
+    halves = divide(Axis.OUTPUT_CHANNELS, [8], 16, ["fpga3", "fpga4"])
+    first = along.extended(begun, nodes[0], halves)
+    assert first is not None
+    after = along.kept([first], nodes[0], 1, 1)[0]
+    sums = [s for s in along.ways(nodes[1], whole_on("fpga0"), after) if s.axis is Axis.INPUT_CHANNELS]
+    assert {(s.devices, s.reducer) for s in sums} == {(("fpga3", "fpga4"), home) for home in ("fpga3", "fpga4")}
+    for split in sums:
+        work = work_of(problem, nodes[1], split, after.places)
+        assert not work.arrivals
+        assert all(work.fused)
 
 
 def test_resnet18_fills_what_links_leave_of_four_boards(tmp_path: Path) -> None:

@@ -106,8 +106,18 @@ class Filling:
         if many:
             self.memory = Emptied(self.orders, resources) if beside is None else Along(
                 self.orders, resources, names.kept[self.memory.undone], beside)
-        self.loads, self.width = [self.memory.kept(own) for own in loads], self.memory.width
+        self.given, self.loads, self.width = loads, [self.memory.kept(own) for own in loads], self.memory.width
         self.holding: dict[int, Ints] = {}
+        self.reach: list[Floats] = []
+        """What every state of each cut costs at least to reach, where more is known than fronts say."""
+        self.last, self.cutoff = list[Labels | None](), 0.0
+        """The labels of every cut in the last run, and below what they were looked for."""
+
+    def remembering(self, beside: int, reach: list[Floats]) -> Filling:
+        """The same search with more boards remembered, where states cost so much at least to reach."""
+        found = Filling(self.fronts, self.names, self.given, self.many, beside)
+        found.steps, found.holding, found.reach = self.steps, self.holding, reach
+        return found
 
     def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
         """All plans below the cut-off, as far as the number of labels and the time allow.
@@ -131,7 +141,8 @@ class Filling:
             largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"
-        bound, plans = min(cutoff, float(first.cost.min(initial=np.inf))) if steps is None else 0.0, np.flatnonzero(first.real)
+        self.last, self.cutoff = found, cutoff
+        bound, plans = min(cutoff, float(first.bound.min(initial=np.inf))) if steps is None else 0.0, np.flatnonzero(first.real)
         if not len(plans):
             return Filled(None, None, np.inf, bound, not len(first), largest)
         best = int(plans[first.cost[plans].argmin()])
@@ -147,12 +158,15 @@ class Filling:
         allowed = cutoff + SLACK * abs(cutoff)
         moves = self._moves(step, here, ahead, allowed)
         states = len(self.fronts.reached[step.stop].keys)
-        begin, held = np.searchsorted(ahead.of, np.arange(states + 1)), self._holds(step.start, here)
+        begin, held = np.searchsorted(ahead.of, np.arange(states + 1)), self.holds(step.start, here)
         found: list[Labels] = []
         for number, which in spread((begin[1:] - begin[:-1])[moves.target]):
             label = begin[moves.target[number]] + which
             cost, used = moves.cost[number] + ahead.cost[label], moves.used[number] + ahead.used[label]
-            bound = cost + here.least(moves.row[number], 1 - used)
+            # No plan through a label is below what none through the later one was.
+            bound = np.maximum(cost + here.least(moves.row[number], 1 - used), ahead.bound[label])
+            if self.reach:
+                bound = np.maximum(bound, cost + self.reach[step.start][moves.row[number]])
             good = np.flatnonzero(bound <= allowed)
             number, label = number[good], label[good]
             load = self.memory.turned(ahead.load[label], moves.renamed[number]) + moves.load[number]
@@ -162,12 +176,12 @@ class Filling:
             found.append(Labels(moves.row[number], cost[good], used[good], load, bound[good], label,
                                 np.full(len(good), step.stop), step.first_column + moves.column[number], moves.order[number],
                                 moves.back[number], ahead.real[label]))
-        return [self._tidied(step.start, here, labels) for labels in found if len(labels)]
+        return [self.tidied(step.start, here, labels) for labels in found if len(labels)]
 
     def _moves(self, step: Step, here: Reached, ahead: Labels, allowed: float) -> _Moves:
         """The ways that lead to labels and can be in a plan below the cut-off."""
         fronts, beyond = self.fronts, self.fronts.reached[step.stop]
-        state, order, every, called, target, end = self._known(step, here)
+        state, order, every, called, target, end = self.known(step, here)
         least, fewest = (np.full(len(beyond.keys), np.inf) for _ in range(2))
         np.minimum.at(least, ahead.of, ahead.cost)
         np.minimum.at(fewest, ahead.of, ahead.used)
@@ -175,11 +189,13 @@ class Filling:
         good = np.flatnonzero((target >= 0) & (cost <= allowed))
         room = 1 - fewest[target[good]] - taken[every.column[good]]
         good = good[cost[good] + here.least(state[every.row[good]], room) <= allowed]
+        if self.reach:
+            good = good[cost[good] + self.reach[step.start][state[every.row[good]]] <= allowed]
         # Where several orders lead to the same state, the boards of what follows may be called by any of them.
         back, which = np.nonzero(called[:, end[good]] == beyond.keys[target[good]])
         way = good[which]
         column, own = every.column[way], order[every.row[way]]
-        turns = self.memory.turns(own, back, self._holds(step.stop, beyond)[target[way]])
+        turns = self.memory.turns(own, back, self.holds(step.stop, beyond)[target[way]])
         load = self.memory.of_columns(self.loads[step.index][column], own)
         return self._without_twins(_Moves(state[every.row[way]], target[way], column, own, back, turns, load, every.cost[way],
                                           taken[column]))
@@ -195,15 +211,15 @@ class Filling:
         new = np.append(True, (key[order][1:] != key[order][:-1]).any(axis=1))
         return moves.take(order[new])
 
-    def _known(self, step: Step, here: Reached) -> tuple[Ints, Ints, Ways, Ints, Ints, Ints]:
-        """What `_members`, `ways` and `_ends` say of a step: it is the same in every run."""
+    def known(self, step: Step, here: Reached) -> tuple[Ints, Ints, Ways, Ints, Ints, Ints]:
+        """What `members`, `ways` and `_ends` say of a step: it is the same in every run."""
         if step.index not in self.steps:
-            state, order, members = self._members(step.start, here)
+            state, order, members = self.members(step.start, here)
             every = ways(self.net, step, members, self.fronts.base[step.index], self.fronts.sizes[step.stop])
             self.steps[step.index] = state, order, every, *self._ends(step, every.target)
         return self.steps[step.index]
 
-    def _members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
+    def members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
         """All states that those reached stand for: which each is, by which order it is called so, and its places."""
         sizes = self.fronts.sizes[cut]
         keys = self.names.keys(self.net.stages[cut].live, here.states, sizes)
@@ -222,10 +238,10 @@ class Filling:
         at = np.where(beyond[at] == name, at, -1) if len(beyond) else np.full(len(name), -1)
         return called, at[end], end
 
-    def _tidied(self, cut: int, here: Reached, labels: Labels) -> Labels:
+    def tidied(self, cut: int, here: Reached, labels: Labels, memory: Exchanged | None = None) -> Labels:
         """Labels with boards that are alike in their state in order of load."""
-        holds, memory = self._holds(cut, here), self.memory
-        live, sizes = self.net.stages[cut].live, self.fronts.sizes[cut]
+        holds, memory = self.holds(cut, here), memory or self.memory
+        live, sizes = self.net.stages[cut].live if cut < len(self.net.stages) else (), self.fronts.sizes[cut]
         stays = (self.names.keys(live, here.states, sizes) == here.keys).T
         kinds, kind = np.unique(stays, axis=0, return_inverse=True)
         load, order, weights = labels.load.copy(), labels.order.copy(), 4.0 ** -np.arange(labels.load.shape[1])
@@ -240,7 +256,7 @@ class Filling:
                 order[rows] = memory.then[order[rows], orders[best]]
         return replace(labels, load=load, order=order)
 
-    def _holds(self, cut: int, here: Reached) -> Ints:
+    def holds(self, cut: int, here: Reached) -> Ints:
         """Which boards hold a tensor in every state of a cut, as a sum of powers of two."""
         if cut not in self.holding:
             holds = np.zeros((len(here.states), len(self.names.boards)), dtype=np.bool_)
@@ -296,7 +312,7 @@ class Filling:
             step = next(s for s in reversed(net.steps(k)) if s.first_column <= column)
             ahead = found[stop]
             assert ahead is not None, "labels lead to labels"
-            held, behind = (self._holds(cut, self.fronts.reached[cut])[own.of[i]] for cut, own, i in (
+            held, behind = (self.holds(cut, self.fronts.reached[cut])[own.of[i]] for cut, own, i in (
                 (k, labels, at), (stop, ahead, parent)))
             yield _Taken(step.own.assignment(net.problem, column - step.first_column), int(labels.order[at]),
                          int(labels.back[at]), int(held), int(behind))

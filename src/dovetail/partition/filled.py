@@ -14,13 +14,11 @@ from dovetail.partition.cuts import Network, Priced, price_limits
 from dovetail.partition.exact import mixture_of
 from dovetail.partition.fronts import SLACK, Fronts, fronts_of
 from dovetail.partition.plan import Assignment
-from dovetail.partition.pool import ROW, Pool, Share
+from dovetail.partition.pool import Pool, Share
 from dovetail.partition.renaming import Names
 
 REACHED = 120_000
 """Labels of one cut beyond which fronts are given up."""
-REMEMBERED = (None, 0)
-"""Boards beside a window of a long ring that are remembered, in one search after another (see `boards.Filling`)."""
 KEPT = ((3e-3, 300), (1.5e-2, 300), (np.inf, 300), (np.inf, 1_500), (np.inf, 6_000))
 """How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another."""
 
@@ -36,6 +34,8 @@ class Told:
     line: Line | None = None
     offers: tuple[tuple[float, Assignment], ...] = ()
     """Plans of the pool with their costs, cheap ones and ones that take less of it."""
+    filling: Filling | None = None
+    """The search itself, where another may go on from what it knows."""
 
 
 def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
@@ -58,7 +58,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
         late = late_s * (spent == 0 if many else FEW_LATE)
-        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0])
+        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many)
         if fronts is None:
             return many and spent > 0
         spent = time.thread_time() - now
@@ -66,13 +66,8 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         offers = () if many else _offers(fronts)
         goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names,
                          offers=offers))
-        least = fronts.best
-        for beside in REMEMBERED if len(pool.boards) >= ROW else (None,):
-            if beside is not None and goal > least * (1 + NEAR):
-                break  # what was found has no boards yet: the time left is for them
-            filling = Filling(fronts, names, loads, many, beside)
-            goal, found, least = _searched(filling, names, least, cutoff, goal, deadline, tell)
-            met |= found
+        goal, found, _ = _searched(Filling(fronts, names, loads, many), names, fronts.best, cutoff, goal, deadline, tell)
+        met |= found
         now = time.thread_time()
         if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
             break
@@ -97,7 +92,9 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
         found = filling.run(at, most, deadline if filling.many else deadline - ENDING * max(0.0, deadline - now))
         growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
         spent, before = time.thread_time() - now, most
-        goal, value = tell(Told(found.assignment, found.pooled, found.bound, names, found.line)), min(value, found.value)
+        goal = tell(Told(found.assignment, found.pooled, found.bound, names, found.line,
+                         filling=filling if filling.many else None))
+        value = min(value, found.value)
         least = max(least, found.bound)
         if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
             break
@@ -150,12 +147,15 @@ WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
-            names: Names, share: Share) -> Fronts | None:
-    """Fronts under what binds, all mixed into one limit; where nothing does, under a limit that plans to be seated may need."""
+            names: Names, share: Share, free: bool) -> Fronts | None:
+    """Fronts under what binds, all mixed into one limit.
+
+    Where nothing does, under a limit that plans to be seated may need; if `free`, under none: states then have one label each.
+    """
     active = frozenset(x.name for x, p in zip(net.limits, priced.prices, strict=True) if p > 0)
     if any(x.budget is None for x in net.limits if x.name in active):
         return None
-    amounts, price = [share.taken(own.resources) for own in net.owners], 0.0
+    amounts, price = [share.taken(own.resources) * (not free) for own in net.owners], 0.0
     if active:
         mixture, alone = mixture_of(net, priced, active)
         amounts, price = net.amounts(mixture), float(alone.prices[0])

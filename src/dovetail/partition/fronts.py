@@ -153,7 +153,7 @@ def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats],
     bounds = [(p, completions(net, priced_costs(base, [amounts], np.array([p])))) for p in dict.fromkeys(
         [price, *(price * f for f in FAN), 0.0])]
     least = completions(net, [np.broadcast_to(a, c.shape) for a, c in zip(amounts, base, strict=True)])
-    growth = _Growth(net, base, amounts, bounds, least, cutoff + SLACK * abs(cutoff), names)
+    growth = _Growth(net, base, amounts, bounds, least, cutoff + SLACK * abs(cutoff), tuple(x.shape for x in least), names)
     none = np.zeros(1, dtype=np.int64)
     found = [Reached(none, np.zeros((1, 0), dtype=np.int64), none, none, np.zeros(1), np.zeros(1), none, none, none)]
     coming: list[list[Part]] = [[] for _ in range(len(net.tables) + 1)]
@@ -177,11 +177,9 @@ class _Growth:
     bounds: list[tuple[float, list[Floats]]]
     least: list[Floats]
     allowed: float
+    sizes: tuple[tuple[int, ...], ...]
+    """Places of the tensors alive at every cut."""
     names: Names | None
-
-    @property
-    def sizes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(found.shape for found in self.least)
 
     def labels(self, step: Step, here: Reached) -> list[Part]:
         """What becomes of all labels of a cut by a step."""

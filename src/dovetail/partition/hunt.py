@@ -12,17 +12,20 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from dovetail.partition.at_once import arm_devices
+from dovetail.partition.beginnings import remembered
+from dovetail.partition.boards import Filling
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Limit, Network, Priced, follow, price_limits, priced_costs
+from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, price_limits, priced_costs
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.filled import Told
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
 from dovetail.partition.plan import Assignment, Goal
-from dovetail.partition.pool import Pool, Share, curves
+from dovetail.partition.pool import ROW, Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.seating import seat
-from dovetail.partition.winding import wind
+from dovetail.partition.refine import refine
+from dovetail.partition.seating import homeward, seat
+from dovetail.partition.winding import WIDE, wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -32,6 +35,14 @@ TIGHTER = 0.985
 """By how much boards are taken smaller, each time, where parts do not fit though no curve shows why: that finds plans only."""
 FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
+NEAR, CLOSER_LABELS = 4.5e-3, 300
+"""Distance below the best plan up to which a closer bound is looked for then, and labels kept per cut."""
+WIDER = 3.0
+"""Times as long as a plan took to be wound that one with more beginnings takes at most."""
+LOWER = 0.97
+"""Part of the best prices under which plans ask for more than there is, where no plan of the pool is known."""
+ASTRAY = 0.03
+"""Distance from the bound beyond which more beginnings would not do, and the host takes back what it would rather do itself."""
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 ADDED = 0.5
@@ -61,6 +72,8 @@ class Hunt:
     """The last plans that found no seats, and that of the pool alone."""
     filled: Assignment | None = None
     """The last plan of a search that knows how full boards are, in names of the pool."""
+    filling: Filling | None = None
+    """The last such search, where boards are many."""
     late_s: float = 0.0
     net: Network | None = None
     """The network over the columns kept, and for which goal they were."""
@@ -119,6 +132,7 @@ class Hunt:
     def told(self, told: Told) -> None:
         """Keep what a search over boards told."""
         self.bound = max(self.bound, min(told.bound, self.goal))
+        self.filling = told.filling or self.filling
         if told.assignment is None:
             self.of_pool = told.pooled or self.of_pool
         if told.assignment is None or told.assignment in self.seated:
@@ -168,15 +182,47 @@ class Hunt:
             return
         assignment = self.unseated or self.of_pool
         if assignment is None:
-            assignment = net.assignment(cheapest(net, self.weights, price_limits(net, self.weights, self.goal, deadline)))
-        wound = wind(self.problem, self.pool, self.filled or assignment, deadline) if self.problem.off_grid else None
-        if wound is not None:
-            self.problem.loose.append(wound[0])
-            self.plans.append((wound[1].latency_s, wound[1].energy_j))
+            priced = price_limits(net, self.weights, self.goal, deadline)
+            assignment = net.assignment(cheapest(net, self.weights, priced))
+            # What is cheapest under prices may ask for more than there is: what finds no room stays on the host.
+            if self.problem.off_grid:
+                costs = priced_costs(net.costs(self.weights), [net.amounts(x) for x in net.limits], LOWER * priced.prices)
+                self.wind(net.assignment(follow(net, costs, completions(net, costs))), deadline)
+        if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
         if lifted is not None:
             self.keep(*lifted)
+
+    def come_nearer(self, deadline: float, late: float) -> None:
+        """Look for a closer bound until late, where boards are many and the best plan is far from the last one.
+
+        What plan is met gets its boards before the deadline alone.
+        """
+        if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or time.thread_time() > late:
+            return
+        found = remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late)
+        named = time.thread_time() < deadline
+        self.told(Told(found.assignment if named else None, found.pooled if named else None, found.bound, self.filling.names,
+                       found.line))
+
+    def wind(self, assignment: Assignment, deadline: float) -> bool:
+        """Keep what becomes of a plan of the pool that is wound around a long ring; whether anything did."""
+        # What boards share with the host stays as it is, so its cuts are moved before.
+        host = self.problem.platform.host
+        free = replace(self.relaxed, shared_budget=False, fixed={n: s for n, s in assignment.items() if host not in s.devices})
+        assignment, begun = refine(free, assignment, evaluate(free, assignment))[0], time.thread_time()
+        found = [wind(self.problem, self.pool, assignment, deadline)]
+        spent = time.thread_time() - begun
+        best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
+        if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+            found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
+        for plan, judged in filter(None, found):
+            if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
+                plan, judged = homeward(self.problem, plan, judged)
+            self.problem.loose.append(plan)
+            self.plans.append((judged.latency_s, judged.energy_j))
+        return any(found)
 
     def over(self, net: Network) -> Network:
         """A network with the limits found so far."""

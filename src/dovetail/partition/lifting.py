@@ -131,18 +131,49 @@ def lift(problem: Problem, relaxed: Problem, pool: Pool, assignment: Assignment,
 def reseated(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
     """The plan after boards changed places, all that is on them with them, while that brought what they exchange nearer."""
     chosen, host, trials = dict(assignment), problem.platform.host, 0
+    amounts, every = exchanged(problem, chosen), (host, *pool.boards)
+    hops = {(a, b): len(problem.platform.route(a, b)) if a != b else 0 for a in every for b in every}
     far = sorted(pool.boards, key=lambda b: len(problem.platform.route(host, b)))
     used = {d for s in chosen.values() for d in s.devices if d in pool.boards}
     for board in sorted(used, key=far.index, reverse=True) if len(pool.boards) > FEW_BOARDS else ():
         for seat in far[:far.index(board)]:
             if trials >= SWAPS:
                 return chosen, judged
+            if _longer(amounts, hops, board, seat):
+                continue
             swapped = {name: renamed(s, {board: seat, seat: board}) for name, s in chosen.items()}
             found, trials = evaluate(problem, swapped), trials + 1
             if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
-                chosen, judged = swapped, found
+                chosen, judged, amounts = swapped, found, exchanged(problem, swapped)
                 break
     return chosen, judged
+
+
+def _longer(amounts: Mapping[tuple[str, str], float], hops: Mapping[tuple[str, str], int], a: str, b: str) -> bool:
+    """Whether what is exchanged had no shorter ways, all together, if two boards changed places."""
+    other = {a: b, b: a}
+    return sum(amount * (hops[other.get(x, x), other.get(y, y)] - hops[x, y]) for (x, y), amount in amounts.items()
+               if x in other or y in other) >= 0
+
+
+def exchanged(problem: Problem, assignment: Assignment) -> dict[tuple[str, str], float]:
+    """Bytes that go between devices, both ways."""
+    found: dict[tuple[str, str], float] = {}
+    graph, host = problem.graph, problem.platform.host
+    for node in graph.nodes:
+        for tensor in dict.fromkeys(node.inputs):
+            maker = graph.producer(tensor)
+            size = float(graph.tensors[tensor].size * graph.tensors[tensor].element_bytes)
+            for a in (host,) if maker is None else _holders(assignment[maker.name]):
+                for b in assignment[node.name].devices:
+                    if a != b:
+                        found[a, b] = found.get((a, b), 0.0) + size
+                        found[b, a] = found.get((b, a), 0.0) + size
+    return found
+
+
+def _holders(split: Split) -> tuple[str, ...]:
+    return split.devices if split.reducer is None else (split.reducer,)
 
 
 def _groups(parts: Parts) -> list[tuple[int, ...]]:

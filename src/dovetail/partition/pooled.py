@@ -164,6 +164,7 @@ def _filled(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], de
             break
         shares += more
     hunt.lift_again(hunt.net, deadline + hunt.late_s / 2)
+    hunt.come_nearer(deadline, deadline + hunt.late_s / 2)
     return found
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.boards import Line, Seat
-from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.lifting import renamed, reseated, settle, size_of
+from dovetail.partition.columns import options
+from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate_all
+from dovetail.partition.lifting import exchanged, renamed, reseated, settle, size_of
 from dovetail.partition.packing import FULL, as_sizes, pack
-from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.renaming import Names
@@ -50,13 +51,13 @@ def in_line(problem: Problem, pool: Pool, assignment: Assignment, along: Mapping
 
     Where others are there already, the nearest board with room is taken; None where there is none.
     """
-    sizes, exchanged, count = _loads(problem, pool, assignment), _exchanged(problem, assignment), len(pool.boards)
+    sizes, between, count = _loads(problem, pool, assignment), exchanged(problem, assignment), len(pool.boards)
     hops = np.array([[len(problem.platform.route(a, b)) for b in (*pool.boards, problem.platform.host)] for a in pool.boards])
     left, found = np.ones((count, len(next(iter(sizes.values()), np.zeros(1))))), dict[str, int]()
     apart = _apart(problem.platform.host, assignment)
     for stretch in sorted({along[name][0] for name in sizes}):
         own = {name: along[name][1] for name in sizes if along[name][0] == stretch}
-        ends = [(own[a], found.get(b, count), bytes_) for (a, b), bytes_ in exchanged.items() if a in own and b not in own]
+        ends = [(own[a], found.get(b, count), bytes_) for (a, b), bytes_ in between.items() if a in own and b not in own]
         best = min(((start, way) for start in range(count) for way in (1, -1)), key=lambda at: (
             sum(bytes_ * hops[(at[0] + at[1] * place) % count, to] for place, to, bytes_ in ends), at))
         for name, place in own.items():
@@ -68,6 +69,46 @@ def in_line(problem: Problem, pool: Pool, assignment: Assignment, along: Mapping
             found[name] = min(free, key=lambda b: (hops[b, wanted], b))
             left[found[name]] -= sizes[name]
     return {name: pool.boards[b] for name, b in found.items()}
+
+
+TURNS = 3
+"""Ways to turn a plan around the ring, those with the shortest ways to the host, that are judged."""
+
+
+def turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan as it is or all of it moved along the ring, or seen from the other side: what goes to the host and comes from it
+    may have shorter ways then.
+    """
+    boards, host, between = pool.boards, problem.platform.host, exchanged(problem, assignment)
+    count, route = len(boards), problem.platform.route
+    hops, amounts = [len(route(host, b)) for b in boards], [between.get((host, b), 0.0) for b in boards]
+    ways = sorted((sum(a * hops[(start + way * i) % count] for i, a in enumerate(amounts)), start, way)
+                  for start in range(count) for way in (1, -1))
+    best: tuple[Assignment, Evaluation] = assignment, judged
+    for _, start, way in ways[:TURNS]:
+        moved = _renamed(assignment, {b: boards[(start + way * i) % count] for i, b in enumerate(boards)})
+        found = evaluate(problem, moved)
+        if found.feasible and found.objective < best[1].objective * (1 - TOLERANCE):
+            best = moved, found
+    return best
+
+
+RUNS = (64, 32, 16, 8, 4, 2, 1)
+"""Nodes in a row that are taken home together, the most first."""
+
+
+def homeward(problem: Problem, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
+    """The plan after the host took nodes in a row, all of them whole, from boards while that helped."""
+    host, chosen = problem.platform.host, dict(assignment)
+    home = whole_on(host)
+    for length in RUNS:
+        nodes = [n for n in problem.graph.nodes if chosen[n.name] != home and home in options(problem, n).splits]
+        for i in range(0, len(nodes), max(1, length // 2)):
+            moves = {n.name: home for n in nodes[i:i + length] if chosen[n.name] != home}
+            found = reevaluate_all(problem, chosen, judged, moves) if moves else judged
+            if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
+                chosen, judged = {**chosen, **moves}, found
+    return chosen, judged
 
 
 TRIALS = 80
@@ -95,11 +136,11 @@ def _gathered(problem: Problem, pool: Pool, assignment: Assignment, judged: Eval
 
 def _nearer(problem: Problem, pool: Pool, assignment: Assignment) -> list[tuple[str, str]]:
     """Pairs of boards that fit on the second, which is nearer to what the first exchanges; those that save most first."""
-    sizes, exchanged, route = _loads(problem, pool, assignment), _exchanged(problem, assignment), problem.platform.route
+    sizes, between, route = _loads(problem, pool, assignment), exchanged(problem, assignment), problem.platform.route
     apart = _apart(problem.platform.host, assignment)
     found: list[tuple[float, str, str]] = []
     for board, size in sizes.items():
-        others = [(other, amount) for (own, other), amount in exchanged.items() if own == board]
+        others = [(other, amount) for (own, other), amount in between.items() if own == board]
         for onto, held in sizes.items():
             if onto == board or (size + held > FULL).any() or frozenset((board, onto)) in apart:
                 continue
@@ -123,7 +164,7 @@ def _side_by_side(problem: Problem, pool: Pool, assignment: Assignment) -> dict[
     hops = np.array([[len(problem.platform.route(a, b)) if a != b else 0 for b in seats] for a in seats], dtype=np.float64)
     number = {host: 0} | {name: 1 + i for name, i in names.items()}
     amounts = np.zeros((len(seats), len(seats)))
-    for (a, b), amount in _exchanged(problem, assignment).items():
+    for (a, b), amount in exchanged(problem, assignment).items():
         amounts[number[a], number[b]] += amount
     np.fill_diagonal(amounts, 0.0)
     def length(at: Ints) -> float:
@@ -192,24 +233,4 @@ def _loads(problem: Problem, pool: Pool, assignment: Assignment) -> dict[str, Fl
         for piece in split.pieces:
             if piece.device != problem.platform.host:
                 found[piece.device] = found.get(piece.device, np.zeros(())) + size_of(problem, pool, node, split, piece)
-    return found
-
-
-def _holders(split: Split) -> tuple[str, ...]:
-    return split.devices if split.reducer is None else (split.reducer,)
-
-
-def _exchanged(problem: Problem, assignment: Assignment) -> dict[tuple[str, str], float]:
-    """Bytes that go between names, both ways."""
-    found: dict[tuple[str, str], float] = {}
-    graph, host = problem.graph, problem.platform.host
-    for node in graph.nodes:
-        for tensor in dict.fromkeys(node.inputs):
-            maker = graph.producer(tensor)
-            size = float(graph.tensors[tensor].size * graph.tensors[tensor].element_bytes)
-            for a in (host,) if maker is None else _holders(assignment[maker.name]):
-                for b in assignment[node.name].devices:
-                    if a != b:
-                        found[a, b] = found.get((a, b), 0.0) + size
-                        found[b, a] = found.get((b, a), 0.0) + size
     return found

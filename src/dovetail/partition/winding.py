@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -24,17 +25,22 @@ from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
-from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.work import Place, input_places, output_place, work_of
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_reduce
+from dovetail.partition.seating import turned
+from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
-WIDTH, ALIKE = 16, 2
-"""Beginnings kept, and how many of them may have left their last tensor in the same place."""
-HURRIED = 4
+WIDTH, ALIKE, WASTE = 16, 2, 0.0
+WIDE = (64, 8, 0.25)
+"""Beginnings kept, how many of them may have left their last tensor in the same place, and what a board's unused room counts
+where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time."""
+HURRIED = 8
 """Beginnings kept once time is up."""
 REACH = 2
 """How far along the ring from its inputs a node goes, and how far apart two boards are that share it."""
 FRESH = 2
 """Boards that nothing is on, the nearest, on which it may go besides."""
+HOSTED = 3
+"""Boards with room, the nearest, on which a share of a node may go that the host has the rest of."""
 ROOMY = 6
 """Boards with most room that share a node for which there is none near its inputs."""
 LARGE, SOME = 0.05, 0.1
@@ -53,9 +59,10 @@ class _Begun:
     joules: float
 
 
-def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) -> tuple[Assignment, Evaluation] | None:
+def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
+         kept: tuple[int, int, float] = (WIDTH, ALIKE, WASTE)) -> tuple[Assignment, Evaluation] | None:
     """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
-    ring = _Ring(problem, pool)
+    ring, (width, alike, waste) = _Ring(problem, pool), kept
     plans = [_Begun({}, input_places(problem), np.ones((len(pool.boards), len(ring.sizes.limits))), frozenset(), 0.0, 0.0)]
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in ring.ways(node, assignment[node.name], plan)
@@ -63,13 +70,20 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float) 
         if not grown:
             grown = [new for plan in plans for split in ring.elsewhere(node, plan)
                      if (new := ring.extended(plan, node, split)) is not None]
-        grown.sort(key=lambda new: problem.score(new[1].latency_s, new[1].energy_j))
-        plans = ring.kept(grown, node, WIDTH if time.thread_time() < deadline else HURRIED)
+        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], _bytes(problem, node))[0]
+        grown.sort(key=lambda new: problem.score(new[1].latency_s + hop_s * ring.unused(new) if hop_s else new[1].latency_s,
+                                                 new[1].energy_j))
+        plans = ring.kept(grown, node, width if time.thread_time() < deadline else HURRIED, alike)
     judged = [(e, p.splits) for p in plans if (e := evaluate(problem, p.splits)).feasible]
     if not judged:
         return None
     best, chosen = min(judged, key=lambda pair: pair[0].objective)
-    return reseated(problem, pool, *settle(problem, pool, chosen, best))
+    return reseated(problem, pool, *turned(problem, pool, *settle(problem, pool, chosen, best)))
+
+
+def _bytes(problem: Problem, node: Node) -> int:
+    tensor = problem.graph.tensors[node.output]
+    return tensor.size * tensor.element_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +94,8 @@ class _Spent:
     energy_j: float
 
 
-_Grown = tuple[_Begun, _Spent, Split, Floats]
-"""A beginning, what it costs with one more node, its split and what is then left of boards."""
+_Grown = tuple[_Begun, _Spent, Split, list[tuple[int, Floats]]]
+"""A beginning, what it costs with one more node, its split and what that takes of boards."""
 
 
 class _Ring:
@@ -90,6 +104,7 @@ class _Ring:
     def __init__(self, problem: Problem, pool: Pool) -> None:
         self.problem, self.pool, self.sizes = problem, pool, Sizes(problem, pool)
         self.at = {b: i for i, b in enumerate(pool.boards)}
+        self.known: dict[tuple[object, ...], tuple[float, float] | None] = {}
 
     def apart(self, a: int, b: int) -> int:
         """How far two boards are from each other along the ring."""
@@ -102,6 +117,9 @@ class _Ring:
         near = list(dict.fromkeys((b + step) % count for b in sorted(holding) for step in range(-REACH, REACH + 1)))
         own = [d for d in dict.fromkeys((*split.devices, split.reducer)) if d in self.at]
         if not all(d in self.at for d in split.devices):
+            # What the host shares comes and goes by way of it: boards near its inputs may be full, others have room.
+            if len(own) == 1:
+                near += [b for b in self._roomy(node, split, own[0], plan, holding) if b not in near]
             for b in near if own else near[:1]:
                 yield renamed(split, {d: boards[(b + i) % count] for i, d in enumerate(own)})
             return
@@ -114,6 +132,35 @@ class _Ring:
             most = SOME * (1.0 if whole is None else float(whole.max()))
             some = [b for b in near if b not in fitting and plan.left[b].min() > most]
             yield from self._shared(node, plan, some, near)
+        if split.axis is Axis.OUTPUT_CHANNELS and len(own) == 2:
+            yield from (renamed(split, dict(zip(own, (boards[a], boards[b]), strict=True)))
+                        for a, b in permutations(near, 2) if self.apart(a, b) <= REACH)
+        yield from self._summed(node, plan)
+
+    def _roomy(self, node: Node, split: Split, own: str, plan: _Begun, holding: set[int]) -> list[int]:
+        """The boards nearest to some others, and to the host, that have room for a device's share of a node."""
+        shares = [self.sizes.of(node, split.axis, p.start, p.stop) for p in split.pieces if p.device == own]
+        size = shares[0] if shares else None
+        if size is None:
+            return []
+        fitting = [b for b in range(len(self.at)) if (plan.left[b] >= size - TOLERANCE).all()]
+        return sorted(fitting, key=lambda b: (self.apart(b, 0) + min(self.apart(b, h) for h in holding), b))[:HOSTED]
+
+    def _summed(self, node: Node, plan: _Begun) -> Iterator[Split]:
+        """A node on two boards that made the channels it reads: each part flows on.
+
+        Sums go where a later node has its other inputs, or to one of the two.
+        """
+        extent = axes_of(self.problem, node).get(Axis.INPUT_CHANNELS, 0)
+        parts = plan.places[node.inputs[0]].parts
+        if extent == 0 or len(parts) != 2 or len(set(node.inputs)) > 1 or not all(d in self.at for d, _ in parts):
+            return
+        (first, upper), (second, lower) = parts
+        if upper[1][0] != 0 or upper[1][1] != lower[1][0] or lower[1][1] != extent:
+            return
+        later = [t for other in self.problem.graph.consumers(node.output) for t in other.inputs if t in plan.places]
+        homes = dict.fromkeys([*(d for t in later for d, _ in plan.places[t].parts if d in self.at), first, second])
+        yield from (divide(Axis.INPUT_CHANNELS, [upper[1][1]], extent, [first, second], home) for home in homes)
 
     def elsewhere(self, node: Node, plan: _Begun) -> Iterator[Split]:
         """Where a node may go that finds no room near its inputs: over the emptiest boards, wherever they are, or on the host.
@@ -160,30 +207,77 @@ class _Ring:
 
     def extended(self, plan: _Begun, node: Node, split: Split) -> _Grown | None:
         """What becomes of a beginning with one more node; None where boards have no room for it or cannot run it."""
-        left, own = plan.left, [p for p in split.pieces if p.device in self.at]
-        if own:
-            left = left.copy()
-            for p in own:
-                size = self.sizes.of(node, split.axis, p.start, p.stop)
-                if size is None:
-                    return None
-                if split.reducer == p.device:
-                    size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
-                left[self.at[p.device]] -= size
-            if (left < -TOLERANCE).any():
+        taken: list[tuple[int, Floats]] = []
+        for p in split.pieces:
+            if p.device not in self.at:
+                continue
+            size = self.sizes.of(node, split.axis, p.start, p.stop)
+            if size is None:
                 return None
+            if split.reducer == p.device:
+                size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
+            if (plan.left[self.at[p.device]] < size - TOLERANCE).any():
+                return None
+            taken.append((self.at[p.device], size))
+        if split.reducer in self.at and split.reducer not in split.devices:
+            sums = price_reduce(self.problem, node, len(split.pieces), split.reducer)
+            if sums is None:
+                return None
+            own = dict(sums.resources)
+            size = np.array([own.get(r, 0.0) / limit for r, limit in self.sizes.limits.items()])
+            if (plan.left[self.at[split.reducer]] < size - TOLERANCE).any():
+                return None
+            taken.append((self.at[split.reducer], size))
+        spent = self._spent(plan, node, split)
+        return None if spent is None else (plan, _Spent(plan.seconds + spent[0], plan.joules + spent[1]), split, taken)
+
+    def _spent(self, plan: _Begun, node: Node, split: Split) -> tuple[float, float] | None:
+        """Seconds and joules of a node; the same, to a heuristic, wherever along the ring boards are as far from each other."""
+        key = self._alike(plan, node, split)
+        if key is not None and key in self.known:
+            return self.known[key]
+        found: tuple[float, float] | None = None
         try:
             cost = cost_node(self.problem, node, split, work_of(self.problem, node, split, plan.places))
+            found = cost.latency_s, cost.energy_j
         except UnsupportedError:
-            return None
-        return plan, _Spent(plan.seconds + cost.latency_s, plan.joules + cost.energy_j), split, left
+            pass
+        if key is not None:
+            self.known[key] = found
+        return found
 
-    def kept(self, grown: Sequence[_Grown], node: Node, width: int) -> list[_Begun]:
+    def _alike(self, plan: _Begun, node: Node, split: Split) -> tuple[object, ...] | None:
+        """What splits and places of inputs that differ by a shift along the ring share; None where the host has a part."""
+        if split.reducer is not None or any(p.device not in self.at for p in split.pieces):
+            return None
+        first, count = self.at[split.pieces[0].device], len(self.at)
+        found: list[object] = [node.name, split.axis]
+        found += [((self.at[p.device] - first) % count, p.start, p.stop) for p in split.pieces]
+        for tensor in node.inputs:
+            place = plan.places[tensor]
+            for device, region in place.parts:
+                if device not in self.at:
+                    return None
+                found += ((self.at[device] - first) % count, region)
+            found.append(place.stream_s)
+        return tuple(found)
+
+    def unused(self, new: _Grown) -> float:
+        """Room left on boards in use, of the resource of which least is."""
+        plan, _, split, taken = new
+        used = plan.used | {self.at[d] for d in split.devices if d in self.at}
+        room = plan.left[list(used)].sum(axis=0) - sum((size for _, size in taken), np.zeros(plan.left.shape[1]))
+        return float(room.min()) if used else 0.0
+
+    def kept(self, grown: Sequence[_Grown], node: Node, width: int, most: int) -> list[_Begun]:
         """The best beginnings, not too many of which go on from the same place."""
         found, alike = list[_Begun](), Counter[tuple[str, ...]]()
-        for plan, spent, split, left in grown:
-            if len(found) < width and alike[split.devices] < ALIKE:
+        for plan, spent, split, taken in grown:
+            if len(found) < width and alike[split.devices] < most:
                 alike[split.devices] += 1
+                left = plan.left.copy() if taken else plan.left
+                for board, size in taken:
+                    left[board] -= size
                 used = plan.used | {self.at[d] for d in split.devices if d in self.at}
                 found.append(_Begun({**plan.splits, node.name: split}, {
                     **plan.places, node.output: output_place(self.problem, node, split)}, left, used, spent.latency_s,
