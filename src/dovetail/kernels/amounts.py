@@ -19,10 +19,8 @@ from dovetail.kernels.shapes import (
     MovedShape,
     VectorShape,
     WalkedShape,
-    bytewise_registers,
-    depthwise_registers,
-    walked_registers,
 )
+from dovetail.kernels.tiles import bytewise_registers, depthwise_registers, walked_registers
 from dovetail.platform.gpu_specification import Gpu
 
 SECTOR = 32

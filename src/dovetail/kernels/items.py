@@ -11,7 +11,6 @@ from dovetail.kernels.estimator import power
 from dovetail.kernels.layers import FLOATING, Layer, Mean, Sum, finished_in_floats, packs_to_bytes
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
-    MOST_VECTOR,
     BandedShape,
     BytewiseShape,
     ConvShape,
@@ -23,6 +22,7 @@ from dovetail.kernels.shapes import (
     WalkedBytesShape,
     WalkedShape,
 )
+from dovetail.kernels.tiles import MOST_VECTOR
 
 MOST_HALVED = 4096
 """Pixels up to which chains of products are what a pointwise layer waits for."""

@@ -16,8 +16,8 @@ from dovetail.kernels.shapes import (
     DepthwiseShape,
     FusedShape,
     KernelShape,
-    depthwise_registers,
 )
+from dovetail.kernels.tiles import depthwise_registers
 from dovetail.platform.gpu_specification import Gpu
 
 Look = dict[str, Number]
