@@ -7,7 +7,7 @@ the cells of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
@@ -19,6 +19,7 @@ from dovetail.partition.overlaps import all_fetched, fetched, ways, wide
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import packet_s
+from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Arrivals:
         return own if cells is None else own.take(cells if span is None else np.searchsorted(span, cells))
 
 
-@dataclass
+@dataclass()
 class _Links:
     """Transfers being laid on links in the evaluator's order."""
 

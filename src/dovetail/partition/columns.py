@@ -7,7 +7,7 @@ that leave a tensor in the same place are the same to the rest of the network.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from math import inf, isfinite
 
@@ -22,6 +22,7 @@ from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
 from dovetail.partition.quotes import ask_all, capable, menu_of
 from dovetail.partition.work import Layout, Place
+from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Spl
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.regions import share_regions
 from dovetail.platform.device import Kind, Platform
+from dovetail.values import dataclass
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern

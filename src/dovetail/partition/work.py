@@ -6,7 +6,6 @@ The evaluator adds these up, the list schedule places them in time: both read th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
@@ -21,6 +20,7 @@ from dovetail.partition.problem import (
     price_pieces,
     price_reduce,
 )
+from dovetail.values import dataclass
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
