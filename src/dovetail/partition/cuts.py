@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,8 +21,9 @@ from dovetail.partition.jumps import Jump
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Share
 from dovetail.partition.problem import Problem
-from dovetail.partition.programs import largest_minimum
+from dovetail.partition.programs import Corner, largest_minimum
 from dovetail.partition.tables import Table
+from dovetail.values import dataclass
 
 SETTLED = 1e-10
 """Relative progress below which the price search stops."""
@@ -314,19 +315,20 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
                  start: Mapping[str, float] | None = None) -> Priced:
     """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
+    taken = taking(amounts)
     best: Priced | None = None
     path, value = None, np.inf
     every: list[tuple[int, ...]] = []
 
     def answer(prices: Floats) -> Reply:
         nonlocal best, path, value
-        costs = priced_costs(base, amounts, prices)
+        costs = priced_costs(base, taken, prices)
         to_go = completions(net, costs)
         met = follow(net, costs, to_go)
         every.append(met)
-        spent, *taken = totals(net, met, [base, *amounts])
-        used = np.array(taken)
-        if max(taken, default=0.0) <= 1 and spent < value:
+        spent, *uses = totals(net, met, [base, *amounts])
+        used = np.array(uses)
+        if max(uses, default=0.0) <= 1 and spent < value:
             path, value = met, spent
         bound = float(to_go[0]) - float(prices.sum()) * (1 + ROUNDOFF * len(net.tables))
         if best is None or bound > best.bound:
@@ -338,13 +340,18 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
     return Priced(best.prices, best.bound, best.to_go, path, value, tuple(every))
 
 
-def priced_costs(base: list[Floats], amounts: list[list[Floats]], prices: Floats) -> list[Floats]:
+def priced_costs(base: list[Floats], amounts: Sequence[Sequence[Floats | None]], prices: Floats) -> list[Floats]:
     """Costs with prices on what each column takes of each limit."""
     found = list(base)
-    for price, taken in zip(prices, amounts, strict=True):
+    for price, taken in zip(prices.tolist(), amounts, strict=True):
         if price > 0:
-            found = [cost + price * own if np.count_nonzero(own) else cost for cost, own in zip(found, taken, strict=True)]
+            found = [cost + price * own if own is not None else cost for cost, own in zip(found, taken, strict=True)]
     return found
+
+
+def taking(amounts: Sequence[Sequence[Floats]]) -> list[list[Floats | None]]:
+    """Amounts with None for tables and jumps that take nothing of a limit, which prices then pass over."""
+    return [[own if np.count_nonzero(own) else None for own in taken] for taken in amounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +373,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
     best_prices, best, value, cap = prices, -np.inf, ceiling, 4 * float(prices.max(initial=0.0))
     reach = NEAR if cap > 0 else np.inf
     cuts: list[tuple[float, Floats]] = []
+    corners: dict[tuple[int, ...], Corner] = {}
     for number in range(rounds):
         reply = answer(prices)
         if reply.bound > best:
@@ -376,7 +384,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
         cap = cap or 4 * abs(reply.spent) + 1e-300
         if not count or value - best <= settled * abs(best) or (number >= LEAST_ROUNDS and time.thread_time() > deadline):
             break
-        upper, prices, inner = _next_prices(cuts, cap, best_prices, reach)
+        upper, prices, inner = _next_prices(cuts, cap, best_prices, reach, corners)
         if not inner:
             reach *= WIDER
             continue
@@ -387,17 +395,20 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
     return best_prices, best
 
 
-def _next_prices(cuts: list[tuple[float, Floats]], cap: float, around: Floats, reach: float) -> tuple[float, Floats, bool]:
+def _next_prices(cuts: list[tuple[float, Floats]], cap: float, around: Floats, reach: float,
+                 corners: dict[tuple[int, ...], Corner]) -> tuple[float, Floats, bool]:
     """Prices up to `cap` at which the plans met so far allow the largest bound, that bound, and whether it is the largest.
 
-    A single price is sought within the fraction `reach` of the best one known: larger bounds may be farther away.
+    A single price is sought within the fraction `reach` of the best one known: larger bounds may be farther away. Several are
+    sought from where those of the same limits were found with fewer plans, which `corners` remembers.
     """
     values, slopes = np.array([c for c, _ in cuts]), np.array([slack for _, slack in cuts])
     # A limit that no plan met has exceeded is worth nothing yet.
     active = ((slopes > 0).any(axis=0) | (around > 0)).nonzero()[0]
     prices = np.zeros(slopes.shape[1])
     if len(active) > 1:
-        upper, prices[active] = largest_minimum(values, slopes[:, active], cap)
+        corner = corners.setdefault(tuple(active.tolist()), Corner())
+        upper, prices[active] = largest_minimum(values, slopes[:, active], cap, corner)
         return upper, prices, True
     if not len(active):
         return float(values.min()), prices, True
