@@ -82,14 +82,14 @@ def test_the_estimate_is_near_what_the_search_finds(shape: tuple[int, int, int],
 @given(st.floats(1, 1e7), st.floats(1, 4096), st.floats(1, 1e5), st.integers(2, 8))
 def test_one_matrix_is_estimated_like_many(digits: float, filters: float, columns: float, bits: int) -> None:
     many = Matrices(np.array([digits]), np.array([filters]), np.array([columns]), bits, 5.0, 9.0)
-    assert carry_bits_of_one(digits, filters, columns, bits, 5.0, 9.0) == pytest.approx(
+    assert carry_bits_of_one(bits, 5.0, 9.0)(digits, filters, columns) == pytest.approx(
         float((adders_left(many) * carry_width(many))[0]))
 
 
 @given(st.integers(1, 512), st.integers(1, 4608), st.floats(0.05, 4))
 def test_more_filters_or_inputs_never_need_fewer_adder_bits(filters: int, columns: int, density: float) -> None:
     def bits(rows: int, inputs: int) -> float:
-        return carry_bits_of_one(density * rows * inputs, rows, inputs, 8, 5.0, 9.0)
+        return carry_bits_of_one(8, 5.0, 9.0)(density * rows * inputs, rows, inputs)
 
     assert bits(filters + 1, columns) >= bits(filters, columns)
     assert bits(filters, columns + 1) >= bits(filters, columns)

@@ -170,7 +170,8 @@ def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]
     digits, (filters, channels, taps) = own.digits, own.digits.weights.shape
     if digits.few:
         return between(digits.per_channel, starts, stops), np.zeros(len(starts), dtype=np.bool_)
-    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: _over(own, d, filters, size * taps * own.used), [])
+    carried, most, used = _carried(own), own.most_bits, own.used
+    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: carried(d, filters, size * taps * used) > most, [])
     if np.count_nonzero(over):
         mean, sizes = digits.typical * filters / channels, stops - starts
         likely = mean * sizes
@@ -187,7 +188,8 @@ def _by_filters(own: Slices, starts: Ints, stops: Ints, large: Large) -> tuple[F
     if digits.few:
         return between(digits.per_filter, starts, stops), between(digits.known_digits != 0, starts, stops), np.zeros(
             len(starts), dtype=np.bool_)
-    found, over = _counted(digits.of_filters, starts, stops, lambda d, size: _over(own, d, size, columns), large)
+    carried, most = _carried(own), own.most_bits
+    found, over = _counted(digits.of_filters, starts, stops, lambda d, size: carried(d, size, columns) > most, large)
     used = np.count_nonzero(digits.known_digits)
     alive = (stops - starts).astype(np.float64) if used == len(digits.known_digits) else _over_filters(
         (digits.known_digits != 0) * 1.0, digits, over, starts, stops)
@@ -200,13 +202,15 @@ def _by_filters(own: Slices, starts: Ints, stops: Ints, large: Large) -> tuple[F
     return found, alive, over
 
 
-def _over(own: Slices, found: float, rows: float, columns: float) -> bool:
-    return carry_bits_of_one(found, rows, columns, own.bits, own.digits.length, own.digits.growth) > own.most_bits
+def _carried(own: Slices) -> Callable[[float, float, float], float]:
+    """Adder bits of slices of a layer, given their digits, filters and columns."""
+    return carry_bits_of_one(own.bits, own.digits.length, own.digits.growth)
 
 
 def _estimate(own: Slices, digits: float, enough: float, rows: float, columns: float) -> float:
     """Digits of a slice that has too many: as many as the sample says, but too many; `enough` are known to be."""
-    while digits < enough and not _over(own, digits, rows, columns):
+    carried = _carried(own)
+    while digits < enough and carried(digits, rows, columns) <= own.most_bits:
         digits = 2 * digits + rows + 1
     return digits
 

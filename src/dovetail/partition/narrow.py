@@ -16,8 +16,9 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages, taking
+from dovetail.partition.cuts import Stage, priced_costs, stages, taking
 from dovetail.partition.plan import Goal
+from dovetail.partition.price_search import Reply, maximise_bound
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import variable_inputs
 from dovetail.partition.tree import Hanging, Tree, cheapest, hang, marginals
