@@ -138,3 +138,14 @@ def test_weights_below_the_smallest_scale_count_as_dead() -> None:
         digits = digits_of(Constant("w", weight))
     assert digits.per_filter[0] == 0
     assert digits.per_filter[1] > 0
+
+
+@pytest.mark.parametrize("most_bits", [2e3, 2e4, 2e5])
+def test_slices_of_large_layers_are_counted_the_same_whatever_is_asked_beside_them(most_bits: float) -> None:
+    w = weights(96, 96, 3, seed=4)  # more weights than are counted as a whole
+    parts = (np.array([0, 0, 48, 95]), np.array([48, 24, 96, 96]))
+    segments = ((None, *WHOLE), (Axis.OUTPUT_CHANNELS, *parts), (Axis.INPUT_CHANNELS, *parts), (Axis.ROWS, *WHOLE))
+    together = adders_of([Slices(count_digits(w), 1, segments, 8, most_bits)])[0]
+    alone = [adders_of([Slices(count_digits(w), 1, (one,), 8, most_bits)])[0] for one in segments]
+    for name in ("adders", "bits", "registers", "levels", "lag", "estimated"):
+        assert np.array_equal(getattr(together, name), np.concatenate([getattr(own, name) for own in alone])), name
