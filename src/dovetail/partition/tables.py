@@ -129,7 +129,7 @@ def prune(problem: Problem, table: Table) -> Table:
     Safe: the other has the same place, so every consumer sees the same; it costs no more in any criterion that
     matters wherever the inputs lie; and it uses no more of any resource. Exchanging them worsens no plan.
     """
-    if problem.max_interval_s is not None or len(table.first) == len(table):  # a slower column may keep something less busy
+    if len(table.first) == len(table) or problem.max_interval_s is not None:  # with a pace, a slower one may be less busy
         return table
     last = np.append(table.first[1:], len(table.options))
     crowded = (last - table.first > 1).nonzero()[0].tolist()
