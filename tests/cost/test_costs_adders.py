@@ -82,14 +82,14 @@ def test_the_estimate_is_near_what_the_search_finds(shape: tuple[int, int, int],
 @given(st.floats(1, 1e7), st.floats(1, 4096), st.floats(1, 1e5), st.integers(2, 8))
 def test_one_matrix_is_estimated_like_many(digits: float, filters: float, columns: float, bits: int) -> None:
     many = Matrices(np.array([digits]), np.array([filters]), np.array([columns]), bits, 5.0, 9.0)
-    assert carry_bits_of_one(digits, filters, columns, bits, 5.0, 9.0) == pytest.approx(
+    assert carry_bits_of_one(bits, 5.0, 9.0)(digits, filters, columns) == pytest.approx(
         float((adders_left(many) * carry_width(many))[0]))
 
 
 @given(st.integers(1, 512), st.integers(1, 4608), st.floats(0.05, 4))
 def test_more_filters_or_inputs_never_need_fewer_adder_bits(filters: int, columns: int, density: float) -> None:
     def bits(rows: int, inputs: int) -> float:
-        return carry_bits_of_one(density * rows * inputs, rows, inputs, 8, 5.0, 9.0)
+        return carry_bits_of_one(8, 5.0, 9.0)(density * rows * inputs, rows, inputs)
 
     assert bits(filters + 1, columns) >= bits(filters, columns)
     assert bits(filters, columns + 1) >= bits(filters, columns)
@@ -138,3 +138,14 @@ def test_weights_below_the_smallest_scale_count_as_dead() -> None:
         digits = digits_of(Constant("w", weight))
     assert digits.per_filter[0] == 0
     assert digits.per_filter[1] > 0
+
+
+@pytest.mark.parametrize("most_bits", [2e3, 2e4, 2e5])
+def test_slices_of_large_layers_are_counted_the_same_whatever_is_asked_beside_them(most_bits: float) -> None:
+    w = weights(96, 96, 3, seed=4)  # more weights than are counted as a whole
+    parts = (np.array([0, 0, 48, 95]), np.array([48, 24, 96, 96]))
+    segments = ((None, *WHOLE), (Axis.OUTPUT_CHANNELS, *parts), (Axis.INPUT_CHANNELS, *parts), (Axis.ROWS, *WHOLE))
+    together = adders_of([Slices(count_digits(w), 1, segments, 8, most_bits)])[0]
+    alone = [adders_of([Slices(count_digits(w), 1, (one,), 8, most_bits)])[0] for one in segments]
+    for name in ("adders", "bits", "registers", "levels", "lag", "estimated"):
+        assert np.array_equal(getattr(together, name), np.concatenate([getattr(own, name) for own in alone])), name

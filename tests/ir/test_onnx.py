@@ -48,7 +48,9 @@ def test_the_float_reference_agrees_with_onnx_runtime(network: Graph) -> None:
     x = np.random.default_rng(0).standard_normal((2, *network.shape("x")[1:])).astype(np.float32)
     expected = run_onnx(to_onnx(network), {"x": x})
     for name, values in run_float(network, {"x": x}).items():
-        np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
+        # Sums of 32 bits that nearly cancel are as far off as their largest terms' last digits.
+        largest = float(np.abs(expected[name]).max(initial=0.0))
+        np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=max(1e-4, 2e-6 * largest))
 
 
 def save(path: Path, nodes: list, inputs: dict, outputs: dict, weights: dict, opset: int = 17) -> Path:

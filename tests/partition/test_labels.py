@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition import labels
-from dovetail.partition.labels import front_of_two
+from dovetail.partition.by_device import choices_of, network_over
+from dovetail.partition.cuts import completions
+from dovetail.partition.labels import _least, front_of_two
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tree import tree_of
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, platform, residual
 
@@ -45,3 +48,17 @@ def test_plans_within_two_limits_are_the_best_there_are(seed: int, monkeypatch: 
         assert found.lower_bound <= truth * (1 + 1e-9)
         assert found.objective == pytest.approx(truth, rel=1e-9)
     assert compared, "two limits bind, and labels are compared"
+
+
+@pytest.mark.parametrize("seed", [1, 5, 6])
+def test_what_a_budget_must_still_give_is_one_number_a_cut_and_that_of_every_state(seed: int) -> None:
+    problem = Problem(residual(seed), platform(seed, budget=40.0), Synthetic(seed))
+    net = network_over(problem, tree_of(problem), choices_of(problem))
+    costs = net.costs((1.0, 0.0))
+    for limit in net.limits:
+        amounts = net.amounts(limit)
+        every = completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(amounts, costs, strict=True)])
+        for number, states in zip(_least(net, amounts, costs), every, strict=True):
+            assert isinstance(number, float)
+            assert (states == number).all()
+    assert net.limits

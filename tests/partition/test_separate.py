@@ -13,7 +13,7 @@ from dovetail.partition.columns import compacted, options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
-from dovetail.partition.programs import _by_highs, _pivoted, largest_minimum
+from dovetail.partition.programs import Corner, _by_highs, _pivoted, largest_minimum
 from dovetail.partition.separate import strike_dear
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, residual
 
@@ -63,3 +63,17 @@ def test_pivots_find_what_a_solver_finds(seed: int, cuts: int, limits: int) -> N
     assert found == pytest.approx(expected, rel=1e-9)
     assert (values + slopes @ at).min() == pytest.approx(expected, rel=1e-9)
     assert _pivoted(values / 2, slopes, cap / 2) is not None
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 9999), limits=st.integers(2, 4))
+def test_pivots_go_on_from_the_last_corner_when_planes_are_added(seed: int, limits: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, slopes = rng.uniform(0.5, 2, 12), rng.normal(size=(12, limits)).round(int(rng.integers(0, 6)))
+    cap, corner = float(10 ** rng.uniform(-1, 2)), Corner()
+    for count in range(1, len(values) + 1):
+        cap *= 8 if count == 7 else 1  # a search for prices widens where the largest is as dear as can be
+        found, at = largest_minimum(values[:count], slopes[:count], cap, corner)
+        expected, _ = largest_minimum(values[:count], slopes[:count], cap)
+        assert found == pytest.approx(expected, rel=1e-9)
+        assert (values[:count] + slopes[:count] @ at).min() == pytest.approx(expected, rel=1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -14,6 +13,7 @@ from dovetail.cost.adder_graph import digit_counts, digit_sums, signed_digits
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Constant
 from dovetail.ir.tensor import largest
+from dovetail.values import dataclass
 
 Value = TypeVar("Value")
 Enough = Callable[[int], bool]
@@ -55,13 +55,14 @@ def _scales(peaks: NDArray[np.floating]) -> Floats:
 class Digits:
     """What pricing needs to know of a weight tensor (filters, channels / groups, ...), counted only where it is asked for.
 
-    `length` (mean bit length of the weights that are not zero), `growth` (mean bit length of a filter's sum of magnitudes) and
-    `deepest` (digits of the largest filter) are those of the whole tensor if it has FEW weights, else of evenly spaced filters
-    with some PART of them: the `sample`. `peaks` are the largest magnitudes of filters of floats, where they are known.
+    `length` (mean bit length of the weights that are not zero), `growth` (mean bit length of a filter's sum of magnitudes),
+    `deepest` (digits of the largest filter) and `typical` (of a filter in the mean) are those of the whole tensor if it has FEW
+    weights, else of evenly spaced filters with some PART of them: the `sample`. `peaks` are the largest magnitudes of filters of
+    floats, where they are known.
     """
 
     __slots__ = ("_channels", "_factors", "_filters", "_peaks", "_sizes", "deepest", "few", "growth", "length", "sample",
-                 "weights")
+                 "typical", "weights")
 
     def __init__(self, weights: NDArray[np.generic], peaks: NDArray[np.floating] | None = None) -> None:
         self.weights = weights.reshape(len(weights), weights.shape[1] if weights.ndim > 1 else 1, -1)
@@ -73,6 +74,7 @@ class Digits:
         self.sample = np.arange(0, count, 1 if self.few else -(-self.weights.size // PART))
         found = self._count(self.sample, lengths=True)
         self.deepest, self.length = int(found.per_filter.max(initial=0)), found.length
+        self.typical = float(found.per_filter.mean()) if count else 0.0
         sums = found.magnitudes[found.magnitudes > 0]
         self.growth = float(np.log2(1.0 + sums).mean()) if len(sums) else 0.0
         if self.few:

@@ -111,9 +111,10 @@ def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: 
     return transfer_seconds(sizes, latency_s, s_per_byte), sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)
 
 
-def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float) -> Floats:
-    """The seconds alone, for those who ask for no joules."""
-    seconds: Floats = np.multiply(sizes > 0, latency_s)
+def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float, busy: Floats | None = None) -> Floats:
+    """The seconds alone, for those who ask for no joules; `busy` is one where there is anything to move, else zero."""
+    seconds: Floats = (sizes > 0).astype(np.float64) if busy is None else busy
+    seconds = seconds * latency_s
     if s_per_byte:
         seconds += sizes * s_per_byte
     return seconds

@@ -73,12 +73,13 @@ def most_adder_bits(device: Device) -> float:
 def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Device], most_bits: float) -> list[list[ShareCosts]]:
     found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
     built = [i for i, (node, _) in enumerate(questions) if not isinstance(node.op, Reshape)]
+    free = sorted(set(range(len(questions))).difference(built))
     edges = np.cumsum([0, *(shares_in(questions[i][1]) for i in built)]).tolist()
     engine = _offered(graph, [questions[i] for i in built], most_bits) if built else None
     known: dict[tuple[str, float | None], ShareCosts] = {}
     for d, device in enumerate(devices):
-        for i, (_, segments) in enumerate(questions):
-            found[d][i] = free_costs(shares_in(segments), "flattening is wiring")
+        for i in free:
+            found[d][i] = free_costs(shares_in(questions[i][1]), "flattening is wiring")
         if engine is None:
             continue
         alike = (device.model, device.clock_hz)

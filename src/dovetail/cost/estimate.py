@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.ir import Axis, Node
+from dovetail.values import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,6 +8,7 @@ quadratic of log R, log C and log(D / RC), fitted with the widths to random matr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, log, sqrt
 
@@ -90,21 +91,28 @@ def carry_width(found: Matrices) -> Floats:
     return _width(found, CARRY_WIDTH, r, c)
 
 
-def carry_bits_of_one(digits: float, filters: float, columns: float, bits: float, length: float, growth: float) -> float:
-    """`adders_left` times `carry_width` of one matrix, in plain numbers, which are faster than arrays of one."""
-    plain = digits - filters
-    if plain <= 0:
-        return 0.0
-    filters, columns = filters if filters > 1.0 else 1.0, columns if columns > 1.0 else 1.0
-    density = digits / (filters * columns)
-    block = sqrt(2.0 * MAX_PAIRS / filters) / density
-    block = block if block > 1.0 else 1.0
-    r, d, c = log(filters), log(density), log(columns if columns < block else block)
-    k, w = SHARING, CARRY_WIDTH
-    shared = (k[0] + k[1] * r + k[2] * c + k[3] * d + k[4] * r * r + k[5] * c * c + k[6] * d * d + k[7] * r * c + k[8] * r * d
-              + k[9] * c * d)
-    width = w[0] + w[1] * bits + w[2] * length + w[3] * growth + w[4] * r + w[5] * c
-    return plain * (exp(shared) if shared < 0.0 else 1.0) * width
+def carry_bits_of_one(bits: float, length: float, growth: float) -> Callable[[float, float, float], float]:
+    """`adders_left` times `carry_width` of single matrices of a layer, given their digits, filters and columns.
+
+    In plain numbers, which are faster than arrays of one.
+    """
+    k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 = SHARING
+    w0, w1, w2, w3, w4, w5 = CARRY_WIDTH
+    fixed = w0 + w1 * bits + w2 * length + w3 * growth
+
+    def carried(digits: float, filters: float, columns: float) -> float:
+        plain = digits - filters
+        if plain <= 0:
+            return 0.0
+        filters, columns = filters if filters > 1.0 else 1.0, columns if columns > 1.0 else 1.0
+        density = digits / (filters * columns)
+        block = sqrt(2.0 * MAX_PAIRS / filters) / density
+        block = block if block > 1.0 else 1.0
+        r, d, c = log(filters), log(density), log(columns if columns < block else block)
+        shared = (k0 + k1 * r + k2 * c + k3 * d + k4 * r * r + k5 * c * c + k6 * d * d + k7 * r * c + k8 * r * d + k9 * c * d)
+        return plain * (exp(shared) if shared < 0.0 else 1.0) * (fixed + w4 * r + w5 * c)
+
+    return carried
 
 
 def graph_bits(graph: AdderGraph, input_bits: int) -> tuple[int, int]:

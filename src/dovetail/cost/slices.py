@@ -8,7 +8,6 @@ slice is a difference of two prefix sums, and a larger slice never has fewer add
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -18,6 +17,7 @@ from dovetail.cost.adders import Digits, Enough
 from dovetail.cost.estimate import Flags, Floats, Ints, Segments, shares_in
 from dovetail.cost.sharing import Matrices, carry_bits_of_one, summed
 from dovetail.ir import Axis
+from dovetail.values import dataclass
 
 LATE = 0.4
 """Levels by which shared sums, which come late, deepen a tree on average: right for two of three matrices, else one off."""
@@ -124,21 +124,30 @@ def over_filters(values: Floats, digits: Digits, sums: Arithmetic) -> Floats:
     return _over_filters(values, digits, sums.estimated, *sums.rows)
 
 
+Large = list[tuple[int, int, int]]
+"""Slices known to have too many digits: how many at least, where they start and stop."""
+
+
 def _all_matrices(own: Slices) -> list[_Matrices]:
-    """The matrices of a layer's slices, axis by axis; of slices that are the whole matrix, it is looked at once."""
-    found: list[_Matrices] = []
+    """The matrices of a layer's slices, axis by axis; of slices that are the whole matrix, it is looked at once.
+
+    Slices of filters come first: where one has too many digits, so has the whole matrix.
+    """
+    found: dict[int, _Matrices] = {}
     once: _Matrices | None = None
-    for axis, starts, stops in own.segments:
+    large: Large = []
+    for i in sorted(range(len(own.segments)), key=lambda i: own.segments[i][0] is not Axis.OUTPUT_CHANNELS):
+        axis, starts, stops = own.segments[i]
         whole = own.groups == 1 and axis not in (Axis.INPUT_CHANNELS, Axis.GROUPS, Axis.OUTPUT_CHANNELS)
         if whole and once is not None:
-            found.append(replace(once, over=np.full(len(starts), once.over[0])))
+            found[i] = _Matrices(once.digits, once.filters, once.columns, once.over[:1].repeat(len(starts)), once.groups)
             continue
-        found.append(_matrices(own, axis, starts, stops))
-        once = found[-1] if whole else once
-    return found
+        found[i] = _matrices(own, axis, starts, stops, large)
+        once = found[i] if whole else once
+    return [found[i] for i in range(len(found))]
 
 
-def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints) -> _Matrices:
+def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints, large: Large) -> _Matrices:
     filters, channels, taps = own.digits.weights.shape
     count, width = len(starts), taps * own.used
     if axis is Axis.INPUT_CHANNELS:
@@ -152,7 +161,7 @@ def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints) -> _Mat
                          np.full(own.groups, columns), np.zeros(count, dtype=np.bool_), (first, last))
     if axis is not Axis.OUTPUT_CHANNELS:  # every slice is the whole matrix
         starts, stops = np.zeros(1, dtype=np.int64), np.full(1, filters)
-    found, alive, over = _by_filters(own, starts, stops)
+    found, alive, over = _by_filters(own, starts, stops, large)
     return _Matrices(found, alive, np.full(len(starts), columns), over if len(over) == count else np.repeat(over, count))
 
 
@@ -161,9 +170,10 @@ def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]
     digits, (filters, channels, taps) = own.digits, own.digits.weights.shape
     if digits.few:
         return between(digits.per_channel, starts, stops), np.zeros(len(starts), dtype=np.bool_)
-    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: _over(own, d, filters, size * taps * own.used))
+    carried, most, used = _carried(own), own.most_bits, own.used
+    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: carried(d, filters, size * taps * used) > most, [])
     if np.count_nonzero(over):
-        mean, sizes = float(digits.known_digits[digits.sample].mean()) * filters / channels, stops - starts
+        mean, sizes = digits.typical * filters / channels, stops - starts
         likely = mean * sizes
         for i in (over & (likely < found)).nonzero()[0].tolist():
             likely[i] = _estimate(own, float(likely[i]), found[i], filters, int(sizes[i]) * taps * own.used)
@@ -171,41 +181,47 @@ def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]
     return found, over
 
 
-def _by_filters(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Floats, Flags]:
-    """Digits of slices of filters, how many of these are not zero, and which slices have too many."""
+def _by_filters(own: Slices, starts: Ints, stops: Ints, large: Large) -> tuple[Floats, Floats, Flags]:
+    """Digits of slices of filters, how many of these are not zero, and which slices have too many, which are added to `large`."""
     digits, (_, channels, taps) = own.digits, own.digits.weights.shape
     columns = channels * taps * own.used
     if digits.few:
         return between(digits.per_filter, starts, stops), between(digits.known_digits != 0, starts, stops), np.zeros(
             len(starts), dtype=np.bool_)
-    found, over = _counted(digits.of_filters, starts, stops, lambda d, size: _over(own, d, size, columns))
+    carried, most = _carried(own), own.most_bits
+    found, over = _counted(digits.of_filters, starts, stops, lambda d, size: carried(d, size, columns) > most, large)
     used = np.count_nonzero(digits.known_digits)
     alive = (stops - starts).astype(np.float64) if used == len(digits.known_digits) else _over_filters(
         (digits.known_digits != 0) * 1.0, digits, over, starts, stops)
     if np.count_nonzero(over):
-        mean, sizes = float(digits.known_digits[digits.sample].mean()), stops - starts
-        likely, enough = mean * sizes, np.where(alive == sizes, found, inf)
+        sizes = stops - starts
+        likely, enough = digits.typical * sizes, np.where(alive == sizes, found, inf)
         for i in (over & (likely < enough)).nonzero()[0].tolist():
             likely[i] = _estimate(own, float(likely[i]), float(enough[i]), float(alive[i]), columns)
         found = np.where(over, likely, found)
     return found, alive, over
 
 
-def _over(own: Slices, found: float, rows: float, columns: float) -> bool:
-    return carry_bits_of_one(found, rows, columns, own.bits, own.digits.length, own.digits.growth) > own.most_bits
+def _carried(own: Slices) -> Callable[[float, float, float], float]:
+    """Adder bits of slices of a layer, given their digits, filters and columns."""
+    return carry_bits_of_one(own.bits, own.digits.length, own.digits.growth)
 
 
 def _estimate(own: Slices, digits: float, enough: float, rows: float, columns: float) -> float:
     """Digits of a slice that has too many: as many as the sample says, but too many; `enough` are known to be."""
-    while digits < enough and not _over(own, digits, rows, columns):
+    carried = _carried(own)
+    while digits < enough and carried(digits, rows, columns) <= own.most_bits:
         digits = 2 * digits + rows + 1
     return digits
 
 
 def _counted(count: Callable[[int, int, Enough], int], starts: Ints, stops: Ints,
-             over: Callable[[int, int], bool]) -> tuple[Floats, Flags]:
-    """Digits of slices, smallest first, and where those of a part are too many already, so that they are not all of them."""
-    found, many, large = np.empty(len(starts)), np.zeros(len(starts), dtype=np.bool_), list[tuple[int, int, int]]()
+             over: Callable[[int, int], bool], large: Large) -> tuple[Floats, Flags]:
+    """Digits of slices, smallest first, and where those of a part are too many already, so that they are not all of them.
+
+    `large` are the smallest known to have too many, to which those found are added.
+    """
+    found, many = np.empty(len(starts)), np.zeros(len(starts), dtype=np.bool_)
     first, last, above = starts.tolist(), stops.tolist(), dict[int, int]()
     for i in np.argsort(stops - starts, kind="stable").tolist():
         start, stop = first[i], last[i]

@@ -6,7 +6,7 @@ Closed forms over arrays of [start, stop) units of one axis; they agree with `Op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -39,6 +39,7 @@ from dovetail.ir import (
     Upsample,
     Window,
 )
+from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

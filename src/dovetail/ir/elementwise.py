@@ -55,6 +55,8 @@ class Broadcast(Elementwise):
     """Tensors of one shape, some of them perhaps with one value per channel (N,C,1,1) or one map for all (N,1,H,W)."""
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if inputs.count(inputs[0]) == len(inputs):
+            return inputs[0]
         if len({len(s) for s in inputs}) == 1:
             shape = tuple(max(sizes) for sizes in zip(*inputs, strict=True))
             if all(s in _spread_shapes(shape) for s in inputs):

@@ -7,7 +7,7 @@ the cells of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
@@ -19,6 +19,7 @@ from dovetail.partition.overlaps import all_fetched, fetched, ways, wide
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import packet_s
+from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Arrivals:
         return own if cells is None else own.take(cells if span is None else np.searchsorted(span, cells))
 
 
-@dataclass
+@dataclass()
 class _Links:
     """Transfers being laid on links in the evaluator's order."""
 
@@ -107,8 +108,8 @@ class _Links:
         self.early[span] &= ~busy
         return np.where(first, np.minimum(self.stream_s[span], most), 0.0) if overlaps else None
 
-    def occupy(self, names: Sequence[str], span: Ints | slice, busy: Flags, seconds: Floats) -> Floats:
-        """Array form of `work.occupy` for transfers ready at once, where `busy` marks the cells that transfer at all.
+    def occupy(self, names: Sequence[str], span: Ints | slice, busy: Floats, seconds: Floats) -> Floats:
+        """Array form of `work.occupy` for transfers ready at once, where `busy` is one in the cells that transfer at all.
 
         When they end, zero in all other cells.
         """
@@ -117,7 +118,7 @@ class _Links:
         if known:
             # As no lane is free before it was, the later of two ends is the last: quicker than choosing by cell.
             stop = (known[0] if len(known) == 1 else np.maximum.reduce(known)) + seconds
-            stop *= busy.astype(np.float64)
+            stop *= busy
         for lane in names:
             if isinstance(span, slice):
                 self.lanes[lane] = np.maximum(self.lanes[lane], stop) if lane in self.lanes else stop
@@ -185,8 +186,9 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
     first, busy_at_all, returns = np.zeros(count if streams else 0), np.zeros(count, dtype=np.bool_), None
     for s, size in sizes.items():
         source, busy = problem.devices[s], size > 0
+        there = busy.astype(np.float64)
         if links.joules is None:
-            seconds = problem.transfer_s(source, target, size)
+            seconds = problem.transfer_s(source, target, size, there)
         else:
             seconds, joules = problem.transfer(source, target, size)
             links.joules[span] += joules
@@ -198,7 +200,7 @@ def _laid(problem: Problem, links: _Links, sizes: Mapping[int, Floats], span: In
                 seconds, lead = seconds - before, lead - before
         if problem.mode is Mode.SEQUENTIAL:
             links.added[span] += seconds
-        found.append(links.occupy(problem.lanes(source, target), span, busy, seconds))
+        found.append(links.occupy(problem.lanes(source, target), span, there, seconds))
         busy_at_all |= busy
         if streams:
             np.maximum(first, found[-1] - seconds + lead, out=first)

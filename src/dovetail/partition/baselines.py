@@ -147,7 +147,7 @@ def greedy(problem: Problem) -> Assignment | None:
     return splits
 
 
-FEW_COLUMNS = 4
+FEW_COLUMNS = 8
 """Columns that are sooner judged one by one than together."""
 
 

@@ -105,7 +105,7 @@ class Clock:
         arms = {n.output: a for a, arm in enumerate(block.arms) for n in arm}
         for t in dict.fromkeys(t for t in node.inputs if t in arms):
             size = float(graph.tensors[t].size * graph.tensors[t].element_bytes)
-            for s in np.unique(self.devices[:, arms[t]]).tolist():
+            for s in sorted(set(self.devices[:, arms[t]].tolist())):
                 here = self.devices[:, arms[t]] == s
                 ready[s] = np.maximum(ready.get(s, self._zeros()), np.where(here, self.made[t], 0.0))
                 if s != d or self.problem.streams(self.problem.devices[d]):

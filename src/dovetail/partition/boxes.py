@@ -49,6 +49,5 @@ def boxes_of(problem: Problem, node: Node, own: Candidates) -> tuple[list[Boxes]
 
 def _whole_boxes(shape: tuple[int, ...], has: Flags) -> Boxes:
     """The whole tensor wherever there is a piece; one without dimensions has one of size one."""
-    regions = np.zeros((*has.shape, max(len(shape), 1), 2), dtype=np.int64)
-    regions[has] = whole(shape) or ((0, 1),)
+    regions = has.astype(np.int64)[:, :, None, None] * np.array(whole(shape) or ((0, 1),), dtype=np.int64)
     return Boxes(shape or (1,), regions, np.zeros(max(len(shape), 1), dtype=np.bool_))

@@ -8,7 +8,7 @@ fits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dovetail.cost.estimate import Floats
 from dovetail.partition.busy_weights import Ledger, Weighed
 from dovetail.partition.cuts import ROUNDOFF, Network
 from dovetail.partition.fronts import fronts_of
+from dovetail.values import dataclass
 
 REACHED = 60_000
 """Labels of one cut beyond which fronts are given up."""

@@ -7,7 +7,7 @@ that leave a tensor in the same place are the same to the rest of the network.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from math import inf, isfinite
 
@@ -22,6 +22,7 @@ from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
 from dovetail.partition.quotes import ask_all, capable, menu_of
 from dovetail.partition.work import Layout, Place
+from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +49,8 @@ class Pattern:
     reads_cut: tuple[Flags, ...]
     """Which dimensions of the output, and of each input, any region cuts."""
     made: dict[int, Split] = field(default_factory=dict, repr=False)
+    codes: dict[tuple[int, int], Ints] = field(default_factory=dict, repr=False)
+    """Regions as numbers, by input (-1: the output) and device, where they were compared."""
     used: Flags = field(init=False, repr=False)
     """Devices with a piece of any column."""
     number: int = field(default_factory=count().__next__, repr=False)
@@ -203,13 +206,13 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
     chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
-    own = menu.columns.take(chosen)
+    own = menu.columns if len(chosen) == len(menu.columns.axis) else menu.columns.take(chosen)
     groups = _grouped(own, menu.share[chosen])
     alike = [_raw(problem, n, groups) for n in members]
     # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
     some = np.logical_or.reduce([raw.legal for raw in alike]).nonzero()[0]
     some = some if len(some) else np.arange(min(1, len(chosen)))
-    pattern, order = _new_pattern(problem, members[0], own.take(some))
+    pattern, order = _new_pattern(problem, members[0], own if len(some) == len(own.axis) else own.take(some))
     for raw in alike:
         problem.choices[raw.node.name] = _finish(problem, raw, pattern, some[order])
 
@@ -335,8 +338,10 @@ def _grouped(own: Candidates, share: Ints) -> _Groups:
         return _Groups(len(has), pieces, (), np.zeros(len(has), dtype=np.int64))
     base = has.shape[1] + 1
     codes = np.where(own.reducer < 0, base * base, own.reducer * base + has.sum(axis=1))
-    kinds, kind = np.unique(np.append(codes, base * base), return_inverse=True)
-    return _Groups(len(has), pieces, tuple([divmod(k, base) for k in kinds[:-1].tolist()]), kind[:-1])
+    present = np.bincount(codes, minlength=base * base + 1)[:-1].nonzero()[0]
+    kind = np.full(base * base + 1, len(present))
+    kind[present] = np.arange(len(present))
+    return _Groups(len(has), pieces, tuple([divmod(k, base) for k in present.tolist()]), kind[codes])
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:

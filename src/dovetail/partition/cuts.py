@@ -9,9 +9,8 @@ bound of the linear relaxation.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,18 +19,11 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.jumps import Jump
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Share
+from dovetail.partition.price_search import Reply, maximise_bound
 from dovetail.partition.problem import Problem
-from dovetail.partition.programs import largest_minimum
 from dovetail.partition.tables import Table
+from dovetail.values import dataclass
 
-SETTLED = 1e-10
-"""Relative progress below which the price search stops."""
-DEAREST = 1e5
-"""Prices stop growing at this multiple of a plan's cost: only limits that cannot be met at all ask for more."""
-LEAST_ROUNDS = 24
-"""Rounds of the price search that are made whatever the time: they are cheap, and without prices a bound says little."""
-NEAR, WIDER = 0.05, 8.0
-"""Fraction of a good price within which a better one is sought first, and by how much more where it lies outside."""
 COVERED = -1
 """In a path, the mark of nodes that a jump before them has covered."""
 ROUNDOFF = 4e-16
@@ -314,19 +306,20 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
                  start: Mapping[str, float] | None = None) -> Priced:
     """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
+    taken = taking(amounts)
     best: Priced | None = None
     path, value = None, np.inf
     every: list[tuple[int, ...]] = []
 
     def answer(prices: Floats) -> Reply:
         nonlocal best, path, value
-        costs = priced_costs(base, amounts, prices)
+        costs = priced_costs(base, taken, prices)
         to_go = completions(net, costs)
         met = follow(net, costs, to_go)
         every.append(met)
-        spent, *taken = totals(net, met, [base, *amounts])
-        used = np.array(taken)
-        if max(taken, default=0.0) <= 1 and spent < value:
+        spent, *uses = totals(net, met, [base, *amounts])
+        used = np.array(uses)
+        if max(uses, default=0.0) <= 1 and spent < value:
             path, value = met, spent
         bound = float(to_go[0]) - float(prices.sum()) * (1 + ROUNDOFF * len(net.tables))
         if best is None or bound > best.bound:
@@ -338,83 +331,16 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
     return Priced(best.prices, best.bound, best.to_go, path, value, tuple(every))
 
 
-def priced_costs(base: list[Floats], amounts: list[list[Floats]], prices: Floats) -> list[Floats]:
+def priced_costs(base: list[Floats], amounts: Sequence[Sequence[Floats | None]], prices: Floats) -> list[Floats]:
     """Costs with prices on what each column takes of each limit."""
-    found = list(base)
-    for price, taken in zip(prices, amounts, strict=True):
+    more: list[Floats | None] = [None] * len(base)  # tables are large, and what columns take of most limits is not
+    for price, taken in zip(prices.tolist(), amounts, strict=True):
         if price > 0:
-            found = [cost + price * own if np.count_nonzero(own) else cost for cost, own in zip(found, taken, strict=True)]
-    return found
+            more = [a if own is None else price * own if a is None else a + price * own
+                    for a, own in zip(more, taken, strict=True)]
+    return [cost if a is None else cost + a for cost, a in zip(base, more, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the cheapest plan under some prices proves, costs and uses (as fractions of the limits)."""
-
-    bound: float
-    spent: float
-    used: Floats
-
-
-def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float, deadline: float,
-                   start: Floats | None = None, rounds: int = 60, settled: float = SETTLED) -> tuple[Floats, float]:
-    """Prices with the largest bound, by cutting planes (Kelley 1960): each plan met bounds the dual from above.
-
-    With a `start`, a single price is first sought near it. The search ends where `settled` is all there is left to gain.
-    """
-    prices = np.zeros(count) if start is None else start
-    best_prices, best, value, cap = prices, -np.inf, ceiling, 4 * float(prices.max(initial=0.0))
-    reach = NEAR if cap > 0 else np.inf
-    cuts: list[tuple[float, Floats]] = []
-    for number in range(rounds):
-        reply = answer(prices)
-        if reply.bound > best:
-            best, best_prices = reply.bound, prices
-        if max(reply.used.tolist(), default=0.0) <= 1:
-            value = min(value, reply.spent)
-        cuts.append((reply.spent, reply.used - 1))
-        cap = cap or 4 * abs(reply.spent) + 1e-300
-        if not count or value - best <= settled * abs(best) or (number >= LEAST_ROUNDS and time.thread_time() > deadline):
-            break
-        upper, prices, inner = _next_prices(cuts, cap, best_prices, reach)
-        if not inner:
-            reach *= WIDER
-            continue
-        bounded = bool(prices.max() < cap * (1 - 1e-9)) or cap > DEAREST * abs(cuts[0][0])
-        cap = cap if bounded else 8 * cap
-        if bounded and upper - best <= settled * abs(upper):
-            break
-    return best_prices, best
-
-
-def _next_prices(cuts: list[tuple[float, Floats]], cap: float, around: Floats, reach: float) -> tuple[float, Floats, bool]:
-    """Prices up to `cap` at which the plans met so far allow the largest bound, that bound, and whether it is the largest.
-
-    A single price is sought within the fraction `reach` of the best one known: larger bounds may be farther away.
-    """
-    values, slopes = np.array([c for c, _ in cuts]), np.array([slack for _, slack in cuts])
-    # A limit that no plan met has exceeded is worth nothing yet.
-    active = ((slopes > 0).any(axis=0) | (around > 0)).nonzero()[0]
-    prices = np.zeros(slopes.shape[1])
-    if len(active) > 1:
-        upper, prices[active] = largest_minimum(values, slopes[:, active], cap)
-        return upper, prices, True
-    if not len(active):
-        return float(values.min()), prices, True
-    middle = float(around[active[0]])
-    low, high = (middle / (1 + reach), min(cap, middle * (1 + reach))) if middle > 0 and reach < np.inf else (0.0, cap)
-    prices[active], upper = _highest(values, slopes[:, active[0]], low, high)
-    return upper, prices, bool(low < prices[active[0]] < high) or (low == 0 and high == cap)
-
-
-def _highest(values: Floats, slopes: Floats, low: float, high: float) -> tuple[float, float]:
-    """Where in [low, high] the lowest of several lines is highest, and how high."""
-    rising, falling = slopes > 0, slopes <= 0
-    found = [low, high]
-    if rising.any() and falling.any():
-        crossing = (values[falling] - values[rising][:, None]) / (slopes[rising][:, None] - slopes[falling])
-        found += crossing[(crossing > low) & (crossing < high)].tolist()
-    at = np.array(found)
-    lowest = (values[:, None] + slopes[:, None] * at).min(axis=0)
-    best = int(lowest.argmax())
-    return float(at[best]), float(lowest[best])
+def taking(amounts: Sequence[Sequence[Floats]]) -> list[list[Floats | None]]:
+    """Amounts with None for tables and jumps that take nothing of a limit, which prices then pass over."""
+    return [[own if np.count_nonzero(own) else None for own in taken] for taken in amounts]

@@ -23,7 +23,8 @@ def finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment
     return Plan(
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
-        nodes=tuple(replace(costs[n.name], why=sentences.get(n.name, "")) for n in graph.nodes), objective=best.objective,
+        nodes=tuple(replace(costs[n.name], why=sentences[n.name]) if n.name in sentences else costs[n.name] for n in graph.nodes),
+        objective=best.objective,
         lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
         busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines,
         pinned=len(problem.fixed), notes=notes)

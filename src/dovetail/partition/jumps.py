@@ -167,7 +167,7 @@ def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held
     own, wholes, devices = ways.own, ways.wholes, ways.devices
     clock = Clock(problem, _inputs(problem, block, fork_only), devices, known, fork_only)
     for a, arm in enumerate(block.arms):
-        for d in np.unique(devices[:, a]).tolist():
+        for d in sorted(set(devices[:, a].tolist())):
             columns = (devices[:, a] == d).nonzero()[0]
             inside = {n.output: _one_place(own[n.name], wholes[n.name][d]) for n in arm}
             for node in arm:
@@ -198,9 +198,12 @@ def _kept(jump: Jump, saves: Flags) -> Jump:
 def undominated(jump: Jump) -> Jump:
     """Only the columns that no other beats, one that leaves the same, costs no more wherever inputs lie, and takes no more."""
     profile = np.concatenate([jump.latency_s.reshape(-1, len(jump)), jump.energy_j.reshape(-1, len(jump)), jump.resources.T])
-    places, beaten = np.stack(list(jump.leaves.values())), np.zeros(len(jump), dtype=np.bool_)
-    for alike in np.unique(places, axis=1).T:
-        group = (places == alike[:, None]).all(axis=0).nonzero()[0]
+    beaten, groups = np.zeros(len(jump), dtype=np.bool_), dict[tuple[int, ...], list[int]]()
+    for i, alike in enumerate(zip(*(places.tolist() for places in jump.leaves.values()), strict=True)):
+        groups.setdefault(alike, []).append(i)
+    for group in groups.values():
+        if len(group) == 1:
+            continue
         own = profile[:, group]
         below = (own[:, :, None] <= own[:, None, :]).all(axis=0)
         # Of columns that are equal in everything the first is kept.

@@ -10,14 +10,14 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
+from dovetail.values import dataclass
 
 CHUNK = 1_000_000
 """Label-column pairs examined at once."""
@@ -91,10 +91,9 @@ class Search:
         self.reduced = priced_costs(self.costs, self.amounts, priced.prices)
         self.fans: list[tuple[Floats, list[Floats]]] = []
         self.spent = priced.prices.sum()
-        # Budget amounts depend on the column only; completions want them over inputs too.
         # What a stretch still takes may be nothing: it can end here.
-        self.least = [completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(a, self.costs, strict=True)])
-                      if x.carry is None else None for x, a in zip(net.limits, self.amounts, strict=True)]
+        self.least = [_least(net, a, self.costs) if x.carry is None else None
+                      for x, a in zip(net.limits, self.amounts, strict=True)]
 
     def fan_out(self) -> None:
         """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
@@ -160,7 +159,8 @@ class Search:
         most = cutoff + SLACK * abs(cutoff)
         fits = found.cost + self.unpriced[step.stop][ahead] <= most
         for j, least in enumerate(self.least):
-            fits &= (found.used[:, j] if least is None else found.used[:, j] + least[step.stop][ahead]) <= 1 + SLACK
+            more = 0.0 if least is None else least[step.stop]
+            fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + SLACK
         fits &= found.bound <= most
         return self._fanned(step.stop, found if np.count_nonzero(fits) == len(fits) else found.take(fits), cutoff)
 
@@ -196,7 +196,8 @@ class Search:
         own = self.reduced[step.index][tuple(at[t] for t in inputs)] if inputs else self.reduced[step.index]
         ahead = self.priced.to_go[step.stop][onward(step, after, {t: places[:, None] for t, places in at.items()})]
         room = cutoff + ROUGH * (abs(cutoff) + self.spent)
-        row, column = np.broadcast_to(begun[:, None] + own + ahead <= room, shape).nonzero()
+        below = begun[:, None] + own + ahead <= room
+        row, column = (below if below.shape == shape else np.broadcast_to(below, shape)).nonzero()
         return row, column
 
     def _fanned(self, cut: int, labels: _Labels, cutoff: float) -> _Labels:
@@ -235,6 +236,16 @@ class Search:
         for i in (np.diff(edges) > 1).nonzero()[0].tolist():
             keep[edges[i]:edges[i + 1]] = _front(every[edges[i]:edges[i + 1]])
         return labels.take(order[keep])
+
+
+def _least(net: Network, amounts: list[Floats], costs: list[Floats]) -> Sequence[Floats | float]:
+    """What completing each cut takes of a limit at least, by its states; one number where only columns decide, as of a budget."""
+    if any(own.ndim > 1 for own in amounts):
+        return completions(net, [np.broadcast_to(own, cost.shape) for own, cost in zip(amounts, costs, strict=True)])
+    each, found = [float(own.min()) for own in amounts], [0.0] * (len(net.tables) + 1)
+    for k in range(len(net.tables) - 1, -1, -1):
+        found[k] = min([each[step.index] + found[step.stop] for step in net.steps(k)])
+    return found
 
 
 def _leads(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -16,8 +16,9 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Reply, Stage, maximise_bound, priced_costs, stages
+from dovetail.partition.cuts import Stage, priced_costs, stages, taking
 from dovetail.partition.plan import Goal
+from dovetail.partition.price_search import Reply, maximise_bound
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import variable_inputs
 from dovetail.partition.tree import Hanging, Tree, cheapest, hang, marginals
@@ -111,10 +112,11 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
     binding = {name: a for name, a in every if name not in ("latency", "energy") or sum(
         float(own.max(initial=0.0)) for own in a) > 1}
     amounts = list(binding.values())
+    taken_of = taking(amounts)
     hung = {} if unpriced is None else {np.zeros(len(amounts)).tobytes(): unpriced}
 
     def answer(prices: Floats) -> Reply:
-        priced, key = priced_costs(costs, amounts, prices), prices.tobytes()
+        priced, key = priced_costs(costs, taken_of, prices), prices.tobytes()
         if key not in hung:
             hung[key] = hang(tree, priced)
         path = cheapest(tree, priced, hung[key])
@@ -124,7 +126,7 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
 
     prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
     spent = float(prices.sum())
-    found = [m - spent for m in marginals(tree, priced_costs(costs, amounts, prices), hung.get(prices.tobytes()))]
+    found = [m - spent for m in marginals(tree, priced_costs(costs, taken_of, prices), hung.get(prices.tobytes()))]
     return found, dict(zip(binding, prices.tolist(), strict=True))
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -115,25 +117,47 @@ def all_fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, k
     shape = (*(len(known[t].places) for t in inputs), len(columns))
     total: Floats | None = None
     produced = all(problem.graph.producer(t) is not None for t in node.inputs)
-    back = {d: i for i, (s, d) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)) if s == d}
-    flows = {d: np.full(shape, produced) for d in back}
+    back = {d: i for i, (s, d) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)) if s == d} if produced else {}
+    flows: dict[int, Flags] = {}
     for slot, tensor, counted in _slots(node, pattern, paying):
         held = known[tensor]
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
         places, wanted = held.pattern.held[held.places], pattern.reads[slot][columns]
         cut = _cut(held.pattern, pattern, slot)
         if tensor in inputs:
-            for d, own in flows.items():
-                own &= _same(places[:, d], wanted[:, d], cut, held.pattern.shape).reshape(*axes, len(columns))
+            for d in back:
+                same = _alike(held, pattern, columns, slot, cut, d).reshape(*axes, len(columns))
+                flows[d] = flows[d] & same if d in flows else same
         if counted:
             width = float(problem.graph.tensors[tensor].element_bytes)
             sizes = _all_shared(held.pattern, places, wanted, cut, between, width).reshape(len(sources), *axes, len(columns))
             total = sizes if total is None else total + sizes
     if total is None or total.shape[1:] != shape:
         total = np.zeros((len(sources), *shape)) + (0.0 if total is None else total)
-    for d, own in flows.items():
-        total[back[d]] *= ~own
+    for d, i in back.items():
+        total[i] *= ~flows[d] if d in flows else 0.0
     return total
+
+
+def _alike(held: Held, pattern: Pattern, columns: Ints, slot: int, cut: Sequence[int], d: int) -> Flags:
+    """Where what a device holds of a tensor (places) is exactly what columns read of it there; an empty region is none."""
+    shape = held.pattern.shape
+    if prod([size + 1 for size in shape]) ** 2 >= LONG:
+        return _same(held.pattern.held[held.places, d], pattern.reads[slot][columns, d], cut, shape)
+    # One number for all ends of a region, known once for a pattern; none for an empty region, which ends at 0.
+    made, wanted = held.pattern.codes.get((-1, d)), pattern.codes.get((slot, d))
+    if made is None:
+        made = held.pattern.codes[-1, d] = _coded(held.pattern.held[:, d], shape)
+        made[held.pattern.held[:, d, 0, 1] == 0] = -1
+    if wanted is None:
+        wanted = pattern.codes[slot, d] = _coded(pattern.reads[slot][:, d], shape)
+    return np.asarray(made[held.places][:, None] == wanted[columns])
+
+
+def _coded(regions: Ints, shape: tuple[int, ...]) -> Ints:
+    """A number for each region of a tensor."""
+    sizes = [size + 1 for size in shape for _ in (0, 1)]
+    return regions.reshape(len(regions), -1) @ np.array([1, *accumulate(sizes[:-1], mul)], dtype=np.int64)
 
 
 def _all_shared(pattern: Pattern, held: Ints, reads: Ints, cut: Sequence[int], between: tuple[Ints, Ints],

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
+from dovetail import values
 from dovetail.ir import Axis
 
 CANDIDATES = "whole placements and candidate cuts (see notes)"
@@ -43,8 +45,7 @@ class Status(StrEnum):
     INFEASIBLE = "infeasible"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Piece:
+class Piece(NamedTuple):
     """Units [start, stop) of a split axis on one device."""
 
     device: str
@@ -79,7 +80,7 @@ Assignment = Mapping[str, Split]
 """Node name to split, for every node of the graph."""
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class NodeCost:
     """What one node costs inside a plan, and why it is where it is.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Spl
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.regions import share_regions
 from dovetail.platform.device import Kind, Platform
+from dovetail.values import dataclass
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
@@ -199,12 +200,12 @@ class Problem:
         back_s, back_j = self.costs.transfer_costs(self.platform, self.platform.host, target, sizes_bytes)
         return out_s + back_s, out_j + back_j
 
-    def transfer_s(self, source: str, target: str, sizes_bytes: Floats) -> Floats:
-        """The seconds of `transfer` alone."""
+    def transfer_s(self, source: str, target: str, sizes_bytes: Floats, busy: Floats) -> Floats:
+        """The seconds of `transfer` alone; `busy` is one where there is anything to move, else zero."""
         hops = self.hops(source, target)
         if hops is None:
             return self.transfer(source, target, sizes_bytes)[0]
-        found = [transfer_seconds(sizes_bytes, latency_s, per_byte) for latency_s, per_byte, _ in hops]
+        found = [transfer_seconds(sizes_bytes, latency_s, per_byte, busy) for latency_s, per_byte, _ in hops]
         return found[0] if len(found) == 1 else found[0] + found[1]
 
     def transfer_one(self, source: str, target: str, size_bytes: int) -> tuple[float, float]:

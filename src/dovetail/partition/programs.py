@@ -20,36 +20,56 @@ EXACT = 1e-13
 """Rounding of a pivot."""
 
 
-def largest_minimum(values: Floats, slopes: Floats, cap: float) -> tuple[float, Floats]:
-    """The largest value over 0 <= x <= cap that the least of `values` + `slopes` @ x takes, and where."""
+class Corner:
+    """Where a search for the largest minimum ended: the constraints it met exactly, and their multipliers; none at first."""
+
+    __slots__ = ("basis", "weights")
+
+    def __init__(self) -> None:
+        self.basis: Ints | None = None
+        self.weights: Floats | None = None
+
+
+def largest_minimum(values: Floats, slopes: Floats, cap: float, corner: Corner | None = None) -> tuple[float, Floats]:
+    """The largest value over 0 <= x <= cap that the least of `values` + `slopes` @ x takes, and where.
+
+    A search over the same planes and more, in this order, goes on from the `corner` where the last one ended.
+    """
     scale = float(np.abs(values).max()) or 1.0
-    found = _pivoted(values / scale, slopes, cap / scale)
+    found = _pivoted(values / scale, slopes, cap / scale, corner)
     return (found[0] * scale, found[1] * scale) if found is not None else _by_highs(values, slopes, cap, scale)
 
 
-def _pivoted(values: Floats, slopes: Floats, cap: float) -> tuple[float, Floats] | None:
+def _pivoted(values: Floats, slopes: Floats, cap: float, corner: Corner | None = None) -> tuple[float, Floats] | None:
     """The same by the dual simplex method, faster than any solver starts where x has two or three entries; None if it tires.
 
     A basis is as many constraints met exactly as there are unknowns (the value and x), with multipliers >= 0 that add up to
-    the goal; the constraint missed most enters, and the one whose multiplier vanishes first leaves.
+    the goal; the constraint missed most enters, and the one whose multiplier vanishes first leaves. Bounds come before planes,
+    so that constraints keep their numbers when there are more planes.
     """
     count = slopes.shape[1]
-    matrix = np.concatenate([np.concatenate([np.ones((len(values), 1)), -slopes], axis=1), np.zeros((2 * count, count + 1))])
-    matrix[len(values) + np.arange(count), 1 + np.arange(count)] = 1.0
-    matrix[len(values) + count + np.arange(count), 1 + np.arange(count)] = -1.0
-    limits = np.concatenate([values, np.full(count, cap), np.zeros(count)])
-    basis = np.array([0, *(len(values) + j + (0 if slopes[0, j] > 0 else count) for j in range(count))])
-    weights = np.array([1.0, *np.abs(slopes[0])])
+    matrix = np.zeros((2 * count + len(values), 1 + count))
+    matrix[:count, 1:], matrix[count:2 * count, 1:] = np.eye(count), -np.eye(count)
+    matrix[2 * count:, 0], matrix[2 * count:, 1:] = 1.0, -slopes
+    limits = np.concatenate([[cap] * count + [0.0] * count, values])
+    if corner is not None and corner.basis is not None and corner.weights is not None:
+        basis, weights, corner.basis = corner.basis, corner.weights, None
+    else:
+        basis = np.array([2 * count, *(j + (0 if slopes[0, j] > 0 else count) for j in range(count))])
+        weights = np.array([1.0, *np.abs(slopes[0])])
     for _ in range(MOST_PIVOTS):
         try:
-            point = np.linalg.solve(matrix[basis], limits[basis])
-            missed = matrix @ point - limits
-            enters = int(missed.argmax())
-            if missed[enters] <= EXACT * (1 + abs(float(point[0]))):
-                return float(point[0]), np.maximum(point[1:], 0.0)
-            part = np.linalg.solve(matrix[basis].T, matrix[enters])
+            inverse = np.linalg.inv(matrix[basis])
         except np.linalg.LinAlgError:
             return None
+        point = inverse @ limits[basis]
+        missed = matrix @ point - limits
+        enters = int(missed.argmax())
+        if missed[enters] <= EXACT * (1 + abs(float(point[0]))):
+            if corner is not None:
+                corner.basis, corner.weights = basis, weights
+            return float(point[0]), np.maximum(point[1:], 0.0)
+        part = matrix[enters] @ inverse
         ratios = np.where(part > EXACT, weights / np.where(part > EXACT, part, 1.0), np.inf)
         leaves = int(ratios.argmin())
         if not np.isfinite(ratios[leaves]):

@@ -12,8 +12,8 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Reply, maximise_bound
 from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.price_search import Reply, maximise_bound
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.work import transfer_of
 
@@ -35,15 +35,18 @@ def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     quick = np.minimum(own.alone_s, own.fused_s)
     joules = own.energy_j.sum(axis=1) + own.reduce_j
     reducers = own.reducer
-    if np.count_nonzero(reducers >= 0):
-        has, size = own.pattern.has[own.columns], problem.graph.tensors[own.node.output].size * PARTIAL_BYTES
-        for reducer in set(reducers[reducers >= 0].tolist()):
-            here = reducers == reducer
-            for d in range(len(problem.devices)):
-                if d != reducer and len(sent := (here & has[:, d]).nonzero()[0]):
-                    seconds, spent = transfer_of(problem, problem.devices[d], problem.devices[reducer], size)
-                    quick[sent, d] += seconds
-                    joules[sent] += spent
+    summed = (reducers >= 0).nonzero()[0]
+    if len(summed):
+        size, ends = problem.graph.tensors[own.node.output].size * PARTIAL_BYTES, reducers[summed]
+        devices, has = problem.devices, own.pattern.has[own.columns[summed]]
+        ways, (rows, sources) = np.zeros((2, len(devices), len(devices))), has.nonzero()
+        for reducer, d in {*zip(ends[rows].tolist(), sources.tolist(), strict=True)}:
+            if d != reducer:
+                ways[:, reducer, d] = transfer_of(problem, devices[d], devices[reducer], size)
+        seconds, spent = ways[:, ends] * has
+        quick[summed] += seconds
+        for each in spent.T:
+            joules[summed] += each
     concurrent = problem.mode is Mode.CONCURRENT
     return (quick.max(axis=1) if concurrent else quick.sum(axis=1)) + own.reduce_s, joules
 

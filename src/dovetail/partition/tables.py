@@ -6,7 +6,7 @@ This restates `evaluate`'s rules for one node over whole arrays; tests hold the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -20,6 +20,7 @@ from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.timing import Ask, criteria, timed
 from dovetail.partition.work import follows
+from dovetail.values import dataclass
 
 AT_ONCE = 1 << 16
 """Comparisons of columns of a table that are made all together."""
@@ -128,7 +129,7 @@ def prune(problem: Problem, table: Table) -> Table:
     Safe: the other has the same place, so every consumer sees the same; it costs no more in any criterion that
     matters wherever the inputs lie; and it uses no more of any resource. Exchanging them worsens no plan.
     """
-    if problem.max_interval_s is not None:  # a slower column may keep something less busy
+    if len(table.first) == len(table) or problem.max_interval_s is not None:  # with a pace, a slower one may be less busy
         return table
     last = np.append(table.first[1:], len(table.options))
     crowded = (last - table.first > 1).nonzero()[0].tolist()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 import numpy as np
@@ -30,6 +30,7 @@ from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables import tabulate_all
 from dovetail.partition.tree import Tree, cheapest, marginals
+from dovetail.values import dataclass
 
 CORE = 12
 """Columns per node, besides whole placements, that the first search looks at."""

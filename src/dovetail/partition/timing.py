@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import TypeVar
@@ -22,6 +22,7 @@ from dovetail.partition.later import Later
 from dovetail.partition.overlaps import wide
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
+from dovetail.values import dataclass
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Times = tuple[Floats, Later]
@@ -123,7 +124,7 @@ def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: boo
 def _repeated(first: int, width: int, count: int) -> Ints:
     """So many numbers that count from `first` on, again and again a `width` of them."""
     once = np.arange(first, first + width)
-    return once if count == width else np.broadcast_to(once, (count // width, width)).ravel()
+    return once if count == width else once[None].repeat(count // width, axis=0).ravel()
 
 
 def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:

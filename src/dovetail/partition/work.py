@@ -6,7 +6,7 @@ The evaluator adds these up, the list schedule places them in time: both read th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
@@ -21,13 +21,13 @@ from dovetail.partition.problem import (
     price_pieces,
     price_reduce,
 )
+from dovetail.values import dataclass
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a tensor lies. `stream_s`: how long before its node ends a streaming device begins to put it out.
 
     Only a whole node on a streaming device lets its output go while it is made; all else is there when its node ends.
