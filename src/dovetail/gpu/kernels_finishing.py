@@ -13,7 +13,7 @@ MAGIC = tl.constexpr(0x4B400000)
 """Bits of float32's 1.5 * 2**23, `ONE`: its mantissa counts ones, from there up and down."""
 ONE = tl.constexpr(12582912.0)
 ABOVE = tl.constexpr(8388608.0 + 128.0)
-"""What a byte, less than which is none, lies above as a float whose mantissa counts ones."""
+"""What a stored byte is added to where its bits become a float's: 2**23, whose mantissa counts ones, and 128, so that none is below."""
 
 
 @triton.jit
