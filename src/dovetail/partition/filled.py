@@ -55,14 +55,16 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
     cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else [], None
     if many and cutoffs and (priced.prices > 0).any():
-        rough = _fronts(net, weights, priced, goal, deadline, names, shares[0], many, ROUGH)
-        if rough is not None and rough.best < np.inf:
+        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH)
+        path = rough.path() if rough is not None else None
+        if rough is not None and path is not None:
+            tell(Told(None, net.assignment(path), priced.bound, names))
             cutoffs, grain = [rough.best * (1 + ABOVE)], FINE
     for part in cutoffs:
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
-        late = late_s * (spent == 0 if many else FEW_LATE)
+        late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
         fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
@@ -129,8 +131,8 @@ DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 BRIM, ROOMY = 0.9985, 4e-3
 """Part of the pool beyond which boards can hardly be filled, and how much more than the least plans below it may cost to be tried
 first."""
-FEW_LATE = 0.75
-"""Part of the time by which fronts may end late that those of a few boards have."""
+FEW_LATE, GRAINED_LATE = 0.75, 0.5
+"""Part of the time by which fronts may end late that those of a few boards have, and those that follow a rough search."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
 LITTLE, AGAIN = 2.5e-3, 0.25
