@@ -131,7 +131,7 @@ DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 BRIM, ROOMY = 0.9985, 4e-3
 """Part of the pool beyond which boards can hardly be filled, and how much more than the least plans below it may cost to be tried
 first."""
-FEW_LATE, GRAINED_LATE = 0.75, 0.5
+FEW_LATE, GRAINED_LATE = 0.75, 0.75
 """Part of the time by which fronts may end late that those of a few boards have, and those that follow a rough search."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
