@@ -17,7 +17,7 @@ from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, price_limits
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact import solve_network
-from dovetail.partition.fronts import Fronts, fronts_of
+from dovetail.partition.fronts import Fronts, Grain, fronts_of
 from dovetail.partition.pool import ROW, STAND_INS, Pool, Share
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.problem import Problem
@@ -49,13 +49,14 @@ def boards_of(net: Network, pool: Pool) -> tuple[int, ...]:
     return tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
 
 
-def fronts(net: Network, share: Share, names: Names | None) -> Fronts:
-    found = fronts_of(net, (1.0, 0.0), [share.taken(own.resources) for own in net.owners], 0.0, inf, LABELS, inf, names)
+def fronts(net: Network, share: Share, names: Names | None, grain: Grain | None = None) -> Fronts:
+    amounts = [share.taken(own.resources) for own in net.owners]
+    found = fronts_of(net, (1.0, 0.0), amounts, 0.0, inf, LABELS, inf, names, grain)
     assert found is not None
     return found
 
 
-def filling_of(problem: Problem, beside: int | None = None) -> tuple[Filling, Names, Pool]:
+def filling_of(problem: Problem, beside: int | None = None, grain: Grain | None = None) -> tuple[Filling, Names, Pool]:
     """A search for the best plan for all boards, with so many remembered beside a window."""
     net, pool, share = pooled(problem)
     many = len(pool.boards) > len(pool.stand_ins)
@@ -63,7 +64,7 @@ def filling_of(problem: Problem, beside: int | None = None) -> tuple[Filling, Na
     own = {net.problem.budgets[i][0]: i for i in share.budgets}
     chosen = [own[net.problem.devices[b]] for b in names.boards]
     loads = [owner.resources[:, chosen] / share.limit for owner in net.owners]
-    return Filling(fronts(net, share, names), names, loads, many, beside), names, pool
+    return Filling(fronts(net, share, names, grain), names, loads, many, beside), names, pool
 
 
 def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> tuple[Filled, Names, Pool]:
@@ -83,6 +84,37 @@ def test_the_least_of_the_fronts_is_the_best_plan_of_the_pool(seed: int, count: 
     assert fronts(net, share, None).best == pytest.approx(best)
     for beside in (True, False):
         assert fronts(net, share, Names(net, boards_of(net, pool), beside)).best <= best * (1 + 1e-9)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), count=st.integers(5, 8), budget=BUDGETS, parts=st.sampled_from([2, 8, 64]))
+def test_labels_that_stand_for_others_bound_every_plan_and_the_cheapest_of_them_are_plans(seed: int, count: int, budget: float,
+                                                                                         parts: int) -> None:
+    net, pool, share = pooled(Problem(chain(3, 2, 3), ring(seed, count, budget), Alike(seed)))
+    names = Names(net, boards_of(net, pool), beside=True)
+    exact, below = fronts(net, share, names), fronts(net, share, names, Grain(parts, below=True))
+    assert below.best <= exact.best * (1 + 1e-9)
+    for own, lower in zip(exact.reached, below.reached, strict=True):
+        assert len(lower) <= len(own)
+        at = np.searchsorted(lower.keys, own.keys)
+        assert (lower.keys[at] == own.keys).all()
+        assert (lower.least(at[own.of], own.used) <= own.cost * (1 + 1e-9)).all(), "no label is above one it stands for"
+    for most in (None, 3):
+        rough = fronts(net, share, names, Grain(parts, below=False, most=most))
+        assert rough.best >= exact.best * (1 - 1e-9)
+        assert all(len(own) <= (most or LABELS) for own in rough.reached)
+        path = rough.path()
+        if path is not None:
+            amounts = [share.taken(own.resources) for own in net.owners]
+            assert sum(float(a[c]) for a, c in zip(amounts, path, strict=False) if c >= 0) <= 1 + 1e-9
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), count=st.integers(5, 8), budget=BUDGETS, parts=st.sampled_from([2, 8, 64]))
+def test_a_search_whose_fronts_stand_for_others_bounds_every_plan(seed: int, count: int, budget: float, parts: int) -> None:
+    problem = Problem(chain(2, 2, 2), ring(seed, count, budget), Alike(seed))
+    found = filling_of(problem, grain=Grain(parts, below=True))[0].run(inf, LABELS, inf)
+    assert found.bound <= Enumeration(problem).best * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

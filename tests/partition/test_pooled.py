@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail import zoo
 from dovetail.cost.estimate import Ints, ShareCosts
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.columns import inputs_held, options
@@ -24,6 +26,7 @@ from dovetail.partition.pooled import CLOSE, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.tables import tabulate
+from dovetail.pipeline import graph_to_plan
 from dovetail.platform.device import Device, Kind, Link, Platform
 from dovetail.platform.load import load_platform
 from tests.partition.enumeration import Enumeration
@@ -169,3 +172,10 @@ def test_many_boards_hold_more_than_a_few_and_the_plan_says_for_which_the_bound_
     assert many.objective <= few.objective
     assert any(note.startswith("boards: of the 7 equal FPGAs") for note in many.notes)
     assert many.lower_bound <= many.objective
+
+
+def test_a_ring_whose_limits_bind_has_a_plan_near_its_bound(tmp_path: Path) -> None:
+    """Prices are 26 % below the best plan of the pool: fronts of all labels would take far longer."""
+    (tmp_path / "m.onnx").write_bytes(zoo.build("shufflenet-v1"))
+    found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8"), off_grid=True, explained=False, time_limit_s=8.0)
+    assert found.gap <= 0.02

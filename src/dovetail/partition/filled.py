@@ -12,7 +12,7 @@ from dovetail.cost.estimate import Floats
 from dovetail.partition.boards import Filling, Line
 from dovetail.partition.cuts import Network, Priced, price_limits
 from dovetail.partition.exact import mixture_of
-from dovetail.partition.fronts import SLACK, Fronts, fronts_of
+from dovetail.partition.fronts import SLACK, Fronts, Grain, fronts_of
 from dovetail.partition.plan import Assignment
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.renaming import Names
@@ -53,12 +53,19 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
     near &= goal <= priced.bound * (1 + NEAR)
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
-    for part in _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else ():
+    cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else [], None
+    if many and cutoffs and (priced.prices > 0).any():
+        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH)
+        path = rough.path() if rough is not None else None
+        if rough is not None and path is not None:
+            tell(Told(None, net.assignment(path), priced.bound, names))
+            cutoffs, grain = [rough.best * (1 + ABOVE)], FINE
+    for part in cutoffs:
         cutoff, now = min(part, goal), time.thread_time()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
-        late = late_s * (spent == 0 if many else FEW_LATE)
-        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many)
+        late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
+        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
         spent = time.thread_time() - now
@@ -124,8 +131,8 @@ DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 BRIM, ROOMY = 0.9985, 4e-3
 """Part of the pool beyond which boards can hardly be filled, and how much more than the least plans below it may cost to be tried
 first."""
-FEW_LATE = 0.75
-"""Part of the time by which fronts may end late that those of a few boards have."""
+FEW_LATE, GRAINED_LATE = 0.75, 0.75
+"""Part of the time by which fronts may end late that those of a few boards have, and those that follow a rough search."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
 LITTLE, AGAIN = 2.5e-3, 0.25
@@ -142,12 +149,15 @@ GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 and where a plan was found, below which all others are then looked for."""
 SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
+ROUGH, FINE, ABOVE = Grain(8, below=False, most=60), Grain(1024, below=True), 0.015
+"""Where boards are many and limits bind, prices are far below the best plan: how labels are told apart in a first search for a
+plan of the pool, and in a second one for a bound, and how far above that plan the second one ends."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 """How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
-            names: Names, share: Share, free: bool) -> Fronts | None:
+            names: Names, share: Share, free: bool, grain: Grain | None = None) -> Fronts | None:
     """Fronts under what binds, all mixed into one limit.
 
     Where nothing does, under a limit that plans to be seated may need; if `free`, under none: states then have one label each.
@@ -159,7 +169,7 @@ def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: 
     if active:
         mixture, alone = mixture_of(net, priced, active)
         amounts, price = net.amounts(mixture), float(alone.prices[0])
-    return fronts_of(net, weights, amounts, price, cutoff, REACHED, deadline, names)
+    return fronts_of(net, weights, amounts, price, cutoff, REACHED, deadline, names, grain)
 
 
 def _loads(net: Network, shares: Sequence[Share], boards: tuple[int, ...]) -> list[Floats]:

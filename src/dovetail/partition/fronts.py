@@ -114,6 +114,8 @@ class Fronts:
     sizes: tuple[tuple[int, ...], ...]
     cutoff: float
     reached: tuple[Reached, ...]
+    merged: bool = False
+    """Whether labels stand for others."""
 
     @property
     def best(self) -> float:
@@ -143,11 +145,34 @@ Part = tuple[Ints, Floats, Floats, Ints, Ints, Ints]
 """Labels on their way to a cut: keys of their states, costs, what they take, parents, origins, columns."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """Labels of a state that take alike, to one of so many parts of the limit, are one.
+
+    That is the cheapest of them, and of each cut only `most` are kept, those with the least bounds: what such fronts hold are
+    plans, but not all. Or, if `below`, it is one that costs and takes no more than any: such fronts bound every plan, if less
+    closely, and what they hold may take more than there is.
+    """
+
+    parts: int
+    below: bool
+    most: int | None = None
+
+    def merged(self, front: Reached) -> Reached:
+        part = np.floor(front.used * self.parts).astype(np.int64)
+        new = (part[1:] != part[:-1]) | (front.of[1:] != front.of[:-1])
+        # Along a front costs fall: the last takes most and costs least.
+        last = np.append(new, True)[:len(front)]
+        of, used = front.of[last], front.used[np.append(True, new)[:len(front)] if self.below else last]
+        return Reached(front.keys, front.states, np.searchsorted(of, np.arange(len(front.keys))), of, front.cost[last], used,
+                       front.parent[last], front.origin[last], front.column[last])
+
+
 def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats], price: float, cutoff: float, most: int,
-              deadline: float, names: Names | None = None) -> Fronts | None:
+              deadline: float, names: Names | None = None, grain: Grain | None = None) -> Fronts | None:
     """The fronts of a network under one limit at whose best price completions are bounded; None where time or `most` labels end.
 
-    With `names`, a state stands for all that these make of it.
+    With `names`, a state stands for all that these make of it; with `grain`, a label for others.
     """
     base = net.costs(weights)
     bounds = [(p, completions(net, priced_costs(base, [amounts], np.array([p])))) for p in dict.fromkeys(
@@ -160,11 +185,15 @@ def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats],
     for k in range(len(net.tables)):
         for step in net.steps(k) if len(found[k]) else ():
             coming[step.stop] += growth.labels(step, found[k])
-        found.append(_front(coming[k + 1], growth.sizes[k + 1]))
+        front = _front(coming[k + 1], growth.sizes[k + 1])
+        if grain is not None:
+            front = grain.merged(front)
+            front = growth.best(k + 1, front, grain.most) if grain.most is not None and len(front) > grain.most else front
+        found.append(front)
         coming[k + 1] = []
         if len(found[-1]) > most or time.thread_time() > deadline:
             return None
-    return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found))
+    return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found), grain is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +235,16 @@ class _Growth:
             found.append((every.target[number][fits], cost[fits], used[fits], label[fits],
                           np.full(int(fits.sum()), step.start), column[fits]))
         return found
+
+    def best(self, cut: int, front: Reached, count: int) -> Reached:
+        """The labels of a cut with the least bounds, and their states alone."""
+        after, sizes = self.net.stages[cut - 1].after, self.sizes[cut]
+        alike = front.keys[None] if self.names is None else self.names.keys(after, front.states, sizes)
+        bounds = [front.cost + p * (front.used - 1) + _lowest(to_go[cut], alike)[front.of] for p, to_go in self.bounds]
+        chosen = np.sort(np.argpartition(np.max(bounds, axis=0), count)[:count])
+        kept, of = np.unique(front.of[chosen], return_inverse=True)
+        return Reached(front.keys[kept], front.states[kept], np.searchsorted(of, np.arange(len(kept))), of, front.cost[chosen],
+                       front.used[chosen], front.parent[chosen], front.origin[chosen], front.column[chosen])
 
 
 def _lowest(array: Floats, keys: Ints) -> Floats:

@@ -25,7 +25,7 @@ from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.refine import refine
 from dovetail.partition.seating import homeward, seat
-from dovetail.partition.winding import WIDE, wind
+from dovetail.partition.winding import SPARING, WIDE, wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -40,9 +40,10 @@ NEAR, CLOSER_LABELS = 4.5e-3, 300
 WIDER = 3.0
 """Times as long as a plan took to be wound that one with more beginnings takes at most."""
 LOWER = 0.97
-"""Part of the best prices under which plans ask for more than there is, where no plan of the pool is known."""
+"""Part of the best prices under which plans ask for more than there is, where no plan of the pool is known or finds room."""
 ASTRAY = 0.03
-"""Distance from the bound beyond which more beginnings would not do, and the host takes back what it would rather do itself."""
+"""Distance from the bound beyond which more beginnings would not do: those that waste less of the boards may, and the host takes
+back what it would rather do itself. From half of it on, where limits bind, what is cheapest under lower prices is wound too."""
 TRIES = 2
 """Plans of the pool that are poured whatever the time, until one has found room."""
 ADDED = 0.5
@@ -184,29 +185,36 @@ class Hunt:
         if assignment is None:
             priced = price_limits(net, self.weights, self.goal, deadline)
             assignment = net.assignment(cheapest(net, self.weights, priced))
-            # What is cheapest under prices may ask for more than there is: what finds no room stays on the host.
             if self.problem.off_grid:
-                costs = priced_costs(net.costs(self.weights), [net.amounts(x) for x in net.limits], LOWER * priced.prices)
-                self.wind(net.assignment(follow(net, costs, completions(net, costs))), deadline)
+                self.wind_lower(net, priced, deadline)
         if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
+            if self.filling is not None and self.filling.fronts.merged and not self.close(ASTRAY / 2):
+                self.wind_lower(net, price_limits(net, self.weights, self.goal, deadline), deadline)
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
         if lifted is not None:
             self.keep(*lifted)
+
+    def wind_lower(self, net: Network, priced: Priced, deadline: float) -> None:
+        """Wind what is cheapest under lower prices. It may ask for more than there is: what finds no room stays on the host."""
+        costs = priced_costs(net.costs(self.weights), [net.amounts(x) for x in net.limits], LOWER * priced.prices)
+        self.wind(net.assignment(follow(net, costs, completions(net, costs))), deadline, sparing=False)
 
     def come_nearer(self, deadline: float, late: float) -> None:
         """Look for a closer bound until late, where boards are many and the best plan is far from the last one.
 
         What plan is met gets its boards before the deadline alone.
         """
-        if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or time.thread_time() > late:
+        # Where limits bind labels are many, and it takes longer than it may be late.
+        if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or time.thread_time() > (
+                deadline if self.filling.fronts.merged else late):
             return
         found = remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late)
         named = time.thread_time() < deadline
         self.told(Told(found.assignment if named else None, found.pooled if named else None, found.bound, self.filling.names,
                        found.line))
 
-    def wind(self, assignment: Assignment, deadline: float) -> bool:
+    def wind(self, assignment: Assignment, deadline: float, sparing: bool = True) -> bool:
         """Keep what becomes of a plan of the pool that is wound around a long ring; whether anything did."""
         # What boards share with the host stays as it is, so its cuts are moved before.
         host = self.problem.platform.host
@@ -217,6 +225,8 @@ class Hunt:
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
         if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
+        elif sparing and best - self.bound >= ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+            found.append(wind(self.problem, self.pool, assignment, deadline, SPARING))
         for plan, judged in filter(None, found):
             if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
                 plan, judged = homeward(self.problem, plan, judged)
