@@ -47,6 +47,13 @@ def joined(graph: Graph, assignment: Assignment, platform: Platform) -> tuple[Sy
     return build_system(name, segments, designs, program, platform), program
 
 
+def comes_back(system: System, program: Program, platform: Platform, folder: Path) -> bool:
+    """Whether a system that is stored is the same when it is loaded."""
+    ((name, segments),) = systems_of(program, platform).items()
+    write_system(name, segments, {s.name: build_design(s.graph, s.name) for s in segments}, program, platform, folder)
+    return load_system(name, folder) == system
+
+
 def over_three() -> Assignment:
     """The first layer's rows and the second's filters over boards that are not neighbours of each other's readers."""
     rows = Split(Axis.ROWS, (Piece("fpga0", 0, 1), Piece("fpga2", 1, 4)))
@@ -206,10 +213,7 @@ def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_r
     injected, detected = check(system, graph, 400, faults=Faults(1, 150))
     assert injected > 100
     assert detected == injected
-    ((name, segments),) = systems_of(program, platform).items()
-    designs = {s.name: build_design(s.graph, s.name) for s in segments}
-    write_system(name, segments, designs, program, platform, tmp_path)
-    assert load_system(name, tmp_path) == system, "what is stored comes back"
+    assert comes_back(system, program, platform, tmp_path)
 
 
 def test_boards_in_a_mesh_are_exact_and_report_every_spoilt_word() -> None:

@@ -16,7 +16,6 @@ from dovetail.errors import PlatformError, UnsupportedError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.slots import LEAST_SLOTS, Circuit, Schedule, clocks_of, follow, schedule, shares_of
-from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
 from dovetail.numerics.reference import run_integer
@@ -26,7 +25,7 @@ from dovetail.platform.load import load_platform, platform_from_dict, platform_t
 from dovetail.platform.topology import joined_as, with_switch
 from dovetail.schedule.program import lower
 from tests.fpga.joined_boards import chain, narrow
-from tests.fpga.test_links import check, frames, joined, over_three
+from tests.fpga.test_links import check, comes_back, frames, joined, over_three
 
 
 def ways(most: int, cells: int) -> st.SearchStrategy[list[Circuit]]:
@@ -133,10 +132,7 @@ def test_circuits_through_a_switch_are_exact_late_words_wait_and_every_spoilt_on
     injected, detected = check(system, graph, 100, faults=Faults(1, 150))
     assert injected > 50
     assert detected == injected
-    ((name, segments),) = systems_of(program, platform).items()
-    designs = {s.name: build_design(s.graph, s.name) for s in segments}
-    write_system(name, segments, designs, program, platform, tmp_path)
-    assert load_system(name, tmp_path) == system, "what is stored comes back"
+    assert comes_back(system, program, platform, tmp_path)
 
 
 def test_switches_in_a_mesh_pass_on_between_three_links_and_weights_as_well() -> None:

@@ -87,6 +87,19 @@ def taken_along(source, target, picked, m, alive, AC: tl.constexpr, AXP: tl.cons
 
 
 @triton.jit
+def window_values(start, row, column, alive, k, K: tl.constexpr, H: tl.constexpr, W: tl.constexpr, XH: tl.constexpr,
+                  XW: tl.constexpr, XC: tl.constexpr, PLAIN: tl.constexpr, PAD: tl.constexpr):
+    """Channels of the pixel at a row and a column of every window; of `PLAIN` windows, which no pixel lies outside of, as they are."""
+    at = (start + row * XH + column * XW)[:, None] + (k * XC)[None, :]
+    if PLAIN:  # what a pixel that is not there makes is not stored, and what lies beyond the channels has no weight
+        v = tl.load(at, mask=alive[:, None] & (k < K)[None, :], other=0)
+    else:
+        seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        v = padded(at, seen[:, None] & (k < K)[None, :], PAD)
+    return v
+
+
+@triton.jit
 def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
@@ -139,12 +152,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
     if ADD:
         beside = tl.load(other + m.to(tl.int64)[:, None] * OP + channel[None, :], mask=keep, other=0)
     if (STEPS == 1) and not FLAT:
-        at = (start + top * XH + left * XW)[:, None] + (k * XC)[None, :]
-        if PLAIN:  # what a pixel that is not there makes is not stored, and what lies beyond the channels has no weight
-            v = tl.load(at, mask=alive[:, None] & (k < K)[None, :], other=0)
-        else:
-            seen = alive & (top >= 0) & (top < H) & (left >= 0) & (left < W)
-            v = padded(at, seen[:, None] & (k < K)[None, :], PAD)
+        v = window_values(start, top, left, alive, k, K, H, W, XH, XW, XC, PLAIN, PAD)
         acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     elif SUMS == 2:
         HALF: tl.constexpr = (BLOCKS + 1) // 2
@@ -175,14 +183,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
                 weight = w + k[:, None] * WK + n[None, :] * WN
             else:
                 tap = step // BLOCKS
-                row = top + tap // KW * DH
-                column = left + tap % KW * DW
-                at = (start + row * XH + column * XW)[:, None] + (k * XC)[None, :]
-                if PLAIN:
-                    v = tl.load(at, mask=alive[:, None] & inside[None, :], other=0)
-                else:
-                    seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                    v = padded(at, seen[:, None] & inside[None, :], PAD)
+                v = window_values(start, top + tap // KW * DH, left + tap % KW * DW, alive, k, K, H, W, XH, XW, XC, PLAIN, PAD)
                 weight = w + (tap * CI + k)[:, None] * WK + n[None, :] * WN
             ww = tl.load(weight, mask=inside[:, None] & own[None, :], other=0)
             acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)

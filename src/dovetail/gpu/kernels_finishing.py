@@ -7,11 +7,13 @@ multiplication rounds half to even, in one instruction, and every step before th
 import triton
 import triton.language as tl
 
+from dovetail.kernels.layers import FLOATS_BEGIN, FLOATS_BITS, LEAST_BITS
+
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 """Triton's interpreter knows no instructions: there, the same is computed by what it knows."""
-MAGIC = tl.constexpr(0x4B400000)
+MAGIC = tl.constexpr(FLOATS_BITS)
 """Bits of float32's 1.5 * 2**23, `ONE`: its mantissa counts ones, from there up and down."""
-ONE = tl.constexpr(12582912.0)
+ONE = tl.constexpr(FLOATS_BEGIN)
 ABOVE = tl.constexpr(8388608.0 + 128.0)
 """What a stored byte is added to where its bits become a float's: 2**23, whose mantissa counts ones, and 128, so that none is below."""
 
@@ -46,8 +48,9 @@ def rounded_between(total, offset, shift, LO: tl.constexpr, HI: tl.constexpr):
     return value.to(tl.int32, bitcast=True) - MAGIC
 
 
-LEAST = tl.constexpr(0x4B400000 - (100 << 23))
+LEAST = tl.constexpr(LEAST_BITS)
 """Bits of 1.5 * 2**-77: a sum beside them is a float that one multiplication takes to float32's least numbers."""
+ONES = tl.constexpr(int(FLOATS_BEGIN))
 
 
 @triton.jit
@@ -56,7 +59,7 @@ def least_constants(offset, shift, ZERO: tl.constexpr):
 
     Sums below 2**22 and shifts up to 22 make every step but the last rounding exact.
     """
-    below = (12582912 >> shift) - (ZERO + 128)
+    below = (ONES >> shift) - (ZERO + 128)
     negative = -2147483648
     ones = tl.where(below >= 0, below | negative, -below)  # the bits of the least numbers count ones
     return offset + LEAST, ((78 - shift) << 23).to(tl.float32, bitcast=True), ones.to(tl.float32, bitcast=True)

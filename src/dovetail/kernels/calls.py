@@ -11,7 +11,6 @@ from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
 from dovetail.kernels.layers import (
-    MOST_STEPS,
     STORED_OFFSET,
     Mean,
     Sum,
@@ -278,7 +277,7 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
                  "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": four,
                  "WORDS": words, **sum_constants(part[2].total, part[2].other)}
     other = part[2].other
-    return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle), MOST_STEPS),
+    return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle)),
             last.weights.astype(np.float16), last.bias.astype(np.float32),
             np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
             other if other is not None else NOTHING, part[2].y, part[2].y.images), constants

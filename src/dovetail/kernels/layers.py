@@ -176,22 +176,22 @@ def packs_to_bytes(layer: Layer) -> bool:
     return layer.rounding == FLOATING and (layer.lo, layer.hi) == (LOWEST_BYTE, HIGHEST_BYTE)
 
 
-def as_floats(layer: Layer, steps: int = 1) -> tuple[Array, Array, Array]:
+def as_floats(layer: Layer) -> tuple[Array, Array, Array]:
     """Where sums of bytes begin so that they are the bits of floats, and what one multiplication makes of them.
 
-    That is the rounded quotient beside float32's 1.5 * 2**23; with `steps`, what lies between bounds, as 0 to 1, not yet rounded.
+    That is what lies between bounds, as 0 to 1, not yet rounded.
     """
-    factor = np.ldexp(np.float32(1.0 / steps), -layer.shifts).astype(np.float32)
-    rest = FLOATS_BEGIN if steps == 1 else -(layer.lo - layer.zero) / steps
+    factor = np.ldexp(np.float32(1.0 / MOST_STEPS), -layer.shifts).astype(np.float32)
+    rest = -(layer.lo - layer.zero) / MOST_STEPS
     return layer.bias + np.int32(FLOATS_BITS), factor, (rest - FLOATS_BEGIN * factor.astype(np.float64)).astype(np.float32)
 
 
-LEAST_BEGIN, LEAST_BITS, LEAST = 2.0 ** -100, 0x4B400000 - (100 << 23), -149
+LEAST_BEGIN, LEAST_BITS, LEAST = 2.0 ** -100, FLOATS_BITS - (100 << 23), -149
 """What one counts where sums begin at 1.5 * 2**-77, the bits of that, and the exponent of float32's least number."""
 
 
 def as_least_floats(layer: Layer) -> tuple[Array, Array, Array]:
-    """The same, where one multiplication makes float32's least numbers of sums: their bits are bytes without sign."""
+    """The same, where one multiplication makes float32's least numbers of sums: their bits are bytes without sign, rounded."""
     factor = np.ldexp(1.0 / LEAST_BEGIN, LEAST - layer.shifts.astype(np.int64)).astype(np.float32)
     ones = layer.zero + STORED_OFFSET - np.ldexp(FLOATS_BEGIN, -layer.shifts.astype(np.int64))
     return layer.bias + np.int32(LEAST_BITS), factor, np.ldexp(ones, LEAST).astype(np.float32)
