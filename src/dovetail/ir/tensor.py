@@ -143,6 +143,11 @@ class Tensor:
         """Bytes one element takes in a transfer; in a float model tensors are planned as the int8 they will become."""
         return 1 if self.scheme is None else self.scheme.dtype.itemsize
 
+    @property
+    def transfer_bytes(self) -> int:
+        """Bytes the whole tensor takes in a transfer."""
+        return self.size * self.element_bytes
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:

@@ -104,7 +104,7 @@ class Clock:
         ready: dict[int, Floats] = {}
         arms = {n.output: a for a, arm in enumerate(block.arms) for n in arm}
         for t in dict.fromkeys(t for t in node.inputs if t in arms):
-            size = float(graph.tensors[t].size * graph.tensors[t].element_bytes)
+            size = float(graph.tensors[t].transfer_bytes)
             for s in sorted(set(self.devices[:, arms[t]].tolist())):
                 here = self.devices[:, arms[t]] == s
                 ready[s] = np.maximum(ready.get(s, self._zeros()), np.where(here, self.made[t], 0.0))

@@ -212,14 +212,14 @@ class Filling:
         return moves.take(order[new])
 
     def known(self, step: Step, here: Reached) -> tuple[Ints, Ints, Ways, Ints, Ints, Ints]:
-        """What `members`, `ways` and `_ends` say of a step: it is the same in every run."""
+        """What `_members`, `ways` and `_ends` say of a step: it is the same in every run."""
         if step.index not in self.steps:
-            state, order, members = self.members(step.start, here)
+            state, order, members = self._members(step.start, here)
             every = ways(self.net, step, members, self.fronts.base[step.index], self.fronts.sizes[step.stop])
             self.steps[step.index] = state, order, every, *self._ends(step, every.target)
         return self.steps[step.index]
 
-    def members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
+    def _members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
         """All states that those reached stand for: which each is, by which order it is called so, and its places."""
         sizes = self.fronts.sizes[cut]
         keys = self.names.keys(self.net.stages[cut].live, here.states, sizes)

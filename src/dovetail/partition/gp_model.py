@@ -132,7 +132,7 @@ class _Sums:
 
     def _fetched(self, part: Divisible, device: str) -> _Fetch:
         problem, tensor = self.problem, part.node.inputs[0]
-        size = float(problem.graph.tensors[tensor].size * problem.graph.tensors[tensor].element_bytes)
+        size = float(problem.graph.tensors[tensor].transfer_bytes)
         leader = self._leader(tensor)
         sources = [(d, v) for (name, d), v in self.variables.items() if name == leader] if leader is not None \
             else [(problem.platform.host, None)]

@@ -163,7 +163,7 @@ def exchanged(problem: Problem, assignment: Assignment) -> dict[tuple[str, str],
     for node in graph.nodes:
         for tensor in dict.fromkeys(node.inputs):
             maker = graph.producer(tensor)
-            size = float(graph.tensors[tensor].size * graph.tensors[tensor].element_bytes)
+            size = float(graph.tensors[tensor].transfer_bytes)
             for a in (host,) if maker is None else _holders(assignment[maker.name]):
                 for b in assignment[node.name].devices:
                     if a != b:

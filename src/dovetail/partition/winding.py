@@ -71,7 +71,8 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
         if not grown:
             grown = [new for plan in plans for split in ring.elsewhere(node, plan)
                      if (new := ring.extended(plan, node, split)) is not None]
-        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], _bytes(problem, node))[0]
+        size = problem.graph.tensors[node.output].transfer_bytes
+        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], size)[0] if waste else 0.0
         grown.sort(key=lambda new: problem.score(new[1].latency_s + hop_s * ring.unused(new) if hop_s else new[1].latency_s,
                                                  new[1].energy_j))
         plans = ring.kept(grown, node, width if time.thread_time() < deadline else HURRIED, alike)
@@ -80,11 +81,6 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
         return None
     best, chosen = min(judged, key=lambda pair: pair[0].objective)
     return reseated(problem, pool, *turned(problem, pool, *settle(problem, pool, chosen, best)))
-
-
-def _bytes(problem: Problem, node: Node) -> int:
-    tensor = problem.graph.tensors[node.output]
-    return tensor.size * tensor.element_bytes
 
 
 @dataclass(frozen=True, slots=True)
