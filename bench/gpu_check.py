@@ -3,7 +3,7 @@
 `PYTHONPATH=src:bench python bench/gpu_check.py --network ceit-blocks --batch 8 [--kind fp16] [--kernel conv] [--node i2t]
 [--tiles 6] [--stages 4] [--after 0]`. Noise goes through each kernel alone, several times over; a tile is wrong if a value of
 any launch is further from float64 than rounding brings it. `early` says that a tile's code lets matrix units read before operands
-are stored for certain (`gpu/proxies.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's
+are stored for certain (`gpu/distrusted.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's
 tiles need not have, to see whether that matters. Every tile is then replayed in a CUDA graph as tuning does. Exits with 1 if a
 tile that may be chosen, one that is not early, is wrong or touches memory that is not its own: the latter is named, and ends the
 process, since nothing can be launched behind it; another one takes over from the tile behind (`--after`).
@@ -22,9 +22,9 @@ from typing import Any
 import torch
 import triton
 
+from dovetail.gpu.distrusted import reads_too_early
 from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
 from dovetail.gpu.precompile import precompile
-from dovetail.gpu.proxies import reads_too_early
 from dovetail.gpu.tuning import REPEATS, captured, without_pipelining
 from dovetail.ir import Add, Concat, Function, Graph, Mul, Node, Select
 from dovetail.kernels.calls import Call

@@ -11,8 +11,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_kernel
 
+from dovetail.gpu.distrusted import distrusted
 from dovetail.gpu.precompile import KERNELS
-from dovetail.gpu.proxies import reads_too_early
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
@@ -66,8 +66,8 @@ def main(capability: int) -> None:
                     if what not in done:
                         # Of fused modules some tiles are as they must not be; tuning refuses these and takes another.
                         tiles = call.configs[:CANDIDATES if call.kernel == "fused" else 1]
-                        if all(reads_too_early(compiled(call, tile, kind, capability)) for tile in tiles):
-                            raise SystemExit(f"{call.kernel} {kind} {call.nodes}: {tiles[0]} reads too early")
+                        if all(distrusted(compiled(call, tile, kind, capability), 0) for tile in tiles):
+                            raise SystemExit(f"{call.kernel} {kind} {call.nodes}: {tiles[0]} must not run (gpu/distrusted.py)")
                         done.add(what)
     print(len(done), "kernels compiled")
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from dovetail.gpu import tuning
+from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import FURTHER, MOST_SPILLED, Tuner, divided, settled_in_place, worth_more
+from dovetail.gpu.tuning import FURTHER, Tuner, divided, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from dovetail.gpu.kernels_finishing import averaged, constants, finished, to_store, with_other
+from dovetail.gpu.kernels_finishing import INTERPRETED, averaged, constants, finished, to_store, with_other
 
 
 @triton.jit
@@ -60,6 +60,16 @@ def corner(m, OH: tl.constexpr, OW: tl.constexpr, SH: tl.constexpr, SW: tl.const
     """Of output pixels over all images: the image, and the row and column where each one's window begins."""
     q = m % (OH * OW)
     return (m // (OH * OW)).to(tl.int64), q // OW * SH - PH, q % OW * SW - PW
+
+
+@triton.jit
+def unbounded(values):
+    """The same integers, of which compilers know no bounds: else they narrow them to 16 bits (`gpu/distrusted.py`)."""
+    if INTERPRETED:
+        same = values
+    else:
+        same = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [values], tl.int32, is_pure=True, pack=1)
+    return same
 
 
 @triton.jit
@@ -169,6 +179,8 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
             second = tl.dot(vv, www, second, input_precision=PRECISION, out_dtype=kind)
         acc += second
     else:
+        if FLAT and STEPS > 1:
+            top, left = unbounded(top), unbounded(left)
         for step in range(STEPS):
             k = (step % BLOCKS) * BK + tl.arange(0, BK)
             inside = k < K

@@ -17,7 +17,7 @@ from dovetail.errors import UsageError
 from dovetail.files import cache_folder, replace_text
 
 SOURCES = {"dovetail.gpu": ("kernels.py", "kernels_bytes.py", "kernels_depthwise.py", "kernels_fused.py", "kernels_held.py",
-                            "kernels_moves.py", "proxies.py"),
+                            "kernels_moves.py", "distrusted.py"),
            "dovetail.kernels": ("calls.py", "items.py", "lower.py", "options.py", "shapes.py", "estimator.py", "amounts.py",
                                 "looks.py", "second_look.py")}
 """Files on which choices depend, by package."""

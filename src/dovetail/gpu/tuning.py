@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
+from dovetail.gpu.distrusted import distrusted
 from dovetail.gpu.precompile import Job, precompile
-from dovetail.gpu.proxies import reads_too_early
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
@@ -37,12 +37,6 @@ IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
 IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
-MOST_SPILLED = 256
-"""Registers of a thread that a kernel may keep in memory: the kilobyte of stack that a GPU has ready for every thread. For more,
-the driver moves all stacks while kernels overlap, and nothing so slow is worth that."""
-GROUPED = "wgmma.mma_async"
-"""Hopper's matrix instructions of four warps. Where registers do not suffice, ptxas (12.8) keeps their descriptors of shared
-memory among what it spills, and such a kernel was seen to read beyond its shared memory: none that spills any is launched."""
 IN_PLACE_S = 20.0
 """Seconds this search may take, unless a tuner says otherwise."""
 
@@ -150,8 +144,7 @@ class Tuner:
             made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
             return float("inf")
-        grouped = GROUPED in made.asm["ptx"]
-        if made.n_spills > (0 if grouped else MOST_SPILLED) or reads_too_early(made.asm["ptx"]):
+        if distrusted(made.asm["ptx"], made.n_spills):
             return float("inf")
         return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
 

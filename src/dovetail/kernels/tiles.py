@@ -26,7 +26,7 @@ def conv_tiles(pixels: int, filters: int, depth: int, steps_of: int, mean: bool,
     """Tiles worth a look; `halved`: also with two sums side by side.
 
     Loops over `scattered` inputs are not pipelined: such inputs come through registers anyhow, and beside weights that are
-    copied ahead matrix units would read them too early (`gpu/proxies.py`). All values of a step, and where each lies, must fit
+    copied ahead matrix units would read them too early (`gpu/distrusted.py`). All values of a step, and where each lies, must fit
     registers: 128 pixels x 128 values by four warps would keep kilobytes of every thread in memory.
     """
     rows = [power(pixels)] if mean else [b for b in (16, 32, 64, 128) if b == 16 or b < 2 * pixels]

@@ -1,4 +1,4 @@
-"""Matrix units read no operand before all threads have stored it."""
+"""Kernels that compilers got wrong are known by their code, and not launched."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from dovetail.gpu import tuning
+from dovetail.gpu.distrusted import MOST_SPILLED, distrusted, reads_too_early
 from dovetail.gpu.executor import Launcher
-from dovetail.gpu.proxies import reads_too_early
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Conv, Graph, Window
 from dovetail.kernels.calls import Call
@@ -35,6 +35,17 @@ def test_a_fence_and_then_a_barrier_must_stand_between_a_store_and_a_product() -
     assert reads_too_early(STORE + FENCE + STORE + BARRIER + PRODUCT)
     assert not reads_too_early(STORE + BARRIER + LOOP + BARRIER + FENCE + PRODUCT)  # there, copied asynchronously
     assert not reads_too_early(BARRIER + FENCE + PRODUCT + BARRIER + STORE)  # what follows is for other ends
+
+
+def test_spilled_descriptors_and_16_bit_maxima_are_not_trusted() -> None:
+    plain = STORE + FENCE + BARRIER
+    assert not distrusted(plain, MOST_SPILLED)
+    assert distrusted(plain, MOST_SPILLED + 1)
+    assert not distrusted(plain + PRODUCT, 0)
+    assert distrusted(plain + PRODUCT, 1)
+    assert not distrusted("\tmax.u32 \t%r1, %r2, %r3;\n\tmax.f16x2 \t%r1, %r2, %r3;\n\tadd.s16x2 \t%r1, %r2, %r3;\n", 0)
+    assert distrusted("\tmax.u16 \t%rs1, %rs2, %rs3;\n", 0)
+    assert distrusted("\t@%p3 min.s16x2 \t%r1, %r2, %r3;\n", 0)
 
 
 def calls_of(graph: Graph, images: int) -> Iterator[Call]:
