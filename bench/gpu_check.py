@@ -32,7 +32,7 @@ from dovetail.kernels.estimator import CANDIDATES, Config
 from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
 from dovetail.measure.cuda import apply_node
-from gpu_fcm import KINDS
+from gpu_networks import KINDS
 from gpu_peers import FUNCTIONS
 from zoo_graph import network
 

@@ -49,7 +49,7 @@ from dovetail.platform.gpu_specification import Gpu, specification
 from zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
-UNSEEN = (("mnasnet", 1), ("proxylessnas-mobile", 8))
+UNSEEN = (("mobilenet-v3-large", 1), ("resnet18", 8))
 """Networks to judge with: none of them is fitted."""
 TILES, PROMISING, LIMIT_S = 12, CANDIDATES, 200.0
 """Tiles timed per kernel, how many of them the estimate chooses, and when to stop."""
@@ -76,7 +76,7 @@ def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
 def counted(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, tuple[Call, int]]:
     """The same with the number of places where it could."""
     if kind == "int8":
-        from gpu_fcm import quantized
+        from gpu_networks import quantized
         graph = quantized(name)[0]
     else:
         graph = network(name)

@@ -1,11 +1,19 @@
-"""GPU networks beside PyTorch's: ours, cuDNN (BatchNorm folded, channels_last, CUDA graph), eager, and torch.compile on request.
+"""Networks, pairs of layers and the estimate on a GPU: a sitting of so many seconds, most telling first; another continues it.
 
-`PYTHONPATH=src python bench/gpu_fcm.py --json FILE [--network NAME ...] [--kind KIND ...] [--batch N ...] [--compile]
-[--energy]`. Needs torch, triton, onnx and NumPy alone. All in one run on one GPU: medians of rounds with their spread, relative
-error against float64, and the floor: weights, input and output of every kernel moved once at the copy bandwidth measured here,
-plus one launch each. Caches are warm; `cold_us` is ours with the second-level cache flushed before every run. int8 has no peer
-in PyTorch (null); its results are compared with the integer reference (`different` counts integers, 0 is right).
-The file is written after every measurement; a second call with the same file continues it.
+`PYTHONPATH=src python bench/gpu_fcm.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--compile] [--list]`.
+Needs torch, triton, onnx and NumPy alone.
+Measures networks (bench/gpu_networks.py), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
+fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
+was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
+it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done. `--compile`
+measures nothing: it compiles all that the items will time, on all processors, which is most of what a sitting takes otherwise.
+`--apart` gives every item a process of its own (some seconds each to begin): a kernel that touches memory not its own ends all
+that its process has left to do on the GPU.
+
+int8 needs networks quantized where ONNX Runtime is: `--prepare` writes them to build/gpu_int8, to be taken along.
+
+Without a GPU `--rehearse mobilenet-v1@32` does all of it but torch.compile and tiles with one small network (at 32 x 32 pixels)
+in Triton's interpreter: figures of no worth.
 """
 
 from __future__ import annotations
@@ -13,239 +21,312 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from datetime import date
-from functools import lru_cache
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-import numpy as np
-import torch
+if "--rehearse" in sys.argv:
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
 import triton
 
 from dovetail.errors import DovetailError
-from dovetail.files import replace_text
-from dovetail.gpu.executor import Compiled, compile_graph
-from dovetail.gpu.tuning import IN_PLACE_S
-from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import Boundary, to_onnx
-from dovetail.kernels.place import ELEMENT, Place
-from gpu_peers import TorchNetwork
-from gpu_record import mistaken
-from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
+from dovetail.gpu.executor import gpu_here, launcher_here, options_of
+from dovetail.gpu.precompile import Job, precompile
+from dovetail.gpu.tuning import IN_PLACE_S, candidates
+from dovetail.kernels.lower import lower
+from gpu_estimator import UNSEEN, judge, to_time
+from gpu_estimator import measure as measure_tiles
+from gpu_networks import KINDS, measure, measure_compiled, opened, prepare, quantized, save
+from gpu_pairs import NETWORK, calls_of, measure_pairs, pairs_of
+from gpu_timing import gpu_is_here
 from zoo_graph import network
 
-NETWORKS = ("mobilenet-v2", "mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0", "mnasnet", "shufflenet-v2",
-            "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mobilenet-v3-large")
-KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
-BATCHES = (1, 8, 64)
-CHECKED = 8
-"""Images whose results are compared with float64."""
+PATIENCE = 4.0
+"""How much longer than expected an item may take before it is interrupted."""
+GRACE_S = 20.0
+"""How much longer than an item may take its own process is waited for before it is ended."""
+TRIES = 2
+UNSEEN_TILES = 8
+"""Tiles timed of every kernel the estimate is judged with."""
+FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
+SECOND = ("shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mnasnet")
 
 
-def floor_us(made: Compiled, bandwidth: float) -> float:
-    """Every kernel's operands moved once, and its launch."""
-    element = ELEMENT[made.lowered.kind]
-    moved = sum(o.pixels * o.channels * element if isinstance(o, Place) else o.size * element
-                for call, _ in made.calls for o in call.operands if not isinstance(o, int))
-    return moved / bandwidth * 1e6 + len(made.calls) * made.lowered.gpu.launch_s * 1e6
+class TookTooLongError(DovetailError):
+    """An item that took too long."""
 
 
-def relative(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
-    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+@dataclass(frozen=True)
+class Item:
+    """Something to measure: what it takes by experience, and how; a run says whether it is complete."""
+
+    name: str
+    expected_s: float
+    run: Callable[[dict[str, Any], Path, float], bool]
+    jobs: Callable[[], Iterable[Job]] = tuple
+    """Every kernel it compiles."""
 
 
-def frames_of(graph: Graph, images: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).standard_normal((images, *graph.shape(graph.inputs[0])[1:])).astype(np.float32)
+def on_network(name: str, kind: str, images: int, energy: bool, in_place_s: float, found: dict[str, Any], path: Path,
+               until: float) -> bool:
+    measure(found, name, kind, images, energy, in_place_s)
+    return True
 
 
-def peer_of(graph: Graph, kind: str, x: np.ndarray[Any, Any]) -> tuple[TorchNetwork, torch.Tensor]:
-    """The network in PyTorch, channels last and in the arithmetic asked for, and its frames."""
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-    dtype = torch.float16 if kind == "fp16" else torch.float32
-    peer = TorchNetwork(graph).to(device()).to(dtype).to(memory_format=torch.channels_last)
-    return peer, torch.from_numpy(x).to(device()).to(dtype).to(memory_format=torch.channels_last)
+def on_compiled(name: str, images: int, found: dict[str, Any], path: Path, until: float) -> bool:
+    """torch.compile beside a network measured before, in the same file."""
+    place = found["networks"].get(name.replace("-", "_"), {}).get("fp16", {}).get(f"b{images}")
+    if place is None or place["ours_us"] is None:
+        return False
+    place |= measure_compiled(network(name), "fp16", images, energy=True)
+    print(f"{name:20} fp16 b{images:<3} torch.compile {place['compile_us']:.1f} us, compiled in {place['compiling_s']:.0f} s",
+          flush=True)
+    return True
 
 
-def tuned(graph: Graph, kind: str, images: int, in_place_s: float) -> tuple[Compiled, dict[str, float]]:
-    """A network with its kernels chosen; how long that took, and how many kernels had to be compiled for it.
-
-    None were where they lay in Triton's cache, as after `bench/gpu_session.py --compile`: such a time is not one from cold.
-    """
-    before, start = kernels_on_disk(), time.perf_counter()
-    made = compile_graph(graph, kind, images, in_place_s=in_place_s)
-    return made, {"tuning_s": time.perf_counter() - start, "compiled_kernels": kernels_on_disk() - before}
+def on_pairs(name: str, kind: str, images: int, found: dict[str, Any], path: Path, until: float) -> bool:
+    return measure_pairs(found, path, network(name), kind, images, until)
 
 
-def kernels_on_disk() -> int:
-    """Entries of Triton's cache."""
-    folder = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
-    return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any], path: Path, until: float) -> bool:
+    """Tiles into a file beside the other, and how well the estimate ranks them."""
+    tiles = path.with_name(f"{path.stem}_tiles_{kind}.json")
+    done = measure_tiles(tiles, cases, kind, until, tiles_each=UNSEEN_TILES)
+    found.setdefault("estimator", {})[kind] = judged = judge(tiles)
+    print(f"estimator {kind}: {judged['tiles']} tiles, Spearman {judged['spearman']:.3f}, first within 5 % for "
+          f"{judged['first_within_5_percent']:.0%}, best of {judged['timed_tiles']} for {judged['timed_within_5_percent']:.0%}",
+          flush=True)
+    return done
 
 
-def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energy: bool, in_place_s: float) -> dict[str, Any]:
-    """Ours, cuDNN's and eager PyTorch's times and errors."""
-    x = frames_of(graph, images)
-    made, tuning = tuned(graph, KINDS[kind], images, in_place_s)
-    found = made.run({graph.inputs[0]: x})[graph.outputs[0]][:CHECKED]
-    with torch.inference_mode():
-        torch.backends.cudnn.benchmark = False  # one run in float64 is not worth a search
-        exact = TorchNetwork(graph).to(device()).double()(torch.from_numpy(x[:CHECKED]).to(device()).double()).cpu().numpy()
-        peer, frames = peer_of(graph, kind, x)
-        for _ in range(3):
-            peer(frames)
-        results: list[torch.Tensor] = []
-        replay = captured([lambda: results.append(peer(frames))])
-        ours, spread = timed_us(made.replay)
-        cudnn, cudnn_spread = timed_us(replay)
-        outcome = shown(made, bandwidth, tuning, ours, spread) | {
-            "cudnn_us": cudnn, "cudnn_spread_us": cudnn_spread, "eager_us": timed_us(lambda: peer(frames))[0],
-            "rel_err": relative(found, exact), "cudnn_rel_err": relative(results[-1][:CHECKED].double().cpu().numpy(), exact)}
-        if energy:
-            outcome |= {"ours_mj": millijoules(made.replay, images, ours), "cudnn_mj": millijoules(replay, images, cudnn)}
-    return outcome
+def jobs_of_network(name: str, kind: str, images: int) -> list[Job]:
+    graph = quantized(name)[0] if kind == "int8" else network(name)
+    lowered = lower(graph, KINDS[kind], gpu_here(), images)
+    return candidates(launcher_here(KINDS[kind]), (call for ways in options_of(lowered) for *_, call in ways))
 
 
-def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: float, spread: float) -> dict[str, Any]:
-    """What every measurement says of ours; peers are filled in where there are any."""
-    return {"ours_us": ours, "ours_spread_us": spread, "cudnn_us": None, "compile_us": None, "eager_us": None,
-            "floor_us": floor_us(made, bandwidth), "cold_us": cold_us(made.replay), "rel_err": 0.0, "cudnn_rel_err": None,
-            "ours_mj": None, "compile_mj": None, "cudnn_mj": None, "kernels": len(made.calls),
-            "fused": sum(call.kernel in ("fused", "banded", "walked", "walked_bytes") for call, _ in made.calls), **tuning,
-            "estimated_us": sum(dict(zip(map(str, call.configs), call.estimates_s, strict=True)).get(str(config), 0.0)
-                                for call, config in made.calls) * 1e6,
-            "calls": [(call.kernel, *call.nodes) for call, _ in made.calls]}
+def jobs_of_pairs(name: str, kind: str, images: int) -> list[Job]:
+    pairs = pairs_of(lower(network(name), KINDS[kind], gpu_here(), images))
+    return candidates(launcher_here(KINDS[kind]), calls_of(kind, pairs.values()))
 
 
-def measure_compiled(graph: Graph, kind: str, images: int, energy: bool) -> dict[str, Any]:
-    """torch.compile's time and energy: it compiles for minutes.
-
-    Its kernels run in a CUDA graph of ours, as cuDNN's do, so that neither a call from Python nor a copy of the input is timed.
-    """
-    with torch.inference_mode():
-        peer, frames = peer_of(graph, kind, frames_of(graph, images))
-        start = time.perf_counter()
-        fast = torch.compile(peer, mode="max-autotune-no-cudagraphs", fullgraph=True)
-        for _ in range(3):
-            fast(frames)
-        compiled = time.perf_counter() - start
-        replay = captured([lambda: fast(frames)])
-        taken = timed_us(replay)[0]
-        return {"compile_us": taken, "compiling_s": compiled, "compile_called_us": timed_us(lambda: fast(frames))[0],
-                "compile_mj": millijoules(replay, images, taken) if energy else None}
+def jobs_of_tiles(kind: str, cases: Sequence[tuple[str, int]]) -> list[Job]:
+    launcher = launcher_here(kind)
+    return [launcher.described(call, config) for *_, call, tiles in to_time(cases, kind, (), UNSEEN_TILES) for config in tiles]
 
 
-PREPARED = Path("build/gpu_int8")
-Quantized = tuple[Graph, dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]
-"""A quantized network, one frame, and what the integer reference makes of it."""
+def on_pairs_of(name: str, kind: str, images: int, expected_s: float) -> Item:
+    return Item(f"pairs {kind} b{images}", expected_s, partial(on_pairs, name, kind, images),
+                partial(jobs_of_pairs, name, kind, images))
 
 
-@lru_cache(maxsize=2)
-def quantized(name: str) -> Quantized:
-    """As `prepare` left it in the folder PREPARED, else made here, which needs ONNX Runtime."""
-    if (PREPARED / f"{name}.npz").is_file():
-        held = np.load(PREPARED / f"{name}.npz")
-        graph = read_onnx(PREPARED / f"{name}.onnx").graph
-        return graph, {t: held[f"in {t}"] for t in graph.inputs}, {t: held[f"out {t}"] for t in graph.outputs}
-    from dovetail.numerics.calibration import synthetic
-    from dovetail.numerics.quantize import quantize_graph
-    from dovetail.numerics.reference import run_integer
-    graph = network(name)
-    graph = quantize_graph(graph, synthetic(graph, 4))
-    frame = {}
-    for tensor in graph.inputs:
-        scheme = graph.tensors[tensor].scheme
-        assert scheme is not None
-        frame[tensor] = np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, graph.shape(tensor)).astype(scheme.dtype)
-    return graph, frame, run_integer(graph, frame)
+def on_tiles_of(kind: str, cases: Sequence[tuple[str, int]]) -> Item:
+    return Item(f"tiles {kind}, unseen", 80, partial(on_tiles, kind, cases), partial(jobs_of_tiles, kind, cases))
 
 
-def prepare(name: str) -> None:
-    """Write a quantized network with a frame and its results, for GPU machines without ONNX Runtime."""
-    graph, frame, wanted = quantized(name)
-    PREPARED.mkdir(parents=True, exist_ok=True)
-    (PREPARED / f"{name}.onnx").write_bytes(to_onnx(graph, Boundary.INTEGER))
-    np.savez(PREPARED / f"{name}.npz", **{f"in {t}": v for t, v in frame.items()}, **{f"out {t}": v for t, v in wanted.items()})
+def networks(names: Sequence[str], kind: str, batches: Sequence[int], in_place_s: float, energy: bool = False) -> list[Item]:
+    """Networks of some batches; compiling, timing tiles and peers takes some seconds besides choosing kernels in their place."""
+    aside_s = (30 if kind == "int8" else 14) + (8 if energy else 0)
+    return [Item(f"{name} {kind} b{images}", aside_s + in_place_s, partial(on_network, name, kind, images, energy, in_place_s),
+                 partial(jobs_of_network, name, kind, images)) for images in batches for name in names]
 
 
-def measure_integers(given: Quantized, images: int, bandwidth: float, energy: bool, in_place_s: float) -> dict[str, Any]:
-    """A quantized graph's time; its results must be the reference's integers."""
-    graph, frame, wanted = given
-    x = {t: np.repeat(v, images, axis=0) for t, v in frame.items()}
-    made, tuning = tuned(graph, "int8", images, in_place_s)
-    found = made.run(x)
-    different = sum(int((found[n] != wanted[n]).sum()) for n in wanted)
-    ours, spread = timed_us(made.replay)
-    return shown(made, bandwidth, tuning, ours, spread) | {
-        "different": different, "ours_mj": millijoules(made.replay, images, ours) if energy else None}
+def items(main: str = NETWORK, first: Sequence[str] = FIRST, second: Sequence[str] = SECOND,
+          unseen: Sequence[tuple[str, int]] = UNSEEN, in_place_s: float = IN_PLACE_S) -> list[Item]:
+    """Everything, the most telling first; networks whose figures are goals get all of `in_place_s`, others a third of it."""
+    less_s = in_place_s / 3
+    return [
+        *networks([main], "fp16", (1, 64), in_place_s, energy=True),
+        *networks(first, "fp16", (1,), in_place_s),
+        on_pairs_of(main, "fp32", 1, 60),
+        *networks(second[:1], "fp16", (64, 1), less_s),
+        *networks(second[1:], "fp16", (1,), less_s),
+        *networks([main, *first, *second], "fp16", (8,), less_s),
+        *networks(first, "fp16", (64,), in_place_s),
+        *networks(second[1:], "fp16", (64,), less_s),
+        on_tiles_of("float16", unseen),
+        *networks([main], "int8", (1, 64), in_place_s, energy=True),
+        *networks([main], "fp32", (1, 64, 8), less_s),
+        *networks([main], "tf32", (1, 64), less_s),
+        Item("torch.compile b1", 280, partial(on_compiled, main, 1)),
+        Item("torch.compile b64", 300, partial(on_compiled, main, 64)),
+        on_pairs_of(main, "fp16", 1, 40),
+        *networks(first, "int8", (1, 64), less_s),
+        *networks([main], "int8", (8,), less_s),
+        *networks(first, "fp32", (1, 64, 8), less_s),
+        *networks(second, "int8", (1, 64), less_s),
+        *networks([*first, *second], "int8", (8,), less_s),
+        *networks(second, "fp32", (1, 64, 8), less_s),
+        on_tiles_of("int8", unseen),
+    ]
 
 
-def told(one: dict[str, Any]) -> str:
-    """One measurement in a line."""
-    beside = "" if one["cudnn_us"] is None else (
-        f"cudnn {one['cudnn_us']:8.1f} us ({one['cudnn_us'] / one['ours_us']:.2f}x)  "
-        f"error {one['rel_err']:.1e} against {one['cudnn_rel_err']:.1e}  ")
-    wrong = f"{mistaken(one)}  ".lstrip()
-    return (f"ours {one['ours_us']:8.1f} us  {wrong}{beside}floor {one['floor_us']:.1f} us  cold {one['cold_us']:.1f} us  "
-            f"estimated {one['estimated_us']:.1f} us  "
-            f"{one['kernels']} kernels ({one['fused']} fused), tuned in {one['tuning_s']:.0f} s, "
-            f"{one['compiled_kernels']} compiled")
-
-
-def opened(path: Path, command: str) -> dict[str, Any]:
-    """A file of measurements to continue, or a new one, with what it is measured on."""
-    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"networks": {}}
-    return found | {"gpu": torch.cuda.get_device_name() if gpu_is_here() else "none: Triton's interpreter, figures of no worth",
-                    "date": date.today().isoformat(), "torch": torch.__version__, "triton": triton.__version__,
-                    "cudnn": torch.backends.cudnn.version(), "copy_bytes_per_s": copy_bandwidth(), "command": command}
-
-
-def save(path: Path, found: dict[str, Any]) -> None:
-    replace_text(path, json.dumps(found, indent=1) + "\n")
-
-
-def measure(found: dict[str, Any], name: str, kind: str, images: int, energy: bool, in_place_s: float = IN_PLACE_S) -> None:
-    """One network, arithmetic and batch, into a file's content; said in a line."""
-    place = found["networks"].setdefault(name.replace("-", "_"), {}).setdefault(kind, {})
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer."""
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TookTooLongError(f"interrupted after {seconds:.0f} s")
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, seconds))
     try:
-        if kind == "int8":
-            one = measure_integers(quantized(name), images, found["copy_bytes_per_s"], energy, in_place_s)
-        else:
-            one = measure_floats(network(name), kind, images, found["copy_bytes_per_s"], energy, in_place_s)
-        line = told(one)
-    except DovetailError as reason:
-        one, line = {"ours_us": None, "reason": str(reason)}, str(reason)
-    place[f"b{images}"] = one
-    print(f"{name:20} {kind} b{images:<3} {line}", flush=True)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def told(reason: Exception) -> str:
+    """What went wrong, in a line, and through which functions of benches and package it was reached."""
+    own = [f for f in traceback.extract_tb(reason.__traceback__) if "site-packages" not in f.filename]
+    way = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in own[1:])
+    return f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else 'nothing said'} (at {way or 'its start'})"
+
+
+def is_open(held: dict[str, Any], item: Item) -> bool:
+    known = held.get(item.name, {})
+    return not known.get("done", False) and known.get("tries", 0) < TRIES
+
+
+def sit(every: Sequence[Item], path: Path, seconds: float, command: str) -> dict[str, Any]:
+    """Measure what is open, in order, as long as there is time; the file's content."""
+    until = time.perf_counter() + seconds
+    found = opened(path, command)
+    held: dict[str, Any] = found.setdefault("session", {})
+    for item in every:
+        left = until - time.perf_counter()
+        if not is_open(held, item) or left < min(item.expected_s, seconds):
+            continue
+        start = time.perf_counter()
+        own = held[item.name] = {"tries": held.get(item.name, {}).get("tries", 0) + 1, "done": False}
+        save(path, found)  # an item that takes the process down is known by its try
+        try:
+            with bounded(min(left, PATIENCE * item.expected_s)):
+                own["done"] = item.run(found, path, start + min(left, item.expected_s))
+                own["tries"] -= 0 if own["done"] else 1  # it ran out of time and goes on where it stopped
+        except (DovetailError, triton.TritonError, RuntimeError, ValueError, OSError) as reason:
+            own["reason"] = told(reason)
+            print(f"{item.name}: {own['reason']}", flush=True)
+        own["seconds"] = time.perf_counter() - start
+        save(path, found)
+    return found
+
+
+def sit_apart(every: Sequence[Item], path: Path, seconds: float, call: Callable[[Item, float], Sequence[str]]) -> dict[str, Any]:
+    """The same, a process for every item that `call` gives the command of; one that ends badly is told, and the next begins."""
+    until = time.perf_counter() + seconds
+    for item in every:
+        left, before = until - time.perf_counter(), session_of(path)
+        if not is_open(before, item) or left < min(item.expected_s, seconds):
+            continue
+        limit = min(left, PATIENCE * item.expected_s) + GRACE_S
+        try:
+            ended = subprocess.run(call(item, left), timeout=limit, check=False).returncode
+            reason = f"its process ended with {ended}" if ended else ""
+        except subprocess.TimeoutExpired:
+            reason = "its process did not end and was ended"
+        tries, own = before.get(item.name, {}).get("tries", 0), session_of(path).get(item.name, {})
+        if reason and not own.get("done") and (own.get("tries", 0) <= tries or "reason" not in own):
+            print(f"{item.name}: {reason}", flush=True)
+            found = json.loads(path.read_text()) if path.is_file() else {"networks": {}}
+            found.setdefault("session", {})[item.name] = {"tries": tries + 1, "done": False, "reason": reason}
+            save(path, found)
+    return session_of(path)
+
+
+def session_of(path: Path) -> dict[str, Any]:
+    """What came of every item so far."""
+    held: dict[str, Any] = json.loads(path.read_text()).get("session", {}) if path.is_file() else {}
+    return held
+
+
+def compiled(every: Sequence[Item], seconds: float) -> None:
+    """Compile all kernels of items into Triton's cache, on all processors, and time nothing; as many as there is time for."""
+    begun, jobs, shown = time.perf_counter(), list[Job](), 0.0
+    for item in every:
+        print(f"{item.name}: ", end="", flush=True)
+        found = list(item.jobs())
+        jobs += found
+        print(f"{len(found)} kernels", flush=True)
+
+    def told(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.perf_counter() - begun
+        if done == total or now > shown + 5:
+            shown = now
+            print(f"{done} of {total} different kernels compiled after {now:.0f} s", flush=True)
+    try:
+        with bounded(begun + seconds - time.perf_counter()):
+            precompile(jobs, told)
+    except TookTooLongError as reason:
+        print(f"{reason}: the rest is compiled when it is measured")
+
+
+def selected(every: Sequence[Item], wanted: Sequence[str] | None) -> list[Item]:
+    """Items that have the words asked for, in the order asked for; all of them in their own order where nothing is."""
+    if not wanted:
+        return list(every)
+    return list({i.name: i for words in wanted for i in every if set(words.split()) <= set(i.name.split())}.values())
+
+
+def listed(every: Sequence[Item], path: Path) -> str:
+    """What there is to do, and what came of it so far."""
+    held, lines = session_of(path), []
+    for item in every:
+        known = held.get(item.name)
+        state = "open" if known is None else "done" if known["done"] else known.get("reason", "begun")
+        taken = "" if known is None or "seconds" not in known else f", took {known['seconds']:.0f} s"
+        lines.append(f"{item.name:32} about {item.expected_s:4.0f} s  {state}{taken}")
+    return "\n".join([*lines, f"{sum(i.expected_s for i in every if is_open(held, i)):.0f} s to go"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--network", action="append", help="repeatable; all if none is named")
-    parser.add_argument("--kind", action="append", choices=list(KINDS), help="repeatable; all if none is named")
-    parser.add_argument("--batch", action="append", type=int, help=f"repeatable; {BATCHES} if none is named")
-    parser.add_argument("--compile", action="store_true", help="torch.compile(mode='max-autotune') too: minutes per network")
-    parser.add_argument("--energy", action="store_true", help="millijoules per image by NVML: two seconds each")
+    parser.add_argument("--seconds", type=float, default=1700.0, help="what this sitting may take (default: 1700)")
+    parser.add_argument("--in-place", type=float, default=IN_PLACE_S, metavar="SECONDS",
+                        help="what choosing kernels inside a network may take: less makes ours slower, never faster")
+    parser.add_argument("--item", action="append", metavar="WORDS",
+                        help="only items whose name has these words, repeatable; in the order given")
+    parser.add_argument("--compile", action="store_true",
+                        help="only compile what the items will time, on all processors, so that measuring need not")
+    parser.add_argument("--apart", action="store_true", help="every item in a process of its own, so that none ends with another")
+    parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
+    parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
+    parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
     options = parser.parse_args()
-    if not gpu_is_here():
-        raise SystemExit("bench/gpu_fcm.py: PyTorch finds no CUDA GPU; run it on a machine with one")
-    found = opened(options.json, "PYTHONPATH=src python bench/gpu_fcm.py " + " ".join(sys.argv[1:]))
-    for name in options.network or NETWORKS:
-        for kind in options.kind or KINDS:
-            for images in options.batch or BATCHES:
-                place = found["networks"].get(name.replace("-", "_"), {}).get(kind, {})
-                if f"b{images}" not in place:
-                    measure(found, name, kind, images, options.energy)
-                    save(options.json, found)
-                one = found["networks"][name.replace("-", "_")][kind][f"b{images}"]
-                if options.compile and kind != "int8" and one["ours_us"] is not None and one["compile_us"] is None:
-                    one |= measure_compiled(network(name), kind, images, options.energy)
-                    save(options.json, found)
+    if options.prepare:
+        for one in dict.fromkeys((NETWORK, *FIRST, *SECOND, *(unseen for unseen, _ in UNSEEN))):
+            prepare(one)
+        return
+    name = options.rehearse
+    every = items(in_place_s=options.in_place) if name is None else [
+        i for i in items(name, (), ()) if not i.name.startswith(("torch.compile", "tiles"))]
+    every = selected(every, options.item)
+    if options.list:
+        print(listed(every, options.json))
+        return
+    if not gpu_is_here() and name is None:
+        raise SystemExit("bench/gpu_fcm.py: PyTorch finds no CUDA GPU; run it on a machine with one, or --rehearse NAME")
+    if options.compile:
+        compiled(every, options.seconds)
+        return
+    if options.apart:
+        same = [word for given in (("--in-place", str(options.in_place)), ("--rehearse", name)) if given[1] for word in given]
+        sit_apart(every, options.json, options.seconds, lambda item, left: [
+            sys.executable, __file__, "--json", str(options.json), "--seconds", f"{left:.1f}", *same, "--item", item.name])
+    else:
+        sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_fcm.py " + " ".join(sys.argv[1:]))
+    print(listed(every, options.json))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Pairs of a depthwise and a pointwise layer of MobileNetV2: fused, our layers apart, and cuDNN's, each alone in a CUDA graph.
 
 `PYTHONPATH=src python bench/gpu_pairs.py --json FILE [--kind fp32 --kind fp16 ...] [--batch N]`, on a GPU with torch, triton,
-onnx and NumPy alone. Writes `pairs` into the file bench/gpu_fcm.py writes: of every distinct pair `fused_us`, `apart_us`,
+onnx and NumPy alone. Writes `pairs` into the file bench/gpu_networks.py writes: of every distinct pair `fused_us`, `apart_us`,
 `ours_us` (the better one), `cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow
 a pair are left out on both sides. The file is written after every pair; a second call continues it.
 """
@@ -29,7 +29,7 @@ from dovetail.kernels.items import Item, part_shapes
 from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
 from dovetail.measure.cuda import apply_node
-from gpu_fcm import KINDS, opened, save
+from gpu_networks import KINDS, opened, save
 from gpu_timing import captured, device, gpu_is_here, timed_us
 from zoo_graph import network
 

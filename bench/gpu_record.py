@@ -1,6 +1,6 @@
 """Measurements of a sitting into the record that comes with the package: new rows in the place of old ones, each with its day.
 
-`python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_session.py wrote it.
+`python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_fcm.py wrote it.
 Of two files with the same row the later counts. Rows without a time or with wrong results are left out; rows that nobody measured
 again stay, as does torch.compile's time beside a row, with the day it was measured on.
 """
@@ -20,7 +20,7 @@ HEAD = ("gpu", "date", "torch", "triton", "cudnn", "copy_bytes_per_s")
 COMPILED = ("compile_us", "compile_mj", "compiling_s")
 ALLOWED = 1.5
 """Times cuDNN's relative error that ours may be."""
-COMMAND = "PYTHONPATH=src python bench/gpu_session.py --json FILE; rows say when, and with which items"
+COMMAND = "PYTHONPATH=src python bench/gpu_fcm.py --json FILE; rows say when, and with which items"
 
 
 def mistaken(one: Mapping[str, Any]) -> str:

@@ -15,9 +15,9 @@ import torch
 
 import gpu_estimator
 import gpu_fcm
+import gpu_networks
 import gpu_pairs
 import gpu_record
-import gpu_session
 import zoo_graph
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
@@ -29,8 +29,8 @@ from dovetail.kernels.estimator import Config
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float
 from dovetail.platform.gpu_specification import specification
+from gpu_fcm import Item, items, sit
 from gpu_peers import TorchNetwork
-from gpu_session import Item, items, sit
 from tests.kernels.networks import activated, inverted
 
 
@@ -54,9 +54,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small network under every name; torch.compile and timing have no GPU to go by."""
     def network(name: str) -> Graph:
         return inverted(size=(4, 5))
-    for module in (gpu_fcm, gpu_pairs, gpu_session, gpu_estimator):
+    for module in (gpu_networks, gpu_pairs, gpu_fcm, gpu_estimator):
         monkeypatch.setattr(module, "network", network)
-    monkeypatch.setattr(gpu_session, "measure_compiled", lambda *_, **__: {"compile_us": 3.0, "compiling_s": 1.0})
+    monkeypatch.setattr(gpu_fcm, "measure_compiled", lambda *_, **__: {"compile_us": 3.0, "compiling_s": 1.0})
     monkeypatch.setattr(gpu_estimator, "TILES", 3)
     monkeypatch.setattr(gpu_pairs, "COPIES", 1)
     monkeypatch.setattr(precompile, "precompile", lambda jobs: None)
@@ -88,8 +88,8 @@ def test_what_is_compiled_beforehand_is_what_measuring_launches(small: None, mon
     wanted = ("toy fp16 b1", "pairs fp32 b1", "tiles float16, unseen")
     every = [i for i in items("toy", (), (), (("toy", 1),)) if i.name in wanted]
     before, launched = list[precompile.Job](), list[precompile.Job]()
-    monkeypatch.setattr(gpu_session, "precompile", lambda jobs, told: before.extend(jobs))
-    gpu_session.compiled(every, 60.0)
+    monkeypatch.setattr(gpu_fcm, "precompile", lambda jobs, told: before.extend(jobs))
+    gpu_fcm.compiled(every, 60.0)
     assert "kernels" in capsys.readouterr().out
 
     def bound(self: Launcher, call: Call, config: Config) -> Callable[[], None]:
@@ -103,9 +103,9 @@ def test_what_is_compiled_beforehand_is_what_measuring_launches(small: None, mon
 
 def test_items_are_taken_in_the_order_asked_for() -> None:
     every = items("toy", ("first",), ("second",))
-    assert [i.name for i in gpu_session.selected(every, ["second b8", "pairs fp32", "fp16 b8"])] == [
+    assert [i.name for i in gpu_fcm.selected(every, ["second fp16 b8", "pairs fp32", "fp16 b8"])] == [
         "second fp16 b8", "pairs fp32 b1", "toy fp16 b8", "first fp16 b8"]
-    assert gpu_session.selected(every, None) == every
+    assert gpu_fcm.selected(every, None) == every
 
 
 def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
@@ -130,7 +130,7 @@ def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
 def test_an_item_that_takes_its_process_down_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                            capfd: pytest.CaptureFixture[str]) -> None:
     path, begun = tmp_path / "found.json", tmp_path / "begun"
-    monkeypatch.setattr(gpu_session, "GRACE_S", 0.0)
+    monkeypatch.setattr(gpu_fcm, "GRACE_S", 0.0)
     done = {"networks": {}, "session": {"well": {"tries": 1, "done": True}}}
     ends = {"crashes": "import os; os.abort()", "hangs": "import time; time.sleep(60)",
             "well": f"open({str(path)!r}, 'w').write({json.dumps(done)!r})"}
@@ -140,7 +140,7 @@ def test_an_item_that_takes_its_process_down_ends_no_other(tmp_path: Path, monke
         return [sys.executable, "-c", ends[item.name]]
     every = [Item(name, took, lambda *_: True) for name, took in (("well", 5.0), ("crashes", 5.0), ("hangs", 0.1))]
     for _ in range(3):
-        found = gpu_session.sit_apart(every, path, 100.0, call)
+        found = gpu_fcm.sit_apart(every, path, 100.0, call)
     assert begun.read_text() == "well crashes hangs crashes hangs "
     assert found["well"]["done"]
     assert found["crashes"] == {"tries": 2, "done": False, "reason": "its process ended with -6"}
@@ -178,4 +178,4 @@ def test_items_are_bounded_tried_twice_and_skipped_where_time_is_short(tmp_path:
     assert held["broken"]["reason"].startswith("UnsupportedError: no kernel (at test_session.py:")
     assert held["partly"]["done"]
     assert "long" not in held
-    assert "1000 s to go" in gpu_session.listed(every, path)
+    assert "1000 s to go" in gpu_fcm.listed(every, path)
