@@ -18,6 +18,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -113,20 +114,26 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
              "torch": torch.__version__, "triton": triton.__version__, "kind": kind,
              "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:])}
     tuner = Tuner(launcher, timing=True)
-    for first in range(0, len(jobs), AT_ONCE):
-        if time.perf_counter() > until:
-            return False
-        some = jobs[first:first + AT_ONCE]
-        precompile([launcher.described(call, config) for _, _, call, tiles in some for config in tiles])
-        for name, images, call, tiles in some:
-            launcher.buffers.clear()
-            times = [(t, dict(c)) for c in tiles if (t := tuner.timed(call, c)) < float("inf")]
-            if times:
-                again = tuner.timed(call, min(times, key=lambda t: t[0])[1])
-                held["kernels"].append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
-                                        "times": times, "again": again})
-        replace_text(path, json.dumps(held) + "\n")
-        print(f"{len(held['kernels'])} of {len(jobs) + len(done)} kernels timed", flush=True)
+    batches = [jobs[first:first + AT_ONCE] for first in range(0, len(jobs), AT_ONCE)]
+
+    def compiled(some: Sequence[tuple[str, int, Call, list[Config]]]) -> None:
+        precompile([launcher.described(call, config) for *_, call, tiles in some for config in tiles])
+    with ThreadPoolExecutor(1) as ahead:  # what comes next is compiled while this is timed
+        coming = [ahead.submit(compiled, batches[0])] if batches else []
+        for i, some in enumerate(batches):
+            if time.perf_counter() > until:
+                return False
+            coming.pop().result()
+            coming += [ahead.submit(compiled, batches[i + 1])] if i + 1 < len(batches) else []
+            for name, images, call, tiles in some:
+                launcher.buffers.clear()
+                times = [(t, dict(c)) for c in tiles if (t := tuner.timed(call, c)) < float("inf")]
+                if times:
+                    again = tuner.timed(call, min(times, key=lambda t: t[0])[1])
+                    held["kernels"].append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes,
+                                            "times": times, "again": again})
+            replace_text(path, json.dumps(held) + "\n")
+            print(f"{len(held['kernels'])} of {len(jobs) + len(done)} kernels timed", flush=True)
     return True
 
 

@@ -43,9 +43,11 @@ def test_spilled_descriptors_and_16_bit_maxima_are_not_trusted() -> None:
     assert distrusted(plain, MOST_SPILLED + 1)
     assert not distrusted(plain + PRODUCT, 0)
     assert distrusted(plain + PRODUCT, 1)
-    assert not distrusted("\tmax.u32 \t%r1, %r2, %r3;\n\tmax.f16x2 \t%r1, %r2, %r3;\n\tadd.s16x2 \t%r1, %r2, %r3;\n", 0)
-    assert distrusted("\tmax.u16 \t%rs1, %rs2, %rs3;\n", 0)
-    assert distrusted("\t@%p3 min.s16x2 \t%r1, %r2, %r3;\n", 0)
+    larger, asked = "\tmax.{} \t%rs1, %rs2, %rs3;\n", "\tsetp.lt.u16 \t%p1, %rs1, 224;\n"
+    assert distrusted(larger.format("u16") + asked, 0)
+    assert distrusted("\t@%p3 min.s16x2 \t%r7, %r8, %r9;\n\t@%p3 setp.ne.b32 \t%p1, %r5, %r7;\n", 0)
+    assert not distrusted(larger.format("s16") + asked.replace("%rs1", "%rs11"), 0)  # which is kept in bounds alone
+    assert not distrusted(larger.format("u32") + asked, 0)
 
 
 def calls_of(graph: Graph, images: int) -> Iterator[Call]:

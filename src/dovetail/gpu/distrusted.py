@@ -14,7 +14,7 @@ among what it spills, and such a kernel was seen to read beyond its shared memor
 whose rows and columns LLVM had narrowed to 16 bits, and compared with the size of the map at once (as their maximum), it asked
 of a pixel whether the one two columns further lies inside, and read before the first byte of the image (PTX right by an
 interpreter, machine code wrong, the access shown by compute-sanitizer). Kernels hide what they know of rows and columns
-(`gpu/kernels.unbounded`), and whatever has such instructions nevertheless is not launched.
+(`gpu/kernels.unbounded`), and what decides by such a maximum nevertheless is not launched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ GROUPED = "wgmma.mma_async"
 MOST_SPILLED = 256
 """Registers of a thread that a kernel may keep in memory: the kilobyte of stack that a GPU has ready for every thread. For more,
 the driver moves all stacks while kernels overlap, and nothing so slow is worth that."""
-HALVES = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:max|min)\.[us]16(?:x2)?\b", re.MULTILINE)
+HALVES = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:max|min)\.[us]16(?:x2)?\s+(%r?s?\d+),", re.MULTILINE)
+COMPARED = re.compile(r"^\s*(?:@!?%p\d+\s+)?setp\.\w+\.\w+\s+%p\d+,\s*([^;]*);", re.MULTILINE)
 
 
 def distrusted(ptx: str, spilled: int) -> bool:
@@ -40,8 +41,12 @@ def distrusted(ptx: str, spilled: int) -> bool:
 
 
 def compares_halves(ptx: str) -> bool:
-    """Whether 16-bit integers are compared with one another for the larger or smaller one."""
-    return HALVES.search(ptx) is not None
+    """Whether a load, or anything else, is decided by the larger or smaller one of two 16-bit integers.
+
+    Results that are only kept in bounds, as those of additions of bytes are, decide nothing.
+    """
+    chosen = set(HALVES.findall(ptx))
+    return any(operand.strip() in chosen for each in COMPARED.findall(ptx) for operand in each.split(","))
 
 
 def reads_too_early(ptx: str) -> bool:
