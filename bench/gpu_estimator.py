@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import sys
 import time
 import tomllib
@@ -112,7 +113,7 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
             if (job[0], job[1], job[2].kernel, job[2].nodes) not in done]
     held |= {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none", "date": date.today().isoformat(),
              "torch": torch.__version__, "triton": triton.__version__, "kind": kind,
-             "command": "PYTHONPATH=src python bench/gpu_estimator.py " + " ".join(sys.argv[1:])}
+             "command": "PYTHONPATH=src python bench/gpu_estimator.py " + shlex.join(sys.argv[1:])}
     tuner = Tuner(launcher, timing=True)
     batches = [jobs[first:first + AT_ONCE] for first in range(0, len(jobs), AT_ONCE)]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -325,7 +326,7 @@ def main() -> None:
         sit_apart(every, options.json, options.seconds, lambda item, left: [
             sys.executable, __file__, "--json", str(options.json), "--seconds", f"{left:.1f}", *same, "--item", item.name])
     else:
-        sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_fcm.py " + " ".join(sys.argv[1:]))
+        sit(every, options.json, options.seconds, "PYTHONPATH=src python bench/gpu_fcm.py " + shlex.join(sys.argv[1:]))
     print(listed(every, options.json))
 
 

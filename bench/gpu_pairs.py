@@ -9,6 +9,7 @@ a pair are left out on both sides. The file is written after every pair; a secon
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -138,7 +139,7 @@ def main() -> None:
     options = parser.parse_args()
     if not gpu_is_here():
         raise SystemExit("bench/gpu_pairs.py: PyTorch finds no CUDA GPU; run it on a machine with one")
-    found = opened(options.json, "PYTHONPATH=src python bench/gpu_pairs.py " + " ".join(sys.argv[1:]))
+    found = opened(options.json, "PYTHONPATH=src python bench/gpu_pairs.py " + shlex.join(sys.argv[1:]))
     for kind in options.kind or ["fp32"]:
         measure_pairs(found, options.json, network(NETWORK), kind, options.batch)
 
