@@ -110,6 +110,38 @@ def window_values(start, row, column, alive, k, K: tl.constexpr, H: tl.constexpr
 
 
 @triton.jit
+def gathered(start, top, left, alive, k, K: tl.constexpr, H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr, KW: tl.constexpr,
+             DH: tl.constexpr, DW: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr, PAD: tl.constexpr):
+    """Values of every window with taps and channels as one axis."""
+    tap = k // CI
+    row = top[:, None] + (tap // KW * DH)[None, :]
+    column = left[:, None] + (tap % KW * DW)[None, :]
+    c = k % CI
+    seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+    at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
+    return padded(at, seen & (k < K)[None, :], PAD)
+
+
+@triton.jit
+def in_halves(start, w, alive, own, n, acc, K: tl.constexpr, XC: tl.constexpr, WK: tl.constexpr, WN: tl.constexpr,
+              PRECISION: tl.constexpr, BK: tl.constexpr):
+    """The product of a pointwise layer, halves of the channels added up side by side."""
+    HALF: tl.constexpr = ((K + BK - 1) // BK + 1) // 2
+    second = acc
+    at = start[:, None]
+    for step in range(HALF):
+        k = step * BK + tl.arange(0, BK)
+        far = k + HALF * BK
+        v = tl.load(at + (k * XC)[None, :], mask=alive[:, None] & (k < K)[None, :], other=0)
+        ww = tl.load(w + k[:, None] * WK + n[None, :] * WN, mask=(k < K)[:, None] & own[None, :], other=0)
+        vv = tl.load(at + (far * XC)[None, :], mask=alive[:, None] & (far < K)[None, :], other=0)
+        www = tl.load(w + far[:, None] * WK + n[None, :] * WN, mask=(far < K)[:, None] & own[None, :], other=0)
+        acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+        second = tl.dot(vv, www, second, input_precision=PRECISION, out_dtype=acc.dtype)
+    return acc + second
+
+
+@triton.jit
 def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
@@ -165,19 +197,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
         v = window_values(start, top, left, alive, k, K, H, W, XH, XW, XC, PLAIN, PAD)
         acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
     elif SUMS == 2:
-        HALF: tl.constexpr = (BLOCKS + 1) // 2
-        second = tl.zeros((BP, BN), kind)
-        at = (start + top * XH + left * XW)[:, None]
-        for step in range(HALF):
-            k = step * BK + tl.arange(0, BK)
-            far = k + HALF * BK
-            v = tl.load(at + (k * XC)[None, :], mask=alive[:, None] & (k < K)[None, :], other=0)
-            ww = tl.load(w + k[:, None] * WK + n[None, :] * WN, mask=(k < K)[:, None] & own[None, :], other=0)
-            vv = tl.load(at + (far * XC)[None, :], mask=alive[:, None] & (far < K)[None, :], other=0)
-            www = tl.load(w + far[:, None] * WK + n[None, :] * WN, mask=(far < K)[:, None] & own[None, :], other=0)
-            acc = tl.dot(v, ww, acc, input_precision=PRECISION, out_dtype=kind)
-            second = tl.dot(vv, www, second, input_precision=PRECISION, out_dtype=kind)
-        acc += second
+        acc = in_halves(start + top * XH + left * XW, w, alive, own, n, acc, K, XC, WK, WN, PRECISION, BK)
     else:
         if FLAT and STEPS > 1:
             top, left = unbounded(top), unbounded(left)
@@ -185,13 +205,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
             k = (step % BLOCKS) * BK + tl.arange(0, BK)
             inside = k < K
             if FLAT:
-                tap = k // CI
-                row = top[:, None] + (tap // KW * DH)[None, :]
-                column = left[:, None] + (tap % KW * DW)[None, :]
-                c = k % CI
-                seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
-                v = padded(at, seen & inside[None, :], PAD)
+                v = gathered(start, top, left, alive, k, CI * KH * KW, H, W, CI, KW, DH, DW, XH, XW, XC, PAD)
                 weight = w + k[:, None] * WK + n[None, :] * WN
             else:
                 tap = step // BLOCKS
