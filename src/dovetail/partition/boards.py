@@ -11,7 +11,6 @@ for every plan, as names only make it lower.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -20,6 +19,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.cuts import Network, Step
+from dovetail.partition.effort import worked
 from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
 from dovetail.partition.lifting import renamed
 from dovetail.partition.memory import Along, Emptied, Exchanged
@@ -131,7 +131,7 @@ class Filling:
                               none, none, np.ones(1, dtype=np.bool_))
         largest = 1
         for k in range(count - 1, -1, -1):
-            room = most if time.thread_time() < deadline else min(most, HURRIED)
+            room = most if worked() < deadline else min(most, HURRIED)
             parts = [p for step in net.steps(k) for p in self._parts(step, self.fronts.reached[k], found[step.stop], cutoff)]
             labels = without_same(joined(parts, self.width), steps)
             if steps is None:

@@ -11,7 +11,6 @@ below the cut-off.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +19,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
+from dovetail.partition.effort import worked
 from dovetail.partition.renaming import Names, states_of
 
 EPSILON = 1e-9
@@ -191,7 +191,7 @@ def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats],
             front = growth.best(k + 1, front, grain.most) if grain.most is not None and len(front) > grain.most else front
         found.append(front)
         coming[k + 1] = []
-        if len(found[-1]) > most or time.thread_time() > deadline:
+        if len(found[-1]) > most or worked() > deadline:
             return None
     return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found), grain is not None)
 

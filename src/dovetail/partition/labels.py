@@ -9,7 +9,6 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
+from dovetail.partition.effort import worked
 from dovetail.values import dataclass
 
 CHUNK = 1_000_000
@@ -112,7 +112,7 @@ class Search:
         coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
         for k in range(len(self.net.tables)):
-            room = min(max_labels, HURRIED) if time.thread_time() > deadline else max_labels
+            room = min(max_labels, HURRIED) if worked() > deadline else max_labels
             for step in self.net.steps(k):
                 coming[step.stop].append(self._expand(step, history[k], cutoff))
             labels = self._undominated(k + 1, _joined(coming[k + 1]), blur)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -13,6 +12,7 @@ from dovetail.partition.baselines import BASELINES
 from dovetail.partition.by_device import Known
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.finished import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
@@ -117,7 +117,7 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
     """The best plan for the problem's goal and its bound."""
     legal = [(a, e) for a, e in known if e.feasible]
-    least, began = 0.0, time.thread_time()
+    least, began = 0.0, worked()
     for limit in (min(QUICK_S, seconds), seconds):
         for _ in range(TRIES):
             before = _goal(problem, legal)
@@ -126,7 +126,7 @@ def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assig
             goal, least = _goal(problem, legal), max(least, answer.lower_bound)
             proven = goal - least <= PROVEN * goal
             # A plan found late was searched for coarsely; below it, little is left to look at.
-            if proven or goal >= before or time.thread_time() > began + limit:
+            if proven or goal >= before or worked() > began + limit:
                 break
         if proven or limit == seconds:
             break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -15,6 +14,7 @@ from dovetail.partition.by_device import Known, best_of, by_device, choices_of, 
 from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer
 from dovetail.partition.explain import at_once_note, explain
@@ -181,7 +181,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"solver {solver}: unknown; possible: {', '.join(SOLVERS)}")
     if budget not in ("shared", "per_layer"):
         raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
-    began = time.thread_time()
+    began = worked()
     if mode is Mode.SEQUENTIAL and max_interval_s is not None:
         max_latency_s, max_interval_s = min(max_interval_s, inf if max_latency_s is None else max_latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
@@ -218,7 +218,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        timely = time.thread_time() < began + TIMELY * time_limit_s
+        timely = worked() < began + TIMELY * time_limit_s
         elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
@@ -237,7 +237,7 @@ def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_
     assignment, best = refine(problem, assignment, best)
     for _ in range(FINER if limit_s > 0 and worth_finer(problem) else 0):
         wider = problem.offering(finer_splits(problem, assignment))
-        answer, _ = exact(wider, [(assignment, best)], time.thread_time() + FINER_SHARE * limit_s, FINER_GAIN)
+        answer, _ = exact(wider, [(assignment, best)], worked() + FINER_SHARE * limit_s, FINER_GAIN)
         found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
         again, judged = min(found, key=lambda pair: pair[1].objective, default=(assignment, best))
         if judged.objective >= best.objective * (1 - FINER_GAIN):
@@ -256,7 +256,7 @@ def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[
 
 def _deadline(began_s: float, limit_s: float, nodes: int, solver: str, explained: bool) -> float:
     """When the search is to end, on this thread's clock."""
-    now = time.thread_time()
+    now = worked()
     if solver != "exact" or not explained:
         return now + limit_s
     return max(now + limit_s / 2, min(now + limit_s, began_s + limit_s - EXPLAINED_S * max(0, nodes - FEW_NODES)))
@@ -271,7 +271,7 @@ def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | Non
         if limit is None:
             continue
         try:
-            answer, _ = exact(freed, [], time.thread_time() + time_limit_s)
+            answer, _ = exact(freed, [], worked() + time_limit_s)
         except InfeasibleError:
             continue
         legal = [e.objective for a in answer.assignments if (e := evaluate(freed, a)).feasible]
