@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.partition.busy_tables import Busy
 from dovetail.partition.cuts import ROUNDOFF
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.programs import largest_mixture
 from dovetail.partition.tables import Table
 
@@ -118,6 +118,7 @@ class Ledger:
                 if price > 0:
                     total += price * amounts[k]
             found.append(total)
+        spend("weights", len(found), sum([own.size for own in found]))
         return found
 
     def along(self, entries: Sequence[tuple[int, ...]]) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.baselines import beam
 from dovetail.partition.candidates import divide
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
 from dovetail.partition.gp_posynomials import Divisible
 from dovetail.partition.plan import Assignment, Goal, Split, whole_on
@@ -233,6 +233,7 @@ class Polish:
         self.best = best if best is not None else self.best
 
     def _tried(self, chosen: Assignment, judged: Evaluation, node: Node, split: Split) -> Evaluation | None:
+        spend("tries", 1)
         try:
             return reevaluate(self.problem, chosen, judged, node.name, split)
         except UnsupportedError:

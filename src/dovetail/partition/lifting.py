@@ -18,7 +18,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.ir import Axis, Node
 from dovetail.partition.columns import fits, options
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate, reevaluate
 from dovetail.partition.packing import FULL, Sizes, as_sizes, pack
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -346,6 +346,7 @@ def _extended(problem: Problem, pool: Pool, plan: _Begun, node: Node, split: Spl
         left = plan.left.copy()
         for i, b in boards.items():
             left[b] -= parts.every[i].size
+    spend("liftings", 1)
     return _Begun(placed, {**plan.splits, node.name: chosen}, {**plan.places, node.output: output_place(problem, node, chosen)},
                   left, plan.seconds + cost.latency_s, plan.joules + cost.energy_j)
 

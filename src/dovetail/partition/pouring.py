@@ -23,7 +23,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.at_once import arm_devices
 from dovetail.partition.brimming import Sizes, brimmed
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
@@ -211,6 +211,7 @@ class _Ways:
             cost = cost_node(self.problem, node, way.split, work_of(self.problem, node, way.split, plan.places))
         except UnsupportedError:
             return None
+        spend("pourings", 1)
         return _Grown(plan, way, held, plan.seconds + cost.latency_s, plan.joules + cost.energy_j,
                       plan.shared + (way.split.axis is Axis.OUTPUT_CHANNELS))
 

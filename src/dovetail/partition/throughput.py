@@ -22,7 +22,7 @@ from dovetail.partition.busy_tables import busy_table, shared_names, untimed
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.exact import Answer
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.narrow import Ranking, thin
@@ -188,6 +188,7 @@ class _Search:
             interval = np.maximum(np.maximum(after[:count].max(axis=0), own.engines), max(others, default=0.0))
             worth = np.where((after[count:] <= 1).all(axis=0), interval + NUDGE * after[:count].sum(axis=0), inf)
             best = int(worth.argmin())
+            spend("changes", 1, after.size)
             if worth[best] < worth[chosen[k]] * (1 - TOLERANCE):
                 chosen[k], total = best, after[:, best]
         return tuple(chosen) if tuple(chosen) != path else None

@@ -20,7 +20,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.brimming import Sizes
 from dovetail.partition.candidates import divide
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
@@ -226,6 +226,7 @@ class _Ring:
                 return None
             taken.append((self.at[split.reducer], size))
         spent = self._spent(plan, node, split)
+        spend("windings", 1)
         return None if spent is None else (plan, _Spent(plan.seconds + spent[0], plan.joules + spent[1]), split, taken)
 
     def _spent(self, plan: _Begun, node: Node, split: Split) -> tuple[float, float] | None:
