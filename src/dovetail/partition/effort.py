@@ -77,7 +77,7 @@ class Meter(threading.local):
         """What a plan says whose search was cut short."""
         taken = time.thread_time() - self.begun_s
         return (f"search: cut short after {taken:.3g} s of computing, {GUARD:g} times as long as the work of its limit of "
-                f"{self.limit_s:g} s should take; another run may find another plan, with a lower --time-limit none will")
+                f"{self.limit_s:g} s should take; another run may find another plan")
 
 
 METER = Meter()
