@@ -127,7 +127,8 @@ def front_table(front: Front) -> str:
     rows = [[joules(p.energy_j), seconds(p.latency_s), percent(p.area), percent(p.area_limit), seconds(p.lower_bound_s),
              percent(p.gap if p.gap >= 1e-6 else 0.0)] for p in front.points]
     head = f"{front.model} on {front.platform}: {len(rows)} plans, from the thriftiest to the fastest"
-    return "\n".join([head, "", table(["energy", "latency", "area", "of at most", "no plan below", "gap"], rows, right=range(6))])
+    return "\n".join([head, "", table(["energy", "latency", "area", "of at most", "no plan below", "gap"], rows, right=range(6)),
+                      *(f"  {note}" for note in front.notes)])
 
 
 def bits_table(document: Mapping[str, Any]) -> str:

@@ -89,7 +89,8 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="make the board's FPGA one accelerator for the whole network: dedicated engines for the first layers "
                           "and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone (seml), one "
                           "array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
-    sub.add_argument("--time-limit", type=float, default=4.0, metavar="S", help="seconds to search (default: %(default)s)")
+    sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
+                     help="seconds to search, counted in work, so that every machine finds the same plan (default: %(default)s)")
 
 
 def add_numbers(sub: argparse.ArgumentParser) -> None:

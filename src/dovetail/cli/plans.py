@@ -53,7 +53,8 @@ def add_commands(commands: Commands) -> None:
     pareto.add_argument("--areas", type=int, default=1,
                         help="a front for each of so many parts of the FPGAs' area, such as 4 for quarters (default: all of it)")
     pareto.add_argument("--time-limit", type=float, default=12.0, metavar="S",
-                        help="seconds to search for each point that is not proven sooner (default: %(default)s)")
+                        help="seconds to search for each point that is not proven sooner, counted in work, so that every machine "
+                             "finds the same points (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     add_json(pareto)
 

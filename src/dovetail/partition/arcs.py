@@ -13,6 +13,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
+from dovetail.partition.effort import spend
 from dovetail.partition.labels import SLACK, Found
 from dovetail.partition.programs import cheapest_walk
 
@@ -65,7 +66,7 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = cutoff if level else abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds * net.problem.slowdown, level)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, net.problem.slowdown)
     if found.impossible:
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:
@@ -147,6 +148,7 @@ def _landing(arrays: _Arrays, step: Step, states: Ints, reached: Floats) -> _Lan
     ahead = onward(step, after, {t: places[:, None] for t, places in at.items()})
     near = through + np.broadcast_to(arrays.to_go[step.stop][ahead], shape) <= arrays.allowed
     row, column = np.nonzero(near if arrays.only is None else near & arrays.only[step.index])
+    spend("landings", 1, near.size)
     left = [leaves[t][column] if t in leaves else at[t][row] for t in after]
     used = [over(a[step.index])[row, column] for a in arrays.amounts]
     steps = Steps(step.start, step.stop, row, row, step.first_column + column, over(arrays.base[step.index])[row, column],

@@ -15,6 +15,7 @@ from dovetail.partition.busy import added, moved
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
+from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of
@@ -125,6 +126,7 @@ def greedy(problem: Problem) -> Assignment | None:
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for full in choices:
+        spend("greedy", 1, full.resources.size)
         own = _without_idle(problem, full, used)
         room = _room(problem, own, used, limits)
         if not np.count_nonzero(room):

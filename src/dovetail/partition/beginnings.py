@@ -13,8 +13,9 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
-from dovetail.partition.boards import COMPARED, Filled, Filling
+from dovetail.partition.boards import COMPARED, LOAD_CELLS, Filled, Filling
 from dovetail.partition.cuts import Step
+from dovetail.partition.effort import sorting, spend
 from dovetail.partition.fronts import EPSILON, SLACK, spread
 from dovetail.partition.memory import Along
 
@@ -67,6 +68,7 @@ class _Beginnings:
         for k in range(count + 1):
             labels = without_same(joined(coming[k], self.memory.width), None)
             labels = fewer(undominated(fewer(labels, COMPARED * most)), most)
+            spend("crowds", 1, sorting(sum(map(len, coming[k]))) * self.memory.width)
             found.append(self._least(k, labels))
             for step in self.net.steps(k) if k < count and len(labels) else ():
                 coming[step.stop] += self._parts(step, labels, allowed)
@@ -89,6 +91,7 @@ class _Beginnings:
             good, number, label, held = good[fits], number[fits], label[fits], behind[moves.target[number[fits]]]
             load = memory.arranged(load[fits], moves.back[number], held) * self.mask[held]
             none = np.zeros(len(good), dtype=np.int64)
+            spend("fillings", 1, len(cost) + LOAD_CELLS * len(good) * self.memory.width)
             found.append(Labels(moves.target[number], cost[good], np.zeros(len(good)), load, bound[good], none, none, none, none,
                                 none, labels.real[label]))
         return [self.filling.tidied(step.stop, beyond, x, memory) for x in found if len(x)]
@@ -107,6 +110,7 @@ class _Beginnings:
         which = np.repeat(np.arange(len(good)), counts)
         nth = begin[every.row[good][which]] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
         way = good[which]
+        spend("moves", 1, len(low) + LOAD_CELLS * len(way) * filling.given[step.index].shape[1])
         return self._without_twins(_Moves(state[nth], target[way], order[nth], back[which],
                                           filling.given[step.index][every.column[way]], every.cost[way]))
 

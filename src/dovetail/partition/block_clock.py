@@ -11,6 +11,7 @@ from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.branches import Block
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.effort import spend
 from dovetail.partition.overlaps import fetched
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import follows, packet_s
@@ -92,6 +93,7 @@ class Clock:
         self.made.setdefault(node.output, self._zeros())[..., columns] = done
         self.joules[..., columns] += own.energy_j[column].sum()
         self.resources[columns] += own.resources[column]
+        spend("arms", 1, done.size)
 
     def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats, Floats]:
         """When the join is done if it runs whole on a device after all arms, the block's energy without idling, its nodes' sum.

@@ -11,7 +11,6 @@ for every plan, as names only make it lower.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -20,6 +19,7 @@ import numpy as np
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.cuts import Network, Step
+from dovetail.partition.effort import sorting, spend, worked
 from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
 from dovetail.partition.lifting import renamed
 from dovetail.partition.memory import Along, Emptied, Exchanged
@@ -30,6 +30,9 @@ COMPARED = 8
 """Times as many labels as are kept that are compared with each other."""
 HURRIED = 64
 """Labels kept per cut once time is up."""
+
+LOAD_CELLS = 4
+"""Cells that what a label takes of one board is worth where work is counted."""
 
 
 Seat = tuple[int, int]
@@ -131,13 +134,14 @@ class Filling:
                               none, none, np.ones(1, dtype=np.bool_))
         largest = 1
         for k in range(count - 1, -1, -1):
-            room = most if time.thread_time() < deadline else min(most, HURRIED)
+            room = most if worked() < deadline else min(most, HURRIED)
             parts = [p for step in net.steps(k) for p in self._parts(step, self.fronts.reached[k], found[step.stop], cutoff)]
             labels = without_same(joined(parts, self.width), steps)
             if steps is None:
                 found[k] = labels = fewer(undominated(fewer(labels, COMPARED * room)), room)
             else:
                 found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
+            spend("crowds", 1, sorting(sum(map(len, parts))) * self.width)
             largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"
@@ -176,6 +180,7 @@ class Filling:
             found.append(Labels(moves.row[number], cost[good], used[good], load, bound[good], label,
                                 np.full(len(good), step.stop), step.first_column + moves.column[number], moves.order[number],
                                 moves.back[number], ahead.real[label]))
+            spend("fillings", 1, len(cost) + LOAD_CELLS * len(label) * self.width)
         return [self.tidied(step.start, here, labels) for labels in found if len(labels)]
 
     def _moves(self, step: Step, here: Reached, ahead: Labels, allowed: float) -> _Moves:
@@ -197,6 +202,7 @@ class Filling:
         column, own = every.column[way], order[every.row[way]]
         turns = self.memory.turns(own, back, self.holds(step.stop, beyond)[target[way]])
         load = self.memory.of_columns(self.loads[step.index][column], own)
+        spend("moves", 1, len(every.column) + LOAD_CELLS * len(way) * self.width)
         return self._without_twins(_Moves(state[every.row[way]], target[way], column, own, back, turns, load, every.cost[way],
                                           taken[column]))
 

@@ -18,6 +18,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import divide, even_cuts
+from dovetail.partition.effort import spend
 from dovetail.partition.lifting import size_of
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Pool
@@ -140,6 +141,7 @@ def _exchanged(loads: Sequence[Floats], left: Floats, chosen: list[int]) -> list
             excess = (both.max(axis=-1) if both.shape[-1] > 1 else both[..., 0]).sum(axis=-1)
             chosen[i], chosen[j] = (int(x) for x in np.unravel_index(excess.argmin(), excess.shape))
             over = rest + loads[i][chosen[i]] + loads[j][chosen[j]]
+            spend("cuts", 1, both.size)
     return None if (over > TOLERANCE).any() else chosen
 
 

@@ -6,7 +6,6 @@ planes allow lie far apart.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -16,6 +15,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.partition.busy_tables import Busy
 from dovetail.partition.cuts import ROUNDOFF
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.programs import largest_mixture
 from dovetail.partition.tables import Table
 
@@ -74,7 +74,7 @@ def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceil
         upper, target_weights, target_prices = largest_mixture(np.array([b for b, _ in cuts]), np.array([s for _, s in cuts]))
         if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling or stalled > STALLED:
             break
-        if number >= (1 if known else LEAST_ROUNDS) and time.thread_time() > deadline:
+        if number >= (1 if known else LEAST_ROUNDS) and worked() > deadline:
             break
         # A point near the best one so far cuts more than a corner; every other time without success the corner is tried.
         part = INWARD if better or number % 2 else 1.0
@@ -118,6 +118,7 @@ class Ledger:
                 if price > 0:
                     total += price * amounts[k]
             found.append(total)
+        spend("weights", len(found), sum([own.size for own in found]))
         return found
 
     def along(self, entries: Sequence[tuple[int, ...]]) -> tuple[Floats, Floats]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -10,6 +9,7 @@ from math import inf
 from dovetail.partition.baselines import beam
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cuts import Network, network
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer, Point, solve_network
 from dovetail.partition.jumps import jumps
@@ -69,7 +69,7 @@ def by_device(problem: Problem, known: Known, deadline: float, tolerance: float)
         choices = choices if wide(problem) else compacted(choices)  # arrays of few devices span the columns asked for
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
-    now = time.thread_time()
+    now = worked()
     if best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE):
         near = min(problem.score(*best), ranking.bound * (1 + NEAR))
         ranked = _Ranked(choices, tree, ranking)

@@ -17,6 +17,7 @@ from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node, whole
 from dovetail.partition.boxes import boxes_of
 from dovetail.partition.candidates import Candidates
+from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
@@ -215,6 +216,7 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     pattern, order = _new_pattern(problem, members[0], own if len(some) == len(own.axis) else own.take(some))
     for raw in alike:
         problem.choices[raw.node.name] = _finish(problem, raw, pattern, some[order])
+    spend("columns", len(members), len(members) * groups.count * len(problem.devices))
 
 
 def compacted(choices: list[Options]) -> list[Options]:

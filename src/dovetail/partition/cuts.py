@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.effort import spend
 from dovetail.partition.jumps import Jump
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Share
@@ -162,7 +163,9 @@ def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump,
     every = Network(problem, tables, stages(problem), tuple(x for x in limits if x.limit > 0),
                     tuple(jump for block in over for jump in block))
     largest = np.array([own.resources.max(axis=0) for own in every.owners])
-    return replace(every, limits=tuple(x for x in every.limits if _most(every, x, largest) > 1))
+    found = replace(every, limits=tuple(x for x in every.limits if _most(every, x, largest) > 1))
+    spend("networks", len(every.owners), sum(own.latency_s.size for own in every.owners))
+    return found
 
 
 def _most(net: Network, limit: Limit, largest: Floats) -> float:
@@ -183,6 +186,7 @@ def completions(net: Network, costs: list[Floats]) -> list[Floats]:
             assert isinstance(step.own, Jump), "only the first step of a cut is a table"
             after = net.stages[step.stop - 1].after
             found[k] = np.minimum(found[k], _by_jump(step.own, net.stages[k].live, after, costs[step.index], found[step.stop]))
+    spend("completions", len(costs), sum([cost.size for cost in costs]))
     return found
 
 
@@ -257,6 +261,7 @@ def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 
         for t, places in chosen.own.leaves.items():
             at[t] = int(places[column])
         path += [chosen.first_column + column, *[COVERED] * (chosen.stop - chosen.start - 1)]
+    spend("paths", len(path))
     return tuple(path)
 
 

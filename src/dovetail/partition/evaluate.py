@@ -32,6 +32,7 @@ from dovetail.ir import Node
 from dovetail.partition.at_once import arm_devices, beside, join_device, run_arms
 from dovetail.partition.branches import Block
 from dovetail.partition.busy import added, busy_of, moved
+from dovetail.partition.effort import spend
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
@@ -122,6 +123,7 @@ def reevaluate_all(problem: Problem, assignment: Assignment, judged: Evaluation,
 def _costs(problem: Problem, assignment: Assignment, works: Mapping[str, Work], at_once: frozenset[int]) -> list[NodeCost]:
     """What each of the given nodes adds to a plan; they are given in order, blocks whose arms run at once complete."""
     found: dict[str, NodeCost] = {}
+    spend("nodes", len(works))
     for block in (problem.blocks[i] for i in sorted(at_once)):
         if block.arms[0][0].name in works and (devices := arm_devices(block, assignment)) is not None:
             found |= _cost_arms(problem, block, devices, join_device(block, assignment), works)
@@ -153,6 +155,7 @@ def _judged(problem: Problem, costs: list[NodeCost], places: Mapping[str, Place]
     latency = sum(c.latency_s for c in costs) + delivery_s
     energy = sum(c.energy_j for c in costs) + delivery_j
     used = _usage(problem, costs)
+    spend("judgements", 1, len(costs) + len(problem.budgets))
     found = Evaluation(latency, energy, problem.score(latency, energy), tuple(costs), delivery_s, delivery_j, used,
                        _violations(problem, used, latency, energy),
                        tuple(moved({}, deliveries(problem, t, places[t])) for t in problem.graph.outputs),

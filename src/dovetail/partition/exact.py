@@ -5,7 +5,6 @@ Bounds hold over the candidate columns (`problem.columns`); the answer is judged
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -14,6 +13,7 @@ import numpy as np
 
 from dovetail.partition.arcs import solve_steps, used_by
 from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
+from dovetail.partition.effort import worked
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
 
@@ -147,7 +147,7 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
     if first.complete:
         return first
-    stepped = solve_steps(net, weights, priced, best, deadline - time.thread_time(), max(BLURRED * tolerance, STEP_GAP))
+    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(BLURRED * tolerance, STEP_GAP))
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
@@ -155,13 +155,13 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
 
 def _crossed(net: Network, weights: tuple[float, float], priced: Priced, best: float, deadline: float) -> Found | None:
     """The best plan over the columns that plans met in the search for prices use: each misses some limit, mixed they may not."""
-    return solve_steps(net, weights, priced, best, max(CROSSING_S, _part(deadline) - time.thread_time()), STEP_GAP,
+    return solve_steps(net, weights, priced, best, max(CROSSING_S, _part(deadline) - worked()), STEP_GAP,
                        only=used_by(net, priced.met))
 
 
 def _part(deadline: float) -> float:
     """A time before the deadline that leaves some for other searches."""
-    now = time.thread_time()
+    now = worked()
     return now + MIXED_SHARE * max(0.0, deadline - now)
 
 
@@ -196,7 +196,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
         sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow or (found.complete and found.most <= SHARP_LABELS)
         found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else blur * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
-        if found.path is not None or cutoff >= best or time.thread_time() > deadline or not (found.complete or narrow):
+        if found.path is not None or cutoff >= best or worked() > deadline or not (found.complete or narrow):
             break
     better = found if found.value <= quick.value else quick
     return replace(better, bound=least, complete=found.complete)
@@ -247,7 +247,7 @@ def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_la
         corner = min(chain, key=lambda p: p[0] * p[1])
         bound = max(bound, corner[0] * corner[1])
         labels, weights = next(((n, w) for n in asked if (w := _across(points, corner, asked[n])) is not None), (0, None))
-        if best - bound <= PROVEN * best or weights is None or time.thread_time() > deadline:
+        if best - bound <= PROVEN * best or weights is None or worked() > deadline:
             break
         asked[labels].append(weights)
         chain = _clip(chain, weights, support(weights, labels))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.partition.boards import Filling, Line
 from dovetail.partition.cuts import Network, Priced, price_limits
+from dovetail.partition.effort import worked
 from dovetail.partition.exact import mixture_of
 from dovetail.partition.fronts import SLACK, Fronts, Grain, fronts_of
 from dovetail.partition.plan import Assignment
@@ -50,7 +50,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
-    priced, begun = price_limits(net, weights, goal, deadline), time.thread_time()
+    priced, begun = price_limits(net, weights, goal, deadline), worked()
     near &= goal <= priced.bound * (1 + NEAR)
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
     cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else [], None
@@ -61,21 +61,21 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
             tell(Told(None, net.assignment(path), priced.bound, names))
             cutoffs, grain = [rough.best * (1 + ABOVE)], FINE
     for part in cutoffs:
-        cutoff, now = min(part, goal), time.thread_time()
+        cutoff, now = min(part, goal), worked()
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
         late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
         fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
-        spent = time.thread_time() - now
+        spent = worked() - now
         path = fronts.path() if many else None
         offers = () if many else _offers(fronts)
         goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names,
                          offers=offers))
         goal, found, _ = _searched(Filling(fronts, names, loads, many), names, fronts.best, cutoff, goal, deadline, tell)
         met |= found
-        now = time.thread_time()
+        now = worked()
         if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
             break
     return True
@@ -90,7 +90,7 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
     best, value, spent, before, growth = least, np.inf, 0.0, 0, GROWTH
     first_s = 0.0 if filling.many else LEAST_S
     for nearer, most in KEPT:
-        now, at = time.thread_time(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
+        now, at = worked(), min(cutoff, goal, best * (1 + nearer), value * (1 + SLACK))
         if value < np.inf and most <= before:
             continue
         # Time grows as labels do: what cannot be done in time is not begun.
@@ -98,7 +98,7 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
             break
         found = filling.run(at, most, deadline if filling.many else deadline - ENDING * max(0.0, deadline - now))
         growth = FOUND_GROWTH if found.assignment is not None else GROWTH if found.most < most else FULL_GROWTH
-        spent, before = time.thread_time() - now, most
+        spent, before = worked() - now, most
         goal = tell(Told(found.assignment, found.pooled, found.bound, names, found.line,
                          filling=filling if filling.many else None))
         value = min(value, found.value)

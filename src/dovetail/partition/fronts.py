@@ -11,7 +11,6 @@ below the cut-off.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +19,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
+from dovetail.partition.effort import sorting, spend, worked
 from dovetail.partition.renaming import Names, states_of
 
 EPSILON = 1e-9
@@ -191,7 +191,7 @@ def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats],
             front = growth.best(k + 1, front, grain.most) if grain.most is not None and len(front) > grain.most else front
         found.append(front)
         coming[k + 1] = []
-        if len(found[-1]) > most or time.thread_time() > deadline:
+        if len(found[-1]) > most or worked() > deadline:
             return None
     return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found), grain is not None)
 
@@ -223,6 +223,7 @@ class _Growth:
         for p, to_go in flat:
             lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
             good &= lowest[every.row] + every.cost + p * (taken - 1) + to_go[end] <= self.allowed
+        spend("prospects", 1, alike.size * len(flat) + len(good) * len(flat))
         every, taken, end = every.take(good), taken[good], end[good]
         found: list[Part] = []
         for number, which in spread(np.diff(np.append(here.first, len(here)))[every.row]):
@@ -234,6 +235,7 @@ class _Growth:
             column = step.first_column + every.column[number]
             found.append((every.target[number][fits], cost[fits], used[fits], label[fits],
                           np.full(int(fits.sum()), step.start), column[fits]))
+            spend("fronts", 1, len(number))
         return found
 
     def best(self, cut: int, front: Reached, count: int) -> Reached:
@@ -269,6 +271,7 @@ def _distinct(net: Network, step: Step, here: Reached, cost: Floats, amounts: Fl
     costs = every.cost[order]
     lowered = costs - (np.ptp(costs) + 1) * np.cumsum(~same)
     order = order[np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])]
+    spend("ways", 1, sorting(len(pair)))
     return Ways(row[order], every.column[order], target[order], every.cost[order])
 
 
@@ -293,4 +296,5 @@ def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:
         keep = np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])
         order, of, cost = order[keep], of[keep], cost[keep]
     first = np.searchsorted(of, np.arange(len(keys)))
+    spend("undercut", 1, sorting(len(key)))
     return Reached(keys, states_of(keys, sizes), first, of, cost, used[order], parent[order], origin[order], column[order])

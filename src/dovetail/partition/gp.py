@@ -8,7 +8,6 @@ changed as long as the evaluator likes it. Nothing of the exact solver is used. 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,6 +15,7 @@ from math import inf
 
 import numpy as np
 
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.gp_convex import LogProgram, Solution
 from dovetail.partition.gp_model import Model, Weights, model_of
@@ -54,7 +54,7 @@ class Try:
 def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
     """The best plan found, and notes on what more of each limit, link and power budget would be worth."""
     ways = [tuple(p for n in problem.graph.nodes if (p := divisible(problem, n, axes)) is not None) for axes in (AXES, ROW_AXES)]
-    now = time.thread_time()
+    now = worked()
     until = [now + PROGRAMS * (i + 1) / len(ways) * (deadline - now) for i in range(len(ways))]
     tries = [t for parts, limit in zip(ways, until, strict=True) for t in _tries(problem, parts, limit)]
     if not tries:
@@ -81,7 +81,7 @@ def _different(problem: Problem, tries: list[Try]) -> list[Try]:
 
 
 def _halfway(deadline: float) -> float:
-    now = time.thread_time()
+    now = worked()
     return now + 0.5 * (deadline - now) if deadline < inf else deadline
 
 
@@ -95,7 +95,7 @@ def _tries(problem: Problem, parts: tuple[Divisible, ...], deadline: float) -> l
     """Every set of devices solved and rounded by itself."""
     tries: list[Try] = []
     for devices in _subsets(problem) if parts else ():
-        if tries and time.thread_time() > deadline:
+        if tries and worked() > deadline:
             break
         tries += _rounded(problem, parts, devices)
     return tries

@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 
 from dovetail.cost.estimate import Floats
 from dovetail.errors import ToolError
+from dovetail.partition.effort import spend
 from dovetail.partition.gp_posynomials import GeometricProgram, Monomial, Posynomial, value_of
 
 EXTRA = "pip install 'dovetail[gp]'"
@@ -150,6 +151,7 @@ class LogProgram:
                 self.compiled.solve(solver=self._cp.CLARABEL)
             except self._cp.error.SolverError:
                 return None
+        spend("geometric", 1, self.compiled.size_metrics.num_scalar_variables)
         if self.y.value is None:
             return None
         shares = np.clip(np.exp(self.y.value), self.program.lowest, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise, product
 
@@ -12,6 +11,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.baselines import beam
 from dovetail.partition.candidates import divide
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
 from dovetail.partition.gp_posynomials import Divisible
 from dovetail.partition.plan import Assignment, Goal, Split, whole_on
@@ -170,7 +170,7 @@ class Polish:
             self._arms()
             self._runs()
             short, value = self.rank
-            if (short, value) >= (before[0], before[1] * (1 - SETTLED)) or time.thread_time() > self.deadline:
+            if (short, value) >= (before[0], before[1] * (1 - SETTLED)) or worked() > self.deadline:
                 break
 
     def _better(self, found: Evaluation) -> bool:
@@ -179,7 +179,7 @@ class Polish:
 
     def _singles(self) -> None:
         for node in self.problem.graph.nodes:
-            if node.name in self.problem.fixed or time.thread_time() > self.deadline:
+            if node.name in self.problem.fixed or worked() > self.deadline:
                 continue
             for move in _moves(self.problem, node, self.parts.get(node.name, []), self.best[node.name], self.able[node.name]):
                 trial = self._tried(self.best, self.judged, node, move)
@@ -191,7 +191,7 @@ class Polish:
         for block in self.problem.blocks:
             able = [d for d in self.problem.devices if all(d in self.able[n.name] for n in block.nodes)]
             for first, a, b in product(block.arms, able, able):
-                if a != b and time.thread_time() < self.deadline:
+                if a != b and worked() < self.deadline:
                     self._placed({n: whole_on(a if n in first else b) for n in block.nodes})
 
     def _placed(self, places: Mapping[Node, Split]) -> None:
@@ -212,7 +212,7 @@ class Polish:
             leaders = [whole_on(d) for d in self.able[first.name]]
             leaders += [self.best[first.name]] if self.best[first.name].axis is not None else []
             for leader in leaders:
-                if first.name not in self.problem.fixed and time.thread_time() < self.deadline:
+                if first.name not in self.problem.fixed and worked() < self.deadline:
                     self._run(nodes[i:i + LONGEST_RUN], leader)
 
     def _run(self, nodes: Sequence[Node], leader: Split) -> None:
@@ -233,6 +233,7 @@ class Polish:
         self.best = best if best is not None else self.best
 
     def _tried(self, chosen: Assignment, judged: Evaluation, node: Node, split: Split) -> Evaluation | None:
+        spend("tries", 1)
         try:
             return reevaluate(self.problem, chosen, judged, node.name, split)
         except UnsupportedError:

@@ -6,7 +6,6 @@ A plan of the pool becomes one of the boards in several ways: whole boards get t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -16,6 +15,7 @@ from dovetail.partition.beginnings import remembered
 from dovetail.partition.boards import Filling
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, price_limits, priced_costs
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.filled import Told
 from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
@@ -150,15 +150,15 @@ class Hunt:
         """Keep what becomes of plans of the pool, each with its cost, where boards are few and nodes may be cut anywhere."""
         if not self.problem.off_grid or len(self.pool.boards) > len(self.pool.stand_ins):
             return
-        whole_s, tries, beyond = deadline - time.thread_time(), 0, 0.0
+        whole_s, tries, beyond = deadline - worked(), 0, 0.0
         for cost, assignment in offers:
             boards = frozenset(n for n, s in assignment.items() if all(d in self.pool.boards for d in s.devices))
-            late = time.thread_time() > deadline and (bool(self.problem.loose) or tries >= TRIES)
+            late = worked() > deadline and (bool(self.problem.loose) or tries >= TRIES)
             if boards in self.poured or cost + beyond >= self.value(self.weights) * (1 - NEARLY) or late:
                 continue
             self.poured.add(boards)
             # Until one has found room, another may take as long.
-            tries, now = tries + 1, time.thread_time()
+            tries, now = tries + 1, worked()
             ending = deadline if self.problem.loose else max(deadline, now + whole_s)
             found = pour(self.problem, self.pool, assignment, ending, cost * (1 + NEARLY / 2))
             if found is not None:
@@ -206,11 +206,11 @@ class Hunt:
         What plan is met gets its boards before the deadline alone.
         """
         # Where limits bind labels are many, and it takes longer than it may be late.
-        if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or time.thread_time() > (
+        if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
                 deadline if self.filling.fronts.merged else late):
             return
         found = remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late)
-        named = time.thread_time() < deadline
+        named = worked() < deadline
         self.told(Told(found.assignment if named else None, found.pooled if named else None, found.bound, self.filling.names,
                        found.line))
 
@@ -219,9 +219,9 @@ class Hunt:
         # What boards share with the host stays as it is, so its cuts are moved before.
         host = self.problem.platform.host
         free = replace(self.relaxed, shared_budget=False, fixed={n: s for n, s in assignment.items() if host not in s.devices})
-        assignment, begun = refine(free, assignment, evaluate(free, assignment))[0], time.thread_time()
+        assignment, begun = refine(free, assignment, evaluate(free, assignment))[0], worked()
         found = [wind(self.problem, self.pool, assignment, deadline)]
-        spent = time.thread_time() - begun
+        spent = worked() - begun
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
         if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))

@@ -9,7 +9,6 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
+from dovetail.partition.effort import sorting, spend, worked
 from dovetail.values import dataclass
 
 CHUNK = 1_000_000
@@ -76,6 +76,10 @@ def _joined(parts: list[_Labels]) -> _Labels:
     return _Labels(*(np.concatenate(c) for c in columns))
 
 
+LABEL_CELLS = 16
+"""Cells that a label is worth where work is counted."""
+
+
 class Search:
     """Labels over one network with given weights and prices; `run` may be repeated with rising cut-offs."""
 
@@ -112,10 +116,13 @@ class Search:
         coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
         for k in range(len(self.net.tables)):
-            room = min(max_labels, HURRIED) if time.thread_time() > deadline else max_labels
+            room = min(max_labels, HURRIED) if worked() > deadline else max_labels
             for step in self.net.steps(k):
                 coming[step.stop].append(self._expand(step, history[k], cutoff))
-            labels = self._undominated(k + 1, _joined(coming[k + 1]), blur)
+            every = _joined(coming[k + 1])
+            labels = self._undominated(k + 1, every, blur)
+            spend("several" if len(self.amounts) > 1 and not self.by_first else "comparisons", 1,
+                  sorting(len(every.cost)) * every.used.shape[1])
             if len(labels.cost) > room:
                 order = np.argsort(labels.bound, kind="stable")
                 given_up = min(given_up, float(labels.bound[order[room]]))
@@ -149,6 +156,7 @@ class Search:
     def _carried(self, step: Step, labels: _Labels) -> _Labels:
         """Labels after a node that can run in one way: what completes each was counted with it, so none is dropped."""
         every = np.arange(len(labels.cost))
+        spend("labels", 1, LABEL_CELLS * len(every))
         return self._grown(step, labels, every, np.zeros(len(every), dtype=np.int64))[0]
 
     def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
@@ -162,7 +170,9 @@ class Search:
             more = 0.0 if least is None else least[step.stop]
             fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + SLACK
         fits &= found.bound <= most
-        return self._fanned(step.stop, found if np.count_nonzero(fits) == len(fits) else found.take(fits), cutoff)
+        kept = int(np.count_nonzero(fits))
+        spend("labels", 1, len(rows) * len(step.own) + LABEL_CELLS * (len(fits) + kept * len(self.fans)))
+        return self._fanned(step.stop, found if kept == len(fits) else found.take(fits), cutoff)
 
     def _grown(self, step: Step, labels: _Labels, parent: Ints, column: Ints) -> tuple[_Labels, tuple[Ints, ...]]:
         """Some labels, each with one column of a step added, and the states they are then in."""

@@ -7,7 +7,6 @@ parts still to come fit beside it. Single nodes move between boards while that h
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats
 from dovetail.ir import Axis, Node
 from dovetail.partition.columns import fits, options
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate, reevaluate
 from dovetail.partition.packing import FULL, Sizes, as_sizes, pack
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
@@ -267,7 +267,7 @@ def _beam(problem: Problem, pool: Pool, assignment: Assignment, parts: Parts, em
             if len(kept) < WIDTH and alike[full] < ALIKE and (not own or rest.fits(plan)):
                 kept.append(plan)
                 alike[full] += 1
-        plans = kept if time.thread_time() < deadline else kept[:HURRIED]
+        plans = kept if worked() < deadline else kept[:HURRIED]
         if not plans:
             return None
     return dict(plans[0].splits)
@@ -346,6 +346,7 @@ def _extended(problem: Problem, pool: Pool, plan: _Begun, node: Node, split: Spl
         left = plan.left.copy()
         for i, b in boards.items():
             left[b] -= parts.every[i].size
+    spend("liftings", 1)
     return _Begun(placed, {**plan.splits, node.name: chosen}, {**plan.places, node.output: output_place(problem, node, chosen)},
                   left, plan.seconds + cost.latency_s, plan.joules + cost.energy_j)
 

@@ -6,7 +6,6 @@ network (`cuts`). Engines of an FPGA count by themselves: columns with a slower 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.busy_tables import busy_table, shared_names
 from dovetail.partition.columns import Held
 from dovetail.partition.cuts import Limit, Network
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer
 from dovetail.partition.gp_rounding import Polish
@@ -71,7 +71,7 @@ def plans_in_time(problem: Problem, deadline: float, solve: Solver) -> list[tupl
 
 def _part(deadline: float, share: float) -> float:
     """A time before the deadline, on this thread's clock."""
-    now = time.thread_time()
+    now = worked()
     return now + share * max(0.0, deadline - now)
 
 

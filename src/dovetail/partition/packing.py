@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dovetail.cost.estimate import Floats
+from dovetail.partition.effort import spend
 
 FULL = 1 + 1e-9
 """What a board holds of each of its resources, as a fraction of its limit."""
@@ -28,6 +29,7 @@ def pack(items: Sequence[Sequence[Sizes]], room: Floats, steps: int = MOST_STEPS
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
     ways: list[Iterator[tuple[int, tuple[int, ...]]]] = []
     for _ in range(steps):
+        spend("packings", 1, len(left))
         if len(found) == len(items):
             return [found[i] for i in range(len(items))]
         if len(ways) == len(found):

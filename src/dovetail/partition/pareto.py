@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -13,6 +12,7 @@ from dovetail.partition.baselines import BASELINES
 from dovetail.partition.by_device import Known
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.effort import counted, worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.finished import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
@@ -60,6 +60,7 @@ class Front:
     model: str
     platform: str
     points: tuple[Point, ...]
+    notes: tuple[str, ...] = ()
 
 
 def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.CONCURRENT, budget: str = "shared",
@@ -75,7 +76,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
     if areas < 1:
         raise UsageError(f"areas {areas}: at least the whole area is needed; ask for 1 or more")
     shared, model = budget == "shared", costs if costs is not None else DeviceCosts()
-    points: list[Point] = []
+    points, notes = list[Point](), list[str]()
     for i in range(areas):
         part, begun = (i + 1) / areas, i * count
         board = platform if part == 1 else platform.with_area(part)
@@ -83,20 +84,26 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
         def told(stage: str, done: int, _: int, begun: int = begun) -> None:
             progress(stage, begun + done, areas * count)
 
-        points += _at_area(Problem(graph, board, model, Goal.LATENCY, mode, shared), part, count, point_limit_s, told)
-    return Front(graph.name, platform.name, _undominated(points))
+        points += _at_area(Problem(graph, board, model, Goal.LATENCY, mode, shared), part, count, point_limit_s, told, notes)
+    return Front(graph.name, platform.name, _undominated(points), tuple(notes[:1]))
 
 
 def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
-             progress: Callable[[str, int, int], None]) -> list[Point]:
-    """The points within a part of the area, which the problem's budgets are."""
+             progress: Callable[[str, int, int], None], notes: list[str]) -> list[Point]:
+    """The points within a part of the area, which the problem's budgets are; notes on those whose search was cut short."""
+    def solved(problem: Problem, known: Known) -> tuple[tuple[Assignment, Evaluation], float]:
+        with counted(point_limit_s) as meter:
+            found = _solved(problem, known, point_limit_s)
+            notes.extend([meter.note()] if meter.hurried else [])
+        return found
+
     first = [a for choose in BASELINES.values() if (a := choose(problem)) is not None]
     known: Known = [(a, e) for a in first if (e := evaluate(problem, a)).feasible]
     progress("front", 0, count)
     tree_of(problem)  # one for all points
-    fastest, bound = _solved(problem, known, point_limit_s)
+    fastest, bound = solved(problem, known)
     known = [*known, fastest]
-    thriftiest, _ = _solved(replace(problem, goal=Goal.ENERGY), known, point_limit_s)
+    thriftiest, _ = solved(replace(problem, goal=Goal.ENERGY), known)
     known = [*known, thriftiest]
     low, high = thriftiest[1].energy_j, fastest[1].energy_j
     points: list[Point] = []
@@ -105,7 +112,9 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
         if i == count - 1:
             found, least = fastest, bound
         else:
-            found, least = _within(problem, limit, known, point_limit_s)
+            kept = [(a, e) for a, e in known if e.energy_j <= limit * (1 + TOLERANCE)]
+            found, least = solved(replace(problem, max_energy_j=limit), kept)
+            least = min(least, min((e.latency_s for _, e in kept), default=inf))
             known = [*known, found]
         judged = found[1]
         used = max((judged.resources[d][r] / size for d, r, size in problem.budgets if size > 0), default=0.0)
@@ -117,16 +126,16 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
 def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
     """The best plan for the problem's goal and its bound."""
     legal = [(a, e) for a, e in known if e.feasible]
-    least, began = 0.0, time.thread_time()
+    least = 0.0
     for limit in (min(QUICK_S, seconds), seconds):
         for _ in range(TRIES):
             before = _goal(problem, legal)
-            answer, _ = exact(problem, legal, began + limit, CLOSE)
+            answer, _ = exact(problem, legal, limit, CLOSE)
             legal += [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
             goal, least = _goal(problem, legal), max(least, answer.lower_bound)
             proven = goal - least <= PROVEN * goal
             # A plan found late was searched for coarsely; below it, little is left to look at.
-            if proven or goal >= before or time.thread_time() > began + limit:
+            if proven or goal >= before or worked() > limit:
                 break
         if proven or limit == seconds:
             break
@@ -138,15 +147,6 @@ def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assig
 
 def _goal(problem: Problem, plans: Known) -> float:
     return min((problem.score(e.latency_s, e.energy_j) for _, e in plans), default=inf)
-
-
-def _within(problem: Problem, limit: float, known: Known, seconds: float) -> tuple[tuple[Assignment, Evaluation], float]:
-    """The fastest plan within a limit on energy; known plans that keep it are where the search starts."""
-    bounded = replace(problem, max_energy_j=limit)
-    kept = [(a, e) for a, e in known if e.energy_j <= limit * (1 + TOLERANCE)]
-    best = min((e.latency_s for _, e in kept), default=inf)
-    found, least = _solved(bounded, kept, seconds)
-    return found, min(least, best)
 
 
 def _undominated(points: list[Point]) -> tuple[Point, ...]:

@@ -62,7 +62,8 @@ def front_to_json(front: Front) -> dict[str, Any]:
     return {"schema": SCHEMA, "model": front.model, "platform": front.platform, "points": [
         {"limit_j": p.limit_j, "area_limit": p.area_limit, "area": p.area, "latency_s": p.latency_s, "energy_j": p.energy_j,
          "lower_bound_s": p.lower_bound_s, "gap": p.gap,
-         "assignment": {name: split_to_json(split) for name, split in p.assignment.items()}} for p in front.points]}
+         "assignment": {name: split_to_json(split) for name, split in p.assignment.items()}} for p in front.points],
+        "notes": list(front.notes)}
 
 
 def _node_to_json(cost: NodeCost) -> dict[str, Any]:

@@ -7,7 +7,6 @@ one, and these parts to more than there are boards. That is one more limit of th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,6 +15,7 @@ import numpy as np
 
 from dovetail.partition.columns import Options, compacted, options
 from dovetail.partition.cuts import Limit, Network, price_limits
+from dovetail.partition.effort import worked
 from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.exact import Answer, mixture_of, solve_network
 from dovetail.partition.filled import Told, fill
@@ -99,7 +99,7 @@ def of_boards(problem: Problem) -> tuple[str, ...]:
 def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, float]], deadline: float, tolerance: float,
                 build: Build) -> Found | None:
     """Plans for the boards and a bound on all of them; None where the pool does not help."""
-    pool, begun = relaxed.pool, time.thread_time()
+    pool, begun = relaxed.pool, worked()
     assert pool is not None, "made by pooled_problem"
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
@@ -115,23 +115,23 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     tree = relaxed_tree(relaxed, choices)
     ranking = rank(relaxed, tree, best, deadline)
     hunt.bound = min(ranking.bound, hunt.goal)
-    whole_s = max(0.0, deadline - time.thread_time())
+    whole_s = max(0.0, deadline - worked())
     core = None if many and hunt.plans else thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
     if core is not None:
         _first_plan(hunt, build(relaxed, tree, core), ranking, deadline - (1 - FIRST) * whole_s)
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
     filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
-    late = many and bool(hunt.found or problem.loose) and time.thread_time() > ending
+    late = many and bool(hunt.found or problem.loose) and worked() > ending
     for _ in range(0 if filled or late else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
-        if done or hunt.close(max(tolerance, MET)) or time.thread_time() > ending:
+        if done or hunt.close(max(tolerance, MET)) or worked() > ending:
             break
     if hunt.net is not None and not many and not hunt.poured and problem.goal is not Goal.EDP and not hunt.close(ENOUGH[-1][0]):
         seconds = POURED / 2 * whole_s
-        found = solve_network(hunt.net, hunt.plans, time.thread_time() + seconds, LABELS, tolerance=MET, start=ranking.prices)
-        hunt.pour([(0.0, a) for a in found.assignments[-1:]], time.thread_time() + seconds)
-    now = time.thread_time()  # boards one by one take as long as the pool at least, before they tell anything
+        found = solve_network(hunt.net, hunt.plans, worked() + seconds, LABELS, tolerance=MET, start=ranking.prices)
+        hunt.pour([(0.0, a) for a in found.assignments[-1:]], worked() + seconds)
+    now = worked()  # boards one by one take as long as the pool at least, before they tell anything
     close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
     return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
 
@@ -147,19 +147,19 @@ def _filled(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], de
 
     def tell(told: Told) -> float:
         hunt.told(told)
-        now = time.thread_time()
+        now = worked()
         if not hunt.close(ENOUGH[0][0]):
             hunt.pour(told.offers, now + POURED * max(deadline - now, hunt.late_s))
-        used = 1 - (deadline - time.thread_time()) / max(whole_s, 1e-9)
+        used = 1 - (deadline - worked()) / max(whole_s, 1e-9)
         enough = hunt.close(BEST) or any(used > part and hunt.close(gap) for gap, part in ENOUGH)
         return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
 
-    whole_s = deadline - time.thread_time()
+    whole_s = deadline - worked()
     shares, found = [share], False
     while True:
         goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance), None
         found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found), hunt.late_s)
-        more = hunt.exceeded(shares) if time.thread_time() < deadline else []
+        more = hunt.exceeded(shares) if worked() < deadline else []
         if not more:
             break
         shares += more
@@ -204,7 +204,7 @@ def _first_plan(hunt: Hunt, net: Network, ranking: Ranking, deadline: float) -> 
         if found.path is not None:
             hunt.judge(net.assignment(found.path))
             break
-        if time.thread_time() > deadline:
+        if worked() > deadline:
             break
 
 
@@ -243,5 +243,5 @@ def _count_boards(hunt: Hunt, net: Network, ranking: Ranking, deadline: float) -
         cutoff = min(hunt.goal, priced.bound + widening * abs(priced.bound))
         found = search.run(cutoff, LABELS_COUNTING, deadline)
         hunt.bound = max(hunt.bound, min(found.bound, hunt.goal))
-        if found.path is not None or not found.complete or cutoff >= hunt.goal or time.thread_time() > deadline:
+        if found.path is not None or not found.complete or cutoff >= hunt.goal or worked() > deadline:
             break

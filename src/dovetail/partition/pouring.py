@@ -9,7 +9,6 @@ plan, and no candidate.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.at_once import arm_devices
 from dovetail.partition.brimming import Sizes, brimmed
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
@@ -90,7 +90,7 @@ def pour(problem: Problem, pool: Pool, assignment: Assignment, deadline: float, 
     for reserve in (RESERVE, 0.0):
         # The cheapest first: once one has found room, others are not worth much time.
         for begun in _begun(problem, ways, ways.in_all(reserve), deadline):
-            plan = brimmed(problem, ways.sizes, begun.splits, not judged and time.thread_time() < deadline)
+            plan = brimmed(problem, ways.sizes, begun.splits, not judged and worked() < deadline)
             if plan is not None and (e := evaluate(problem, plan)).feasible:
                 judged.append((e, plan))
         if judged:
@@ -103,7 +103,7 @@ def _begun(problem: Problem, ways: _Ways, most: Floats, deadline: float) -> list
     """The best ways for all nodes that take no more than so much of all boards together; none where time ends before."""
     plans = [_Begun({}, input_places(problem), np.zeros((len(ways.room), len(most))), 0, 0.0, 0.0, 0)]
     for node, later in zip(problem.graph.nodes, ways.later, strict=True):
-        if time.thread_time() > deadline:
+        if worked() > deadline:
             return []
         grown = [new for plan in plans for way, held in ways.of(node, plan, most - later)
                  if (new := ways.grown(plan, node, way, held)) is not None]
@@ -211,6 +211,7 @@ class _Ways:
             cost = cost_node(self.problem, node, way.split, work_of(self.problem, node, way.split, plan.places))
         except UnsupportedError:
             return None
+        spend("pourings", 1)
         return _Grown(plan, way, held, plan.seconds + cost.latency_s, plan.joules + cost.energy_j,
                       plan.shared + (way.split.axis is Axis.OUTPUT_CHANNELS))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from dovetail.cost.estimate import Floats
+from dovetail.partition.effort import worked
 from dovetail.partition.programs import Corner, largest_minimum
 from dovetail.values import dataclass
 
@@ -49,7 +49,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
             value = min(value, reply.spent)
         cuts.append((reply.spent, reply.used - 1))
         cap = cap or 4 * abs(reply.spent) + 1e-300
-        if not count or value - best <= settled * abs(best) or (number >= LEAST_ROUNDS and time.thread_time() > deadline):
+        if not count or value - best <= settled * abs(best) or (number >= LEAST_ROUNDS and worked() > deadline):
             break
         upper, prices, inner = _next_prices(cuts, cap, best_prices, reach, corners)
         if not inner:

@@ -16,6 +16,7 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
 from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.cost_model import CostModel, Rates, SteadyLinks
+from dovetail.partition.effort import spend
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.regions import share_regions
@@ -287,6 +288,7 @@ def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
     if missing:
         starts, stops = (np.array([i[side] for i in missing], dtype=np.int64) for side in (0, 1))
         found = problem.costs.costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
+        spend("shares", 1, len(missing))
         if found is None:
             problem.pieces[key] = None
             return None

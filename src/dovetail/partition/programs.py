@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
+from dovetail.partition.effort import hurry, should_take, spend
 
 DEAREST = 1e4
 """Prices stop growing at this multiple of what they are compared with."""
@@ -63,6 +64,7 @@ def _pivoted(values: Floats, slopes: Floats, cap: float, corner: Corner | None =
         except np.linalg.LinAlgError:
             return None
         point = inverse @ limits[basis]
+        spend("pivots", 1, matrix.size)
         missed = matrix @ point - limits
         enters = int(missed.argmax())
         if missed[enters] <= EXACT * (1 + abs(float(point[0]))):
@@ -86,6 +88,7 @@ def _by_highs(values: Floats, slopes: Floats, cap: float, scale: float) -> tuple
     matrix = np.concatenate([np.ones((len(values), 1)), -slopes], axis=1)
     found = linprog(np.array([-1.0] + [0.0] * count), A_ub=matrix, b_ub=values / scale,
                     bounds=[(None, None)] + [(0.0, cap / scale)] * count, method="highs")
+    spend("programs", 1, matrix.size)
     assert found.x is not None, f"price search: {found.message}"
     return float(found.x[0]) * scale, np.maximum(np.asarray(found.x[1:]), 0.0) * scale
 
@@ -100,6 +103,7 @@ def largest_mixture(mixed: Floats, slopes: Floats) -> tuple[float, Floats, Float
     found = linprog(np.r_[-1.0, np.zeros(names + count)], A_ub=matrix, b_ub=np.zeros(len(mixed)),
                     A_eq=np.r_[0.0, np.ones(names), np.zeros(count)][None], b_eq=np.ones(1),
                     bounds=[(None, None)] + [(0.0, 1.0)] * names + [(0.0, DEAREST)] * count, method="highs")
+    spend("programs", 1, matrix.size)
     assert found.x is not None, f"weights of busy times: {found.message}"
     weights = np.maximum(np.asarray(found.x[1:1 + names]), 0.0)
     return float(found.x[0]) * scale, weights / weights.sum(), np.maximum(np.asarray(found.x[1 + names:]), 0.0) * scale
@@ -115,16 +119,28 @@ class Walk:
     impossible: bool = False
 
 
+CLOCK_STRUCK = 1
+"""How SciPy calls a program that the clock has ended."""
+PATIENCE = 10.0
+"""Times as long as it should take that a program in whole numbers may."""
+
+
 def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float,
-                  level: int = 0) -> Walk:
+                  level: int = 0, slowdown: float = 1.0) -> Walk:
     """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one.
 
-    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost.
+    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost. It may branch
+    as often as is worth so many seconds of work, and is not begun where its relaxation alone takes longer. The clock, by which a
+    second of computing takes `slowdown` seconds, ends it only where it takes many times as long.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
     count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
+    size = count ** 1.5
+    branches = int((seconds - should_take("walks", 1, size)) / should_take("branches", 1, size))
+    if branches < 1:
+        return Walk(None, None, False)
     index, one = np.arange(count), np.ones(count)
     flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count + more))
     balance = np.zeros(nodes)
@@ -137,6 +153,12 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
                  constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(sums, -np.inf, most)],
                  integrality=np.r_[np.ones(count, dtype=np.int64), np.zeros(more, dtype=np.int64)],
                  bounds=Bounds(0, np.r_[one, np.full(more, np.inf)]),
-                 options={"mip_rel_gap": tolerance, "time_limit": max(0.05, seconds)})
+                 options={"mip_rel_gap": tolerance, "node_limit": branches,
+                          "time_limit": PATIENCE * max(1.0, seconds) * slowdown})
+    made = found.mip_node_count or 0
+    spend("walks", 1, size)
+    spend("branches", made, made * size)
+    if found.status == CLOCK_STRUCK:
+        hurry()
     return Walk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
                 None if found.mip_dual_bound is None else float(found.mip_dual_bound), found.status == 0, found.status == 2)

@@ -14,9 +14,10 @@ from dovetail.cost.estimate import Flags, Ints, Segments, ShareCosts
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, Candidates, candidates, even_counts, even_cuts
 from dovetail.partition.cost_model import answers
+from dovetail.partition.effort import spend
 from dovetail.partition.plan import Piece
 from dovetail.partition.problem import Problem, axes_of, price_pieces, sort_of
-from dovetail.platform.device import Device
+from dovetail.platform.device import Device, Kind
 
 LONGEST = 1 << 24
 """Units of the longest axis that a share's number can hold."""
@@ -98,6 +99,10 @@ def ask_all(problem: Problem) -> None:
             for nodes, costs in zip(asked, own, strict=True):
                 _note(problem, nodes, device.name, menus[nodes[0].name].index[number], costs)
         problem.twins.update(_twins(chosen, found))
+        kinds = {"shapes" if number == 0 else "engines" if d.kind is Kind.FPGA else "kernels" for d in chosen}
+        shares = sum(len(starts) for nodes in asked for _, starts, _ in menus[nodes[0].name].asks[number])
+        for kind in sorted(kinds):
+            spend(kind, len(asked), shares)
 
 
 def _twins(devices: Sequence[Device], found: Sequence[Sequence[ShareCosts | None]]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from dovetail.partition.cuts import (
     price_limits,
     priced_costs,
 )
+from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, reevaluate_all
 from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.narrow import Ranking, thin
@@ -314,6 +315,7 @@ class _Trace:
         state = {**before, **{t: int(at[chosen]) for t, at in step.own.leaves.items()}}
         start, back = self._back(step.start, before)
         stop, ahead = self._ahead(step.stop, state)
+        spend("detours", 1, sum(costs.size for _, costs in ways))
         middle = (step.first_column + chosen, *[COVERED] * (step.stop - step.start - 1))
         return _Detour(self, (*self.path[:start], *back, *middle, *ahead, *self.path[stop:]), start, stop)
 

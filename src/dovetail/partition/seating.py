@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.boards import Line, Seat
 from dovetail.partition.columns import options
+from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate_all
 from dovetail.partition.lifting import exchanged, renamed, reseated, settle, size_of
 from dovetail.partition.packing import FULL, as_sizes, pack
@@ -212,6 +213,7 @@ def _exchanging(amounts: Floats, hops: Floats, at: Ints) -> Ints:
     while better:
         better = False
         for a in range(1, count):
+            spend("seats", count)
             for b in range(1, count):
                 if a == b or not (amounts[a].any() or amounts[b].any()):
                     continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -15,6 +14,7 @@ from dovetail.partition.by_device import Known, best_of, by_device, choices_of, 
 from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.effort import counted, worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact import Answer
 from dovetail.partition.explain import at_once_note, explain
@@ -172,8 +172,9 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     `rivals` compares each node with the best plan in which it is elsewhere, which takes about half as long as the plan itself and
     is not begun once most of the time is used up; if not `explained`, nodes carry no sentences, for those who ask for the plan
     and its proof alone.
-    `time_limit_s` counts the search's computing time on this thread, so that other load does not change plans. In large networks
-    `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to search in.
+    `time_limit_s` counts the search's work, in seconds that it takes on one machine (see `effort`): neither another machine nor
+    other load changes plans. In large networks `exact` counts what baselines took and explanations will take as well, as long as
+    half of the time is left to search in. Where computing takes several times as long, the search is cut short, and notes say so.
     """
     if not 0 <= thrift < 1:
         raise UsageError(f"thrift {thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
@@ -181,7 +182,6 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"solver {solver}: unknown; possible: {', '.join(SOLVERS)}")
     if budget not in ("shared", "per_layer"):
         raise UsageError(f"budget {budget}: unknown; possible: shared, per_layer")
-    began = time.thread_time()
     if mode is Mode.SEQUENTIAL and max_interval_s is not None:
         max_latency_s, max_interval_s = min(max_interval_s, inf if max_latency_s is None else max_latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), goal, mode, budget == "shared",
@@ -190,11 +190,19 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
+    with counted(time_limit_s) as meter:
+        found = _planned(problem, graph, solver, time_limit_s, thrift, rivals, explained)
+        return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
+
+
+def _planned(problem: Problem, graph: Graph, solver: str, time_limit_s: float, thrift: float, rivals: bool,
+             explained: bool) -> Plan:
+    """The plan, with work counted from here on."""
     first = {name: choose(problem) for name, choose in BASELINES.items()}
     judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
-        answer, notes = SOLVERS[solver](problem, known, _deadline(began, time_limit_s, len(graph.nodes), solver, explained))
+        answer, notes = SOLVERS[solver](problem, known, _deadline(time_limit_s, len(graph.nodes), solver, explained))
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
     found = [(a, judge(problem, a)) for a in answer.assignments]
@@ -204,7 +212,7 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = objectives(problem, {name: e for name, (_, e) in judged.items()})
     grid, on_grid = assignment, best.objective
-    if off_grid and solver == "exact":
+    if problem.off_grid and solver == "exact":
         assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
     moved, before = assignment, best.objective
     spared = ""
@@ -218,13 +226,13 @@ def plan(graph: Graph, platform: Platform, goal: Goal = Goal.LATENCY, mode: Mode
     notes = (*notes, *refined_note(grid, moved, assignment, on_grid, before), *filter(None, [spared]))
     sentences: dict[str, str] = {}
     if explained:
-        timely = time.thread_time() < began + TIMELY * time_limit_s
+        timely = worked() < TIMELY * time_limit_s
         elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     problem.timed.clear()  # it leads back to the problem, which would be left for the collector
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
-    beyond = max(0.0, answer.lower_bound / before - 1) if off_grid and before > 0 else 0.0
+    beyond = max(0.0, answer.lower_bound / before - 1) if problem.off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
@@ -237,7 +245,7 @@ def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_
     assignment, best = refine(problem, assignment, best)
     for _ in range(FINER if limit_s > 0 and worth_finer(problem) else 0):
         wider = problem.offering(finer_splits(problem, assignment))
-        answer, _ = exact(wider, [(assignment, best)], time.thread_time() + FINER_SHARE * limit_s, FINER_GAIN)
+        answer, _ = exact(wider, [(assignment, best)], worked() + FINER_SHARE * limit_s, FINER_GAIN)
         found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
         again, judged = min(found, key=lambda pair: pair[1].objective, default=(assignment, best))
         if judged.objective >= best.objective * (1 - FINER_GAIN):
@@ -254,12 +262,12 @@ def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[
     return runners_up(problem, assignment, best, choices, _ranked(problem, [(assignment, best)], inf, tree))
 
 
-def _deadline(began_s: float, limit_s: float, nodes: int, solver: str, explained: bool) -> float:
-    """When the search is to end, on this thread's clock."""
-    now = time.thread_time()
+def _deadline(limit_s: float, nodes: int, solver: str, explained: bool) -> float:
+    """When the search is to end, in work counted since the plan was asked for."""
+    now = worked()
     if solver != "exact" or not explained:
         return now + limit_s
-    return max(now + limit_s / 2, min(now + limit_s, began_s + limit_s - EXPLAINED_S * max(0, nodes - FEW_NODES)))
+    return max(now + limit_s / 2, min(now + limit_s, limit_s - EXPLAINED_S * max(0, nodes - FEW_NODES)))
 
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
@@ -271,7 +279,7 @@ def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | Non
         if limit is None:
             continue
         try:
-            answer, _ = exact(freed, [], time.thread_time() + time_limit_s)
+            answer, _ = exact(freed, [], worked() + time_limit_s)
         except InfeasibleError:
             continue
         legal = [e.objective for a in answer.assignments if (e := evaluate(freed, a)).feasible]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.ir import Node
 from dovetail.partition.columns import options
+from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import TOLERANCE, Problem
@@ -86,6 +87,7 @@ def _whole_placements(problem: Problem, node: Node, chosen: Assignment) -> list[
         return []
     near = {d for n in _neighbours(problem, node.name) for d in chosen[n.name].devices}
     many = len(problem.devices) > MANY_DEVICES
+    spend("splits", 1, len(options(problem, node)))
     return [s for s in options(problem, node).splits if s.axis is None
             and not (many and s.devices[0] not in near and problem.platform.device(s.devices[0]).resources)]
 

@@ -9,7 +9,6 @@ from the bound until a plan is found, then falls from it until there is none.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import field
 from math import inf
@@ -23,6 +22,7 @@ from dovetail.partition.busy_tables import busy_table, shared_names, untimed
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.columns import Held, Options, inputs_held
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.exact import Answer
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.narrow import Ranking, thin
@@ -174,7 +174,7 @@ class _Search:
         """Change single columns of the best plans met as long as that shortens the interval."""
         for _, path in sorted(self.met.items())[:POLISHED]:
             better: tuple[int, ...] | None = path
-            while better is not None and time.thread_time() < deadline:
+            while better is not None and worked() < deadline:
                 self.keep(better)
                 better = self._improved(better)
 
@@ -188,6 +188,7 @@ class _Search:
             interval = np.maximum(np.maximum(after[:count].max(axis=0), own.engines), max(others, default=0.0))
             worth = np.where((after[count:] <= 1).all(axis=0), interval + NUDGE * after[:count].sum(axis=0), inf)
             best = int(worth.argmin())
+            spend("changes", 1, after.size)
             if worth[best] < worth[chosen[k]] * (1 - TOLERANCE):
                 chosen[k], total = best, after[:, best]
         return tuple(chosen) if tuple(chosen) != path else None
@@ -222,7 +223,7 @@ class _Search:
         self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
         enough = ENOUGH if self.fitted and len(self.net.tables) > FEW_NODES else PROVEN  # what is left then are many labels
-        while self.best - bound > enough * self.best and time.thread_time() < deadline:
+        while self.best - bound > enough * self.best and worked() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
@@ -244,7 +245,7 @@ class _Search:
     def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
         active, small = self.active(found), len(self.net.tables) <= FEW_NODES
-        while small and self.best - bound > PROVEN * self.best and time.thread_time() < deadline:
+        while small and self.best - bound > PROVEN * self.best and worked() < deadline:
             cutoff = self._middle(bound)
             labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
             if not labelled.complete:
@@ -276,7 +277,7 @@ class _Search:
         """Let a few labels look for better plans."""
         for widening in QUICK:
             cutoff = found.bound * (1 + widening)
-            if bound < cutoff < self.best and time.thread_time() < deadline:
+            if bound < cutoff < self.best and worked() < deadline:
                 labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
                 if labelled.path is not None and self.keep(labelled.path):
                     break
@@ -284,7 +285,7 @@ class _Search:
     def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
         """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
         for widening in STEPPED:
-            cutoff, left = found.bound * (1 + widening), deadline - time.thread_time()
+            cutoff, left = found.bound * (1 + widening), deadline - worked()
             if cutoff >= self.best or left <= 0:
                 break
             if cutoff <= bound:
@@ -310,7 +311,7 @@ class _Search:
         for count in NEAR:
             before = inf
             while self.path is not None and self.best < before and self.best > found.bound * (1 + CLOSE):
-                if time.thread_time() > deadline:
+                if worked() > deadline:
                     return
                 before = self.best
                 self.over(found, self._near(found, count), deadline)
@@ -328,7 +329,7 @@ class _Search:
         """Keep the best plan over some columns, if the program is small enough to find it."""
         view = self._view(found, self.best, frozenset(self.named(found)))
         level = len(view[0].limits) - len(self.net.limits)
-        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - time.thread_time()), CLOSE / 2, level, only)
+        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - worked()), CLOSE / 2, level, only)
         if stepped is not None and stepped.path is not None:
             self.keep(stepped.path)
 
@@ -380,7 +381,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     first: _Search | None = None
     core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
-        now = time.thread_time()
+        now = worked()
         first = _Search(problem, core, ceiling)
         found = first.weigh({}, now + WEIGHED * (deadline - now))
         first.polish(now + FIRST_SHARE * (deadline - now))
@@ -393,7 +394,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     if kept is None:
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling)
-    found = search.weigh(start, time.thread_time() + FIRST_SHARE / 2 * (deadline - time.thread_time()), first)
+    found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
     bound = search.fit(found, deadline)
     search.polish(deadline)
     search.cross(found, deadline)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.arrivals import Arrivals, Fetch, arrivals
 from dovetail.partition.columns import Held, Options
+from dovetail.partition.effort import spend
 from dovetail.partition.later import Later
 from dovetail.partition.overlaps import wide
 from dovetail.partition.plan import Goal, Mode
@@ -118,6 +119,7 @@ def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: boo
         found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape),
                             None if joules is None else joules[a:b].reshape(ask.fetch.shape))
                   for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
+        spend("tables", part, edges[-1] * len(problem.devices))
     return found
 
 

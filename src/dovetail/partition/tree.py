@@ -15,6 +15,7 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.columns import Held, Options, inputs_held, options
+from dovetail.partition.effort import spend
 from dovetail.partition.jumps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import Table, tabulate_all, variable_inputs
@@ -179,6 +180,7 @@ def hang(tree: Tree, costs: list[Floats]) -> Hanging:
                 below[root] = own if below[root] is NOTHING else below[root] + own
             else:
                 everything += float(own)
+    spend("trees", len(costs), sum([cost.size for cost in costs]))
     return Hanging(below, least, arms, either, jumped, everything)
 
 
@@ -216,6 +218,7 @@ def marginals(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> l
         # What hangs below the node hears of jumps that leave it in place, not of those that take the join along as well.
         above.append([level if len(table.first) == len(level) else np.minimum.reduceat(level, table.first)
                       for level in levels[::-1]])
+    spend("marginals", len(costs), sum([cost.size for cost in costs]))
     return found
 
 
@@ -279,4 +282,5 @@ def cheapest(tree: Tree, costs: list[Floats], hung: Hanging | None = None) -> li
         best = int(_onward(costs[k][entry], hung.below[k], table).argmin())
         chosen.append((k, (*entry, best)))
         places[k] = int(table.place_of[best])
+    spend("paths", len(chosen))
     return chosen

@@ -7,7 +7,6 @@ filter. What is found is a plan, and no candidate.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.brimming import Sizes
 from dovetail.partition.candidates import divide
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.lifting import renamed, reseated, settle, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
@@ -75,7 +75,7 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
         hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], size)[0] if waste else 0.0
         grown.sort(key=lambda new: problem.score(new[1].latency_s + hop_s * ring.unused(new) if hop_s else new[1].latency_s,
                                                  new[1].energy_j))
-        plans = ring.kept(grown, node, width if time.thread_time() < deadline else HURRIED, alike)
+        plans = ring.kept(grown, node, width if worked() < deadline else HURRIED, alike)
     judged = [(e, p.splits) for p in plans if (e := evaluate(problem, p.splits)).feasible]
     if not judged:
         return None
@@ -226,6 +226,7 @@ class _Ring:
                 return None
             taken.append((self.at[split.reducer], size))
         spent = self._spent(plan, node, split)
+        spend("windings", 1)
         return None if spent is None else (plan, _Spent(plan.seconds + spent[0], plan.joules + spent[1]), split, taken)
 
     def _spent(self, plan: _Begun, node: Node, split: Split) -> tuple[float, float] | None:

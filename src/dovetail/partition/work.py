@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
+from dovetail.partition.effort import spend
 from dovetail.partition.plan import Mode, Split
 from dovetail.partition.problem import (
     PARTIAL_BYTES,
@@ -192,6 +193,7 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
     found = problem.works.get(key)
     if found is None:
         found = problem.works[key] = _work(problem, node, split, places)
+        spend("works", len(split.pieces))
     return found
 
 
