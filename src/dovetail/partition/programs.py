@@ -119,6 +119,8 @@ class Walk:
     impossible: bool = False
 
 
+MOST_BRANCHES = 1_000_000
+"""More than any program in whole numbers makes, for those without a limit."""
 CLOCK_STRUCK = 1
 """How SciPy calls a program that the clock has ended."""
 PATIENCE = 10.0
@@ -138,7 +140,7 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
 
     count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
     size = count ** 1.5
-    branches = int((seconds - should_take("walks", 1, size)) / should_take("branches", 1, size))
+    branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, size)) / should_take("branches", 1, size)))
     if branches < 1:
         return Walk(None, None, False)
     index, one = np.arange(count), np.ones(count)
