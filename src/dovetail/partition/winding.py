@@ -161,9 +161,7 @@ class _Ring:
                 yield divide(split.axis, [extent - count if last else count], extent, [host, board] if last else [board, host])
 
     def _by_inputs(self, node: Node, plan: _Begun) -> Iterator[Split]:
-        """A node that reads from the host, its input channels on the emptiest boards: each comes to one of them alone."""
-        if all(d in self.at for t in node.inputs for d, _ in plan.places[t].parts):
-            return
+        """A node whose input channels go on the emptiest boards: what comes from the host comes to one of them alone."""
         boards = self._emptiest(plan)[:ROOMY]
         for some in (boards, sorted(boards, key=lambda b: self.apart(b, 0))):
             spread = self._spread(node, plan, some, Axis.INPUT_CHANNELS)
