@@ -9,10 +9,10 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.partition.boards import Filling, Line
-from dovetail.partition.cuts import Network, Priced, price_limits
+from dovetail.partition.cuts import Network, Priced, price_limits, total
 from dovetail.partition.effort import worked
 from dovetail.partition.exact import mixture_of
-from dovetail.partition.fronts import SLACK, Fronts, Grain, fronts_of
+from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Grain, fronts_of
 from dovetail.partition.plan import Assignment
 from dovetail.partition.pool import Pool, Share
 from dovetail.partition.renaming import Names
@@ -69,7 +69,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         if fronts is None:
             return many and spent > 0
         spent = worked() - now
-        path = fronts.path() if many else None
+        path = _path(fronts) if many else None
         offers = () if many else _offers(fronts)
         goal = tell(Told(None, net.assignment(path) if path is not None else None, min(fronts.best, cutoff), names,
                          offers=offers))
@@ -106,6 +106,12 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
         if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
             break
     return goal, value < np.inf, least
+
+
+def _path(fronts: Fronts) -> tuple[int, ...] | None:
+    """The cheapest plan of fronts; None where what stands for several labels made it take more than there is."""
+    path = fronts.path()
+    return path if path is None or total(fronts.net, path, fronts.amounts) <= 1 + EPSILON else None
 
 
 def _offers(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
@@ -149,7 +155,7 @@ GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 and where a plan was found, below which all others are then looked for."""
 SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
-ROUGH, FINE, ABOVE = Grain(8, below=False, most=60), Grain(1024, below=True), 0.015
+ROUGH, FINE, ABOVE = Grain(32, below=False, most=100), Grain(256, below=True), 0.015
 """Where boards are many and limits bind, prices are far below the best plan: how labels are told apart in a first search for a
 plan of the pool, and in a second one for a bound, and how far above that plan the second one ends."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200

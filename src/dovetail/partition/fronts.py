@@ -212,19 +212,8 @@ class _Growth:
 
     def labels(self, step: Step, here: Reached) -> list[Part]:
         """What becomes of all labels of a cut by a step."""
-        every = _distinct(self.net, step, here, self.base[step.index], self.amounts[step.index], self.sizes, self.names)
-        taken, after, sizes = self.amounts[step.index][every.column], self.net.stages[step.stop - 1].after, self.sizes[step.stop]
-        ends, end = np.unique(every.target, return_inverse=True)
-        # What a state stands for may be completed from any of them.
-        alike = ends[None] if self.names is None else self.names.keys(after, states_of(ends, sizes), sizes)
-        flat = [(p, _lowest(to_go[step.stop], alike)) for p, to_go in self.bounds]
-        rest = _lowest(self.least[step.stop], alike)
-        good = np.minimum.reduceat(here.used, here.first)[every.row] + taken + rest[end] <= 1 + EPSILON
-        for p, to_go in flat:
-            lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
-            good &= lowest[every.row] + every.cost + p * (taken - 1) + to_go[end] <= self.allowed
-        spend("prospects", 1, alike.size * len(flat) + len(good) * len(flat))
-        every, taken, end = every.take(good), taken[good], end[good]
+        every, end, flat, rest = self._ways(step, here)
+        taken = self.amounts[step.index][every.column]
         found: list[Part] = []
         for number, which in spread(np.diff(np.append(here.first, len(here)))[every.row]):
             label = here.first[every.row[number]] + which
@@ -237,6 +226,36 @@ class _Growth:
                           np.full(int(fits.sum()), step.start), column[fits]))
             spend("fronts", 1, len(number))
         return found
+
+    def _ways(self, step: Step, here: Reached) -> tuple[Ways, Ints, list[tuple[float, Floats]], Floats]:
+        """The ways on from states, or from all they stand for, that may be in a plan below the cut-off; which end each has, and
+        for every end the least cost under each price, and the least amount, to go.
+
+        None of them leads to the same for no more and takes no more.
+        """
+        net, names, sizes = self.net, self.names, self.sizes[step.stop]
+        states, of = here.states, np.arange(len(here.states))
+        if names is not None:
+            states, of = names.all_alike(net.stages[step.start].live, here.states, self.sizes[step.start])
+        every = ways(net, step, states, self.base[step.index], sizes)
+        ends, end = _numbered(every.target, prod(sizes))
+        # What a state stands for may be completed from any of them.
+        alike = ends[None] if names is None else names.keys(net.stages[step.stop - 1].after, states_of(ends, sizes), sizes)
+        flat = [(p, _lowest(to_go[step.stop], alike)) for p, to_go in self.bounds]
+        rest, row, taken = _lowest(self.least[step.stop], alike), of[every.row], self.amounts[step.index][every.column]
+        good = np.minimum.reduceat(here.used, here.first)[row] + taken + rest[end] <= 1 + EPSILON
+        for p, to_go in flat:
+            lowest = np.minimum.reduceat(here.cost + p * here.used, here.first)
+            good &= lowest[row] + every.cost + p * (taken - 1) + to_go[end] <= self.allowed
+        chosen = np.flatnonzero(good)
+        spend("prospects", 1, alike.size * len(flat) + len(good) * len(flat))
+        spend("ways", 1, 4 * len(good) + sorting(len(chosen)))
+        if names is not None:
+            ends = np.where(alike >= 0, alike, np.iinfo(np.int64).max).min(axis=0)
+        target = ends[end[chosen]]
+        order = _undercut(row[chosen] * prod(sizes) + target, every.cost[chosen], taken[chosen])
+        chosen, target = chosen[order], target[order]
+        return Ways(row[chosen], every.column[chosen], target, every.cost[chosen]), end[chosen], flat, rest
 
     def best(self, cut: int, front: Reached, count: int) -> Reached:
         """The labels of a cut with the least bounds, and their states alone."""
@@ -255,24 +274,24 @@ def _lowest(array: Floats, keys: Ints) -> Floats:
     return found
 
 
-def _distinct(net: Network, step: Step, here: Reached, cost: Floats, amounts: Floats, sizes: tuple[tuple[int, ...], ...],
-              names: Names | None) -> Ways:
-    """The ways on from states, or from all they stand for, of which none leads to the same for no more and takes no more."""
-    live, after = net.stages[step.start].live, net.stages[step.stop - 1].after
-    states, of = here.states, np.arange(len(here.states))
-    if names is not None:
-        states, of = names.all_alike(live, here.states, sizes[step.start])
-    every = ways(net, step, states, cost, sizes[step.stop])
-    target = every.target if names is None else names.least(after, every.target, sizes[step.stop])
-    row, taken = of[every.row], amounts[every.column]
-    pair = row * prod(sizes[step.stop]) + target
-    order = np.lexsort((every.cost, taken, pair))
-    same = np.append(False, pair[order][1:] == pair[order][:-1])
-    costs = every.cost[order]
+def _undercut(group: Ints, cost: Floats, taken: Floats) -> Ints:
+    """Which entries are left, sorted by group, where none of the same group costs no more and takes no more."""
+    order: Ints = np.lexsort((cost, taken, group))
+    if not len(order):
+        return order
+    same = np.append(False, group[order][1:] == group[order][:-1])
+    costs = cost[order]
+    # Lowering each group by more than costs differ lets one running minimum serve all.
     lowered = costs - (np.ptp(costs) + 1) * np.cumsum(~same)
-    order = order[np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])]
-    spend("ways", 1, sorting(len(pair)))
-    return Ways(row[order], every.column[order], target[order], every.cost[order])
+    found: Ints = order[np.append(True, lowered[1:] < np.minimum.accumulate(lowered)[:-1])]
+    return found
+
+
+def _numbered(keys: Ints, count: int) -> tuple[Ints, Ints]:
+    """The distinct of some keys below `count`, ascending, and which of them each is."""
+    there = np.zeros(count, dtype=np.bool_)
+    there[keys] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
 
 
 FAN = (0.5, 1.6, 4.0)
@@ -284,9 +303,7 @@ def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:
     if not parts:
         parts = [(*(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)), *(np.zeros(0, dtype=np.int64),) * 3)]
     key, cost, used, parent, origin, column = (np.concatenate(c) for c in zip(*parts, strict=True))
-    there = np.zeros(prod(sizes), dtype=np.bool_)
-    there[key] = True
-    keys, of = np.flatnonzero(there), (np.cumsum(there) - 1)[key]
+    keys, of = _numbered(key, prod(sizes))
     order = np.lexsort((cost, of * APART + used))
     of, cost = of[order], cost[order]
     if len(of):

@@ -119,6 +119,8 @@ class _Ring:
                 near += [b for b in self._roomy(node, split, own[0], plan, holding) if b not in near]
             for b in near if own else near[:1]:
                 yield renamed(split, {d: boards[(b + i) % count] for i, d in enumerate(own)})
+            if len(own) == 1:
+                yield from self._lessened(node, split, own[0], plan)
             return
         fresh = sorted((b for b in range(count) if b not in plan.used), key=lambda b: min(self.apart(b, h) for h in holding))
         near = list(dict.fromkeys([*near, *fresh[:FRESH]]))
@@ -132,6 +134,8 @@ class _Ring:
         if split.axis is Axis.OUTPUT_CHANNELS and len(own) == 2:
             yield from (renamed(split, dict(zip(own, (boards[a], boards[b]), strict=True)))
                         for a, b in permutations(near, 2) if self.apart(a, b) <= REACH)
+        if split.axis is Axis.INPUT_CHANNELS:
+            yield from self._by_inputs(node, plan)
         yield from self._summed(node, plan)
 
     def _roomy(self, node: Node, split: Split, own: str, plan: _Begun, holding: set[int]) -> list[int]:
@@ -142,6 +146,30 @@ class _Ring:
             return []
         fitting = [b for b in range(len(self.at)) if (plan.left[b] >= size - TOLERANCE).all()]
         return sorted(fitting, key=lambda b: (self.apart(b, 0) + min(self.apart(b, h) for h in holding), b))[:HOSTED]
+
+    def _lessened(self, node: Node, split: Split, own: str, plan: _Begun) -> Iterator[Split]:
+        """A node that the host shares with a board, of which that takes what there is room for where that is not all of it."""
+        pieces = split.pieces
+        if len(pieces) != 2 or split.axis is None or split.reducer is not None:
+            return
+        last = pieces[1].device == own
+        piece, extent = pieces[last], pieces[1].stop
+        for b in self._emptiest(plan)[:HOSTED]:
+            count = self._most(node, split.axis, piece.start, piece.stop, plan.left[b], last)
+            if 0 < count < piece.stop - piece.start:
+                board, host = self.pool.boards[b], pieces[not last].device
+                yield divide(split.axis, [extent - count if last else count], extent, [host, board] if last else [board, host])
+
+    def _by_inputs(self, node: Node, plan: _Begun) -> Iterator[Split]:
+        """A node whose input channels go on the emptiest boards: what comes from the host comes to one of them alone."""
+        boards = self._emptiest(plan)[:ROOMY]
+        for some in (boards, sorted(boards, key=lambda b: self.apart(b, 0))):
+            spread = self._spread(node, plan, some, Axis.INPUT_CHANNELS)
+            if spread is not None:
+                yield from (Split(spread.axis, spread.pieces, home) for home in reversed(spread.devices))
+
+    def _emptiest(self, plan: _Begun) -> list[int]:
+        return sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))
 
     def _summed(self, node: Node, plan: _Begun) -> Iterator[Split]:
         """A node on two boards that made the channels it reads: each part flows on.
@@ -164,7 +192,7 @@ class _Ring:
 
         A board with a part of what the node reads would get that back by way of the host: it is also tried without these.
         """
-        roomy = sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))
+        roomy = self._emptiest(plan)
         holding = {self.at[d] for t in node.inputs for d, _ in plan.places[t].parts if d in self.at}
         others = [b for b in roomy if b not in holding]
         whole = self.sizes.of(node, None, 0, 1)
@@ -173,25 +201,32 @@ class _Ring:
         for boards in (roomy, others):
             if (spread := self._spread(node, plan, boards[:ROOMY])) is not None:
                 yield spread
+        yield from self._by_inputs(node, plan)
         yield whole_on(self.problem.platform.host)
 
-    def _spread(self, node: Node, plan: _Begun, boards: Sequence[int]) -> Split | None:
+    def _spread(self, node: Node, plan: _Begun, boards: Sequence[int], axis: Axis = Axis.OUTPUT_CHANNELS) -> Split | None:
         """A node's filters on one board after another, as many as each has room for; None where that is not all of them."""
-        extent, cuts, taken, start = self.sizes.extent(node), list[int](), list[str](), 0
+        extent, cuts, taken, start = axes_of(self.problem, node).get(axis, 1), list[int](), list[str](), 0
         for b in boards if extent > 1 else ():
-            stop = bisect_right(range(start + 1, extent + 1), 0, key=lambda k: not self._fits(node, start, k, plan.left[b]))
+            stop = self._most(node, axis, start, extent, plan.left[b])
             if stop:
                 start += stop
                 cuts.append(start)
                 taken.append(self.pool.boards[b])
             if start == extent:
-                return divide(Axis.OUTPUT_CHANNELS, cuts[:-1], extent, taken) if len(taken) > 1 else None
+                return divide(axis, cuts[:-1], extent, taken) if len(taken) > 1 else None
         return None
 
-    def _fits(self, node: Node, start: int, stop: int, left: Floats) -> bool:
-        """Whether some filters of a node fit on what is left of a board; more of them never do where fewer do not."""
-        size = self.sizes.of(node, Axis.OUTPUT_CHANNELS, start, stop)
-        return size is not None and bool((left >= size - TOLERANCE).all())
+    def _most(self, node: Node, axis: Axis, start: int, stop: int, left: Floats, last: bool = False) -> int:
+        """How many of some filters or channels of a node, the first or the last of them, fit on what is left of a board.
+
+        More of them never do where fewer do not.
+        """
+        def too_many(count: int) -> bool:
+            size = self.sizes.of(node, axis, *((stop - count, stop) if last else (start, start + count)))
+            return size is None or bool((left < size - TOLERANCE).any())
+
+        return bisect_right(range(1, stop - start + 1), 0, key=too_many)
 
     def _shared(self, node: Node, plan: _Begun, some: Sequence[int], near: Sequence[int]) -> Iterator[Split]:
         """A node that fills one of some boards and goes on another."""
