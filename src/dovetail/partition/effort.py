@@ -26,7 +26,7 @@ RATES: dict[str, tuple[float, float]] = {
     "engines": (4.2e-05, 1.8e-05),
     "fillings": (0.00035, 2.7e-08),
     "fronts": (0.00011, 7.2e-08),
-    "geometric": (0.01, 0.00025),
+    "geometric": (0.001, 9e-05),
     "greedy": (6.2e-05, 5.1e-09),
     "judgements": (8.6e-05, 5.2e-07),
     "kernels": (0, 0.00014),
