@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
-from dovetail import zoo
 from dovetail.ir import Graph
 from dovetail.partition import effort
 from dovetail.partition.plan import Goal
-from dovetail.pipeline import graph_to_plan
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
-from zoo import BOARDS, LIGHT
+from zoo import BOARDS, graphs
 
 Sums = dict[str, tuple[float, float, float]]
 """Of every kind its steps, cells and seconds."""
@@ -68,7 +64,7 @@ def logged(graph: Graph, board: str, options: Options) -> tuple[Sums, float, flo
 
 
 def work(sums: Sums) -> float:
-    return sum(effort.RATES[k][0] * steps + effort.RATES[k][1] * cells for k, (steps, cells, _) in sums.items())
+    return sum(effort.should_take(k, steps, cells) for k, (steps, cells, _) in sums.items())
 
 
 def rates(every: list[Sums]) -> dict[str, tuple[float, float]]:
@@ -89,21 +85,13 @@ def main() -> None:
     parser.add_argument("--solver", default="exact")
     parser.add_argument("--rates", action="store_true")
     options = parser.parse_args()
-    light = {path.stem: path for path in sorted(LIGHT.glob("light_*.onnx"))}
-    if unknown := sorted(set(options.network or ()) - {*zoo.names(), *light}):
-        parser.error(f"--network {unknown[0]}: unknown; {', '.join((*zoo.names(), *light))} exist")
     every: list[Sums] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in options.network or (*zoo.names(), *light):
-            path = light.get(name, Path(folder) / "m.onnx")
-            if name not in light:
-                path.write_bytes(zoo.build(name))
-            graph, _ = graph_to_plan(path)
-            for board, goal in product(options.board or BOARDS, options.goal or [Goal.LATENCY]):
-                sums, worked, took = logged(graph, board, Options(goal=Goal(goal), solver=options.solver))
-                every.append(sums)
-                print(f"{name:20} {board:11} {worked:6.2f} s of work  {took:6.2f} s of computing  {worked / took:5.2f}",
-                      flush=True)
+    for name, graph in graphs(parser, options.network):
+        for board, goal in product(options.board or BOARDS, options.goal or [Goal.LATENCY]):
+            sums, worked, took = logged(graph, board, Options(goal=Goal(goal), solver=options.solver))
+            every.append(sums)
+            print(f"{name:20} {board:11} {worked:6.2f} s of work  {took:6.2f} s of computing  {worked / took:5.2f}",
+                  flush=True)
     for kind in sorted({k for sums in every for k in sums}, key=lambda k: -sum(s.get(k, (0.0,) * 3)[2] for s in every)):
         rows = np.array([sums[kind] for sums in every if kind in sums]).sum(axis=0)
         should = work({kind: tuple(rows)})

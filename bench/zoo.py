@@ -11,6 +11,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,6 +44,19 @@ def measure(graph: Graph, board: str) -> dict[str, Any]:
             "makespan_s": plan.makespan_s, "baselines_s": dict(plan.baselines)}
 
 
+def graphs(parser: argparse.ArgumentParser, wanted: Sequence[str] | None) -> Iterator[tuple[str, Graph]]:
+    """The networks asked for by name, or all; a name that is none ends the command."""
+    light = {path.stem: path for path in sorted(LIGHT.glob("light_*.onnx"))}
+    if unknown := sorted(set(wanted or ()) - {*zoo.names(), *light}):
+        parser.error(f"--network {unknown[0]}: unknown; {', '.join((*zoo.names(), *light))} exist")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in wanted or (*zoo.names(), *light):
+            path = light.get(name, Path(folder) / "m.onnx")
+            if name not in light:
+                path.write_bytes(zoo.build(name))
+            yield name, graph_to_plan(path)[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
@@ -50,25 +64,17 @@ def main() -> None:
     parser.add_argument("--network", action="append")
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
-    light = {path.stem: path for path in sorted(LIGHT.glob("light_*.onnx"))}
-    if unknown := sorted(set(options.network or ()) - {*zoo.names(), *light}):
-        parser.error(f"--network {unknown[0]}: unknown; {', '.join((*zoo.names(), *light))} exist")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in options.network or (*zoo.names(), *light):
-            path = light.get(name, Path(folder) / "m.onnx")
-            if name not in light:
-                path.write_bytes(zoo.build(name))
-            graph, _ = graph_to_plan(path)
-            found[name] = {}
-            for board in options.board or BOARDS:
-                result = found[name][board] = measure(graph, board)
-                singles = [v for kind in ("cpu", "gpu", "fpga") if (v := result["baselines_s"][kind]) is not None]
-                print(f"{name:20} {board:11} {result['nodes']:4} nodes  plan {result['plan_s']:6.2f} s "
-                      f"({result['computing_s']:6.2f} s computing)  gap {result['gap']:.4f}  "
-                      f"given up {result['given_up']:.4f}  {result['objective_s'] * 1e3:9.3f} ms  "
-                      f"{min(singles) / result['objective_s']:.2f}x the best single device  {result['status']}", flush=True)
-            if options.json:
-                replace_text(options.json, json.dumps(found, indent=1) + "\n")
+    for name, graph in graphs(parser, options.network):
+        found[name] = {}
+        for board in options.board or BOARDS:
+            result = found[name][board] = measure(graph, board)
+            singles = [v for kind in ("cpu", "gpu", "fpga") if (v := result["baselines_s"][kind]) is not None]
+            print(f"{name:20} {board:11} {result['nodes']:4} nodes  plan {result['plan_s']:6.2f} s "
+                  f"({result['computing_s']:6.2f} s computing)  gap {result['gap']:.4f}  "
+                  f"given up {result['given_up']:.4f}  {result['objective_s'] * 1e3:9.3f} ms  "
+                  f"{min(singles) / result['objective_s']:.2f}x the best single device  {result['status']}", flush=True)
+        if options.json:
+            replace_text(options.json, json.dumps(found, indent=1) + "\n")
     missed = [(n, b) for n, boards in found.items() for b, r in boards.items() if r["status"] != "ok"]
     named = ", ".join(f"{n} on {b}" for n, b in missed) or "none"
     every = [r for boards in found.values() for r in boards.values()]

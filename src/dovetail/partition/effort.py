@@ -85,8 +85,7 @@ METER = Meter()
 
 def spend(kind: str, steps: float, cells: float = 0) -> None:
     """Count steps of a kind that went through so many cells in all."""
-    per_step, per_cell = RATES[kind]
-    METER.seconds += per_step * steps + per_cell * cells
+    METER.seconds += should_take(kind, steps, cells)
 
 
 def sorting(count: int) -> int:
@@ -96,7 +95,8 @@ def sorting(count: int) -> int:
 
 def should_take(kind: str, steps: float, cells: float) -> float:
     """Seconds that such work counts."""
-    return RATES[kind][0] * steps + RATES[kind][1] * cells
+    per_step, per_cell = RATES[kind]
+    return per_step * steps + per_cell * cells
 
 
 def worked() -> float:

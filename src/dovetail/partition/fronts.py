@@ -20,7 +20,7 @@ import numpy as np
 from dovetail.cost.estimate import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
-from dovetail.partition.renaming import Names, states_of
+from dovetail.partition.renaming import Names, called, states_of
 
 EPSILON = 1e-9
 """Slack of limits, as everywhere."""
@@ -73,9 +73,6 @@ class Ways:
     column: Ints
     target: Ints
     cost: Floats
-
-    def take(self, chosen: Ints | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ways:
-        return Ways(self.row[chosen], self.column[chosen], self.target[chosen], self.cost[chosen])
 
 
 def ways(net: Network, step: Step, states: Ints, cost: Floats, sizes: Sequence[int]) -> Ways:
@@ -250,9 +247,7 @@ class _Growth:
         chosen = np.flatnonzero(good)
         spend("prospects", 1, alike.size * len(flat) + len(good) * len(flat))
         spend("ways", 1, 4 * len(good) + sorting(len(chosen)))
-        if names is not None:
-            ends = np.where(alike >= 0, alike, np.iinfo(np.int64).max).min(axis=0)
-        target = ends[end[chosen]]
+        target = called(alike)[end[chosen]]
         order = _undercut(row[chosen] * prod(sizes) + target, every.cost[chosen], taken[chosen])
         chosen, target = chosen[order], target[order]
         return Ways(row[chosen], every.column[chosen], target, every.cost[chosen]), end[chosen], flat, rest

@@ -115,6 +115,10 @@ class Names:
     def least(self, live: tuple[str, ...], keys: Ints, sizes: tuple[int, ...]) -> Ints:
         """For every state, by its key, the least key of those it can become: what all of them are called."""
         distinct, inverse = np.unique(keys, return_inverse=True)
-        found = self.keys(live, states_of(distinct, sizes), sizes)
-        least: Ints = np.where(found >= 0, found, np.iinfo(np.int64).max).min(axis=0)[inverse]
-        return least
+        return called(self.keys(live, states_of(distinct, sizes), sizes))[inverse]
+
+
+def called(alike: Ints) -> Ints:
+    """What states are called, by the keys of all that each can become (orders x states, -1 where there is none): the least."""
+    found: Ints = np.where(alike >= 0, alike, np.iinfo(np.int64).max).min(axis=0)
+    return found
