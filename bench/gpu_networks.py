@@ -35,6 +35,8 @@ from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, m
 from zoo_graph import network
 
 KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
+FUSED = ("fused", "banded", "walked", "walked_bytes", "bridged")
+"""Kernels of several layers."""
 CHECKED = 8
 """Images whose results are compared with float64."""
 
@@ -108,7 +110,7 @@ def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: f
     return {"ours_us": ours, "ours_spread_us": spread, "cudnn_us": None, "compile_us": None, "eager_us": None,
             "floor_us": floor_us(made, bandwidth), "cold_us": cold_us(made.replay), "rel_err": 0.0, "cudnn_rel_err": None,
             "ours_mj": None, "compile_mj": None, "cudnn_mj": None, "kernels": len(made.calls),
-            "fused": sum(call.kernel in ("fused", "banded", "walked", "walked_bytes") for call, _ in made.calls), **tuning,
+            "fused": sum(call.kernel in FUSED for call, _ in made.calls), **tuning,
             "estimated_us": sum(dict(zip(map(str, call.configs), call.estimates_s, strict=True)).get(str(config), 0.0)
                                 for call, config in made.calls) * 1e6,
             "calls": [(call.kernel, *call.nodes) for call, _ in made.calls]}

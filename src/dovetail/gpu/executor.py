@@ -35,8 +35,10 @@ PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
 
 
-SHARED_CARVEOUT, SHARED_PERCENT = 9, 25
-"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more."""
+SHARED_CARVEOUT, SHARED_PERCENT, HELD_PERCENT = 9, 25, {"bridged": 100}
+"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more.
+
+Kernels that hold weights there follow each other, and the next one's have to find room beside this one's."""
 
 OWN_CACHES = ("walked", "walked_bytes")
 """Kernels that last long enough to have the first-level cache divided as suits them: several of their programs fit only then."""
@@ -128,14 +130,14 @@ class Launcher:
         def launch() -> Any:
             made = kernel[grid](*operands, **call.constants, **options)
             if self.device != "cpu" and call.kernel not in OWN_CACHES:
-                self.share_caches(made.function)
+                self.share_caches(made.function, HELD_PERCENT.get(call.kernel, SHARED_PERCENT))
             return made
         return launch
 
-    def share_caches(self, function: int) -> None:
+    def share_caches(self, function: int, percent: int) -> None:
         """Let a kernel divide the first-level cache as all others do: a change makes a multiprocessor run empty first."""
         if function not in self.shared:
-            cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(function), SHARED_CARVEOUT, SHARED_PERCENT)
+            cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(function), SHARED_CARVEOUT, percent)
             self.shared.add(function)
 
 

@@ -100,14 +100,18 @@ def saturated(values):
 
 @triton.jit
 def constants(channel, inside, bias, multiplier, shift, INTEGER: tl.constexpr, ROUND: tl.constexpr):
-    """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for."""
-    offset = tl.load(bias + channel, mask=inside, other=0)[None, :]
+    """Bias, multiplier and shift of channels, loaded early: a load behind the last sum would be waited for.
+
+    Pixels are the axis before the last.
+    """
+    PIXELS: tl.constexpr = len(channel.shape) - 1
+    offset = tl.expand_dims(tl.load(bias + channel, mask=inside, other=0), PIXELS)
     by = offset
     factor = offset
     if INTEGER:
-        by = tl.load(shift + channel, mask=inside, other=0)[None, :]
+        by = tl.expand_dims(tl.load(shift + channel, mask=inside, other=0), PIXELS)
         if ROUND == 1:
-            factor = tl.load(multiplier + channel, mask=inside, other=0)[None, :]
+            factor = tl.expand_dims(tl.load(multiplier + channel, mask=inside, other=0), PIXELS)
     else:
         offset = offset.to(tl.float32)
     return offset, factor, by

@@ -21,6 +21,7 @@ from triton.runtime.jit import MockTensor
 
 from dovetail.gpu import (
     kernels,
+    kernels_bridged,
     kernels_bytes,
     kernels_depthwise,
     kernels_fused,
@@ -34,8 +35,8 @@ KERNELS: Mapping[str, Any] = {
     "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,
     "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
     "banded": kernels_fused.banded, "walked": kernels_walked.walked,
-    "walked_bytes": kernels_walked_bytes.walked_bytes, "pool": kernels_moves.pool, "mean": kernels_moves.mean,
-    "add": kernels_moves.add,
+    "walked_bytes": kernels_walked_bytes.walked_bytes, "bridged": kernels_bridged.bridged, "pool": kernels_moves.pool,
+    "mean": kernels_moves.mean, "add": kernels_moves.add,
     "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
     "multiplied": kernels_moves.multiplied}
 for _kernel in KERNELS.values():  # Triton's keys depend on which were asked for before: in one order, all processes have the same

@@ -11,6 +11,7 @@ import numpy as np
 from dovetail.kernels.estimator import Number, Programs, Tiles, Work, shared_out
 from dovetail.kernels.shapes import (
     BandedShape,
+    BridgedShape,
     BytewiseShape,
     ConvShape,
     DeepShape,
@@ -20,7 +21,14 @@ from dovetail.kernels.shapes import (
     VectorShape,
     WalkedShape,
 )
-from dovetail.kernels.tiles import bytewise_registers, depthwise_registers, walked_registers
+from dovetail.kernels.tiles import (
+    BRIDGED_PIXELS,
+    bridged_bytes,
+    bridged_registers,
+    bytewise_registers,
+    depthwise_registers,
+    walked_registers,
+)
 from dovetail.platform.gpu_specification import Gpu
 
 SECTOR = 32
@@ -149,6 +157,23 @@ def walked_work(gpu: Gpu, c: Tiles, s: WalkedShape) -> Work:
         "sm_weights": own * blocks * c["BE"] * (c["BC"] + width) / threads / vector,
         "sm_results": own * c["R"] * c["BP"] * width / threads, "sm_matrix": out.each * blocks * products / 2048},
         2.0 * programs * blocks * products, s.moved_bytes)
+
+
+def bridged_work(gpu: Gpu, c: Tiles, s: BridgedShape) -> Work:
+    """From one block into the next: values of a depthwise layer, two products of matrices, all weights for every program."""
+    warps, threads, programs = c["num_warps"], 32 * c["num_warps"], s.programs(c)
+    steps, blocks = np.ceil(s.channels / c["BC"]), np.ceil(s.middle / c["BM"])
+    held = bridged_bytes(c, s)
+    out = shared_out(gpu, programs, warps, bridged_registers(c, s), held)
+    taps, each = s.taps_down * s.taps_across, steps * c["BC"] / threads
+    read = s.taps_down * ((c["SIDE"] - 1) * s.stride + s.taps_across)
+    rows = blocks * c["BM"] * steps * c["BC"] + c["BN"] * blocks * c["BM"]
+    own = out.each * warps
+    return _work(out, c, {
+        "waves": out.waves, "steps": out.waves * steps * blocks, "values": out.waves * each * (read + BRIDGED_PIXELS * taps),
+        "dots": out.waves * rows / warps / 256, "results": out.waves * (c["BN"] + blocks * c["BM"]) / warps,
+        "sm_values": own * each * (read + BRIDGED_PIXELS * taps), "cache": programs * held / gpu.multiprocessors},
+        2.0 * programs * BRIDGED_PIXELS * rows, s.moved_bytes)
 
 
 def vector_work(gpu: Gpu, c: Tiles, s: VectorShape) -> Work:

@@ -25,6 +25,7 @@ from dovetail.kernels.place import Place
 from dovetail.kernels.ranking import WORK, ranked
 from dovetail.kernels.shapes import (
     BandedShape,
+    BridgedShape,
     BytewiseShape,
     ConvShape,
     DeepShape,
@@ -100,7 +101,7 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
     makers: Mapping[type, Callable[[str, Sequence[Item]], tuple[Operands, Constants]]] = {
         ConvShape: _conv, DeepShape: _deep, VectorShape: _vector, DepthwiseShape: _depthwise, BytewiseShape: _bytewise,
         FusedShape: _fused, BandedShape: _banded, WalkedShape: _walked,
-        WalkedBytesShape: _walked_bytes}
+        WalkedBytesShape: _walked_bytes, BridgedShape: _bridged}
     operands, constants = makers[type(shape)](kind, part)
     copied = [item.along.node for item in part if item.along is not None]
     return _keyed(gpu, kind, WORK[type(shape)][0], (*(n for item in part for n in item.names), *copied), operands, constants,
@@ -281,6 +282,23 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
             last.weights.astype(np.float16), last.bias.astype(np.float32),
             np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
             other if other is not None else NOTHING, part[2].y, part[2].y.images), constants
+
+
+def _bridged(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+    """From one block into the next; weights of pointwise layers as filters x channels."""
+    (first, between, _), x, y = part, part[0].x, part[2].y
+    constants: dict[str, int | float | bool | str] = {
+        "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, "M": between.y.channels, "N": y.channels,
+        **window_constants(first.window), "XP": x.pitch, "ZP": between.y.pitch, "YP": y.pitch, "PAD": first.layer.pad,
+        "INTEGER": kind == "int8", "ROUND": common_rounding([item.layer for item in part]), "KEPT": between.kept,
+        "PRECISION": precision(kind), **sum_constants(between.total, between.other)}
+    arrays: list[Array] = []
+    for name, item in zip("D12", part, strict=True):
+        constants |= _layer_constants(item, name)
+        weights = item.layer.weights if item.depthwise else np.ascontiguousarray(item.layer.weights.T)
+        arrays += [weights, item.layer.bias, item.layer.multipliers, item.layer.shifts]
+    return (x, *arrays[:8], between.other if between.other is not None else NOTHING, between.y if between.kept else NOTHING,
+            *arrays[8:], y), constants
 
 
 def moved_call(gpu: Gpu, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants, shape: MovedShape,

@@ -12,6 +12,7 @@ from dovetail.kernels.layers import FLOATING, Layer, Mean, Sum, finished_in_floa
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     BandedShape,
+    BridgedShape,
     BytewiseShape,
     ConvShape,
     DeepShape,
@@ -66,6 +67,8 @@ class Item:
     joins: list[str] = field(default_factory=list)
     """What joined the layer, in order: `other`, `mean` or `activation`."""
     along: Along | None = None
+    kept: bool = False
+    """Whether others read its output besides the layer behind it in its run."""
     arranged: list[Layer] = field(default_factory=list)
 
     @property
@@ -85,6 +88,11 @@ class Item:
     @property
     def ends(self) -> bool:
         """Whether no other layer can follow in the same kernel."""
+        return self.joined or self.kept
+
+    @property
+    def joined(self) -> bool:
+        """Whether the layer's kernel does more than the layer and its activation."""
         return self.other is not None or self.mean is not None or self.along is not None
 
     @property
@@ -120,6 +128,8 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
         found.append(banded_shape(kind, first, last))
     if _is_walked(kind, part):
         found.append(walked_shape(kind, part))
+    if _is_bridged(kind, part):
+        found.append(bridged_shape(kind, part))
     return [shape for shape in found if shape.tiles()]
 
 
@@ -153,7 +163,7 @@ def _copied(item: Item) -> int:
 
 def _is_vector(item: Item) -> bool:
     """Whether a layer has one pixel per image, and few images."""
-    return (not item.ends and item.groups == 1 and item.taps == 1 and not item.x.planar
+    return (not item.joined and item.groups == 1 and item.taps == 1 and not item.x.planar
             and item.x.height * item.x.width == 1 and item.y.height * item.y.width == 1
             and 2 * power(item.x.channels) <= MOST_VECTOR and item.y.images <= MOST_VECTOR_IMAGES)
 
@@ -250,6 +260,29 @@ def _is_walked(kind: str, part: Sequence[Item]) -> bool:
         and (form == "pd" or y.channels <= MOST_WALKED_CHANNELS)
     return small and (kind != "int8" or (form == "pdp" and packs_to_bytes(part[0].layer) and finished_in_floats(part[1].layer)
                                          and part[2].layer.rounding == FLOATING))
+
+
+MOST_BRIDGED_PIXELS, MOST_BRIDGED_TAPS = 1 << 14, 25
+"""Pixels up to which beginning kernels is what a block waits for, and taps whose weights a thread may hold."""
+
+
+def _is_bridged(kind: str, part: Sequence[Item]) -> bool:
+    """Whether the kernel from one block into the next computes these layers: all but float32's, which take no matrix units."""
+    if kind == "float32" or [i.depthwise for i in part] != [True, False, False]:
+        return False
+    first, between, last = part
+    return (between.pointwise and last.pointwise and not first.ends and between.mean is None and between.along is None
+            and not last.joined and not first.x.planar and first.window.dilation == (1, 1)
+            and first.taps <= MOST_BRIDGED_TAPS and last.y.pixels <= MOST_BRIDGED_PIXELS)
+
+
+def bridged_shape(kind: str, part: Sequence[Item]) -> BridgedShape:
+    """A depthwise layer, the pointwise one behind it, and the pointwise one that begins the next block."""
+    first, between, last = part
+    x, y = first.x, last.y
+    moved = x.pixels * x.channels + y.pixels * (y.channels + between.y.channels * (between.kept + (between.other is not None)))
+    return BridgedShape(ELEMENT[kind], moved * ELEMENT[kind], y.images, y.height, y.width, x.channels, between.y.channels,
+                        y.channels, *first.window.kernel, first.window.stride[1])
 
 
 def is_scaled(item: Item) -> bool:

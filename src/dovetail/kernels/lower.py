@@ -356,20 +356,21 @@ class Lowering:
     def finished(self) -> Lowered:
         """The graph as runs of layers and calls."""
         return Lowered({t: self.places[t] for t in self.graph.inputs}, {t: self.places[t] for t in self.graph.outputs},
-                       self.runs(), self.kind, self.gpu)
+                       self.runs(through=True), self.kind, self.gpu)
 
-    def runs(self) -> tuple[tuple[Item, ...] | Call, ...]:
-        """Runs of layers, each the only reader of the one before."""
+    def runs(self, through: bool = False) -> tuple[tuple[Item, ...] | Call, ...]:
+        """Runs of layers, each the only reader of the one before; `through`: or one of several, for whom its output is kept."""
         runs: list[list[Item] | Call] = []
         for item in self.work:
             last = runs[-1] if runs else None
-            if isinstance(item, Item) and isinstance(last, list) and self._follows(last[-1], item):
+            if isinstance(item, Item) and isinstance(last, list) and self._follows(last[-1], item, through):
+                last[-1].kept = not self._alone(item.node.inputs[0])
                 last.append(item)
             else:
                 runs.append([item] if isinstance(item, Item) else item)
         return tuple(tuple(r) if isinstance(r, list) else r for r in runs)
 
-    def _follows(self, before: Item, item: Item) -> bool:
+    def _follows(self, before: Item, item: Item, through: bool) -> bool:
         tensor = item.node.inputs[0]
         made = self.makers.get(tensor)
-        return made is before and before.mean is None and self._alone(tensor) and item.x is before.y
+        return made is before and before.mean is None and (through or self._alone(tensor)) and item.x is before.y

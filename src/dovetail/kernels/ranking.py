@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels.amounts import (
     banded_work,
+    bridged_work,
     bytewise_work,
     conv_work,
     deep_work,
@@ -22,6 +23,7 @@ from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
 from dovetail.kernels.second_look import LOOKED_AT, forest_for, in_turn, known_of
 from dovetail.kernels.shapes import (
     BandedShape,
+    BridgedShape,
     BytewiseShape,
     ConvShape,
     DeepShape,
@@ -41,7 +43,7 @@ WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
     ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
     BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work), BandedShape: ("banded", banded_work),
     WalkedShape: ("walked", walked_work), WalkedBytesShape: ("walked_bytes", walked_work), VectorShape: ("vector", vector_work),
-    MovedShape: ("moved", moved_work)}
+    BridgedShape: ("bridged", bridged_work), MovedShape: ("moved", moved_work)}
 """Of every kind of shape, whose costs it has and what it asks for."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""

@@ -17,6 +17,7 @@ from dovetail.kernels.tiles import (
     BYTE,
     MANY_CHANNELS,
     banded_tiles,
+    bridged_tiles,
     bytewise_tiles,
     conv_tiles,
     deep_tiles,
@@ -222,6 +223,33 @@ class WalkedBytesShape(WalkedShape):
     __slots__ = ()
 
 
+class BridgedShape(NamedTuple):
+    """A depthwise layer, the pointwise one behind it, and the pointwise one that begins the next block."""
+
+    element: Number
+    moved_bytes: Number
+    images: Number
+    height: Number
+    width: Number
+    channels: Number
+    middle: Number
+    """Channels of the layer between."""
+    filters: Number
+    taps_down: Number
+    taps_across: Number
+    stride: Number
+
+    def grid(self, c: Tiles) -> Grid:
+        pixels = np.ceil(self.height / c["R"]) * np.ceil(self.width / c["SIDE"])
+        return self.images * pixels, np.ceil(self.filters / c["BN"]), 1
+
+    def programs(self, c: Tiles) -> Number:
+        return _count(self.grid(c))
+
+    def tiles(self) -> Tiles:
+        return bridged_tiles(self._replace(moved_bytes=0, images=1))
+
+
 class VectorShape(NamedTuple):
     """A layer of one pixel per image, for few images."""
 
@@ -261,8 +289,8 @@ class MovedShape(NamedTuple):
         return moved_tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
 
 
-KernelShape = (ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | VectorShape
-               | MovedShape)
+KernelShape = (ConvShape | DeepShape | DepthwiseShape | BytewiseShape | FusedShape | BandedShape | WalkedShape | BridgedShape
+               | VectorShape | MovedShape)
 
 
 def _count(grid: Grid) -> Number:

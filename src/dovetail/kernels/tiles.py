@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.kernels.estimator import Config, Number, Tiles, power, tiles_of
 
 if TYPE_CHECKING:
-    from dovetail.kernels.shapes import BandedShape, BytewiseShape, DeepShape, DepthwiseShape, WalkedShape
+    from dovetail.kernels.shapes import BandedShape, BridgedShape, BytewiseShape, DeepShape, DepthwiseShape, WalkedShape
 
 BYTE = 1
 """Bytes of an element that is an integer: matrix units then take twice as many input channels at once."""
@@ -183,6 +183,43 @@ def walked_registers(c: Tiles, s: WalkedShape) -> Number:
     sums = c["R"] * c["BP"] * (c["BE"] + np.where(s.back, c["BN"], 0)) / threads
     values = c["BP"] * (c["BE"] + c["BC"] * s.element / 4) / threads
     return 48 + 1.1 * (sums + values) + c["BE"] / 4 * (s.taps_down + 2)
+
+
+BRIDGED_PIXELS = 8
+"""Pixels of a program from one block into the next: as many as matrix units take at least."""
+MOST_BRIDGED, MOST_BRIDGED_BYTES = 200, 200 << 10
+"""Registers of a thread of such a program, and the weights it holds in shared memory."""
+MOST_BRIDGED_STEPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 2, 1.5
+"""Its blocks of channels, and of those of the layer between (Triton unrolls them); how many times its channels it may compute."""
+
+
+@lru_cache(maxsize=1024)
+def bridged_tiles(s: BridgedShape) -> Tiles:
+    """Warps have channels of their own, sixteen of the layer between at a time."""
+    side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
+    found: list[Config] = []
+    for warps, each, bn in product((1, 2, 4), (1, 2, 4), (64, 128, 256, 512)):
+        tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BM": 16 * warps, "BN": bn,
+                "num_warps": warps, "num_stages": 1}
+        steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
+        wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
+        if steps <= MOST_BRIDGED_STEPS and blocks <= MOST_BRIDGED_BLOCKS and wasted <= BRIDGED_WASTE \
+                and min(128, s.filters) <= bn < 2 * s.filters and bridged_registers(alone, s) <= MOST_BRIDGED \
+                and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES:
+            found.append(tile)
+    return tiles_of(found)
+
+
+def bridged_registers(c: Tiles, s: BridgedShape) -> Number:
+    """Registers of a thread: taps of its channels, which are held, sums and a row of values of one block."""
+    each, steps = c["BC"] / (32 * c["num_warps"]), np.ceil(s.channels / c["BC"])
+    across = (c["SIDE"] - 1) * s.stride + s.taps_across
+    return 40 + each * (steps * (s.taps_down * s.taps_across + BRIDGED_PIXELS / 2) + BRIDGED_PIXELS + across)
+
+
+def bridged_bytes(c: Tiles, s: BridgedShape) -> Number:
+    """Shared memory of a program: the weights of both pointwise layers."""
+    return (np.ceil(s.channels / c["BC"]) * c["BC"] + c["BN"]) * np.ceil(s.middle / c["BM"]) * c["BM"] * s.element
 
 
 MOST_VECTOR = 1 << 15

@@ -1,0 +1,88 @@
+"""The kernel from one block into the next gives the reference's results, and those of the layer between where others read it."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from dovetail.gpu.executor import Compiled, compile_graph
+from dovetail.ir import RELU, Add, Array, Clamp, Conv, Graph, Window
+from dovetail.kernels.calls import Call
+from dovetail.numerics.reference import run_float, run_integer
+from tests.strategies import Net, quantized
+
+TOLERANCE = {"float16": 0.02, "tf32": 1e-3, "int8": 0.0}
+
+
+def blocks(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool) -> Graph:
+    """A block and the beginning of the next, whose end, where others read it, adds it; no size is that of a tile."""
+    net = Net(kernel + 10 * stride + adds)
+    x = net.add(Conv(12, Window((1, 1)), clamp=RELU), net.input((1, 3, *size)))
+    wide = net.add(Conv(50, Window((1, 1)), clamp=Clamp(0.0, 6.0)), x)
+    pads = (kernel // 2,) * 4
+    deep = net.add(Conv(50, Window((kernel, kernel), (stride, stride), pads), groups=50, clamp=Clamp(0.0, 6.0)), wide)
+    end = net.add(Conv(12, Window((1, 1))), deep)
+    if adds:
+        end = net.add(Add(), end, x)
+    next_wide = net.add(Conv(41, Window((1, 1)), clamp=RELU), end)
+    deep = net.add(Conv(41, Window((3, 3), pads=(1, 1, 1, 1)), groups=41, clamp=RELU), next_wide)
+    last = net.add(Conv(12, Window((1, 1))), deep)
+    return net.graph(net.add(Add(), last, end) if kept else last)
+
+
+def through(made: Compiled) -> Call:
+    """The call of the kernel; there is one."""
+    (call,) = [call for run in made.lowered.runs if not isinstance(run, Call)
+               for *_, call in made.lowered.options(run, inf) if call.kernel == "bridged"]
+    return call
+
+
+@pytest.mark.usefixtures("kept_inside")
+@pytest.mark.parametrize("kind", TOLERANCE)
+@pytest.mark.parametrize(("size", "kernel", "stride", "adds", "kept"), [
+    ((5, 9), 3, 1, True, True), ((7, 10), 3, 2, False, True), ((6, 3), 5, 1, True, False), ((4, 9), 5, 2, False, False)])
+def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool,
+                                            kind: str) -> None:
+    graph, rng = blocks(size, kernel, stride, adds, kept), np.random.default_rng(0)
+    if kind == "int8":
+        graph = quantized(graph)
+        scheme = graph.tensors["x"].scheme
+        assert scheme is not None
+        inputs: dict[str, Array] = {"x": rng.integers(scheme.lo, scheme.hi + 1, (2, 3, *size)).astype(scheme.dtype)}
+        ((name, wanted),) = run_integer(graph, inputs).items()
+    else:
+        inputs = {"x": rng.normal(size=(2, 3, *size)).astype(np.float32)}
+        ((name, wanted),) = run_float(graph, inputs).items()
+    made = compile_graph(graph, kind, 2)
+    call = through(made)
+    assert (call.constants["KEPT"], call.constants["ADD"]) == (kept, adds)
+    made.launcher.buffers.clear()
+    made.load("x", inputs["x"], made.lowered.inputs["x"])
+    order = [way for run in made.lowered.runs if not isinstance(run, Call) for way in made.lowered.options(run, inf)]
+    singles = [c for first, last, c in order if first == last and c.kernel in ("conv", "depthwise", "bytewise")]
+    before = [c for c in singles if not set(c.nodes) & set(call.nodes)][:2]
+    after = [c for c in singles if not set(c.nodes) & set(call.nodes)][2:]
+    for config in (call.configs[0], call.configs[-1]):
+        for operand in made.launcher.buffers:
+            if operand != "x":
+                made.launcher.buffers[operand].fill_(7)
+        for each in before:
+            made.launcher.bound(each, each.configs[0])()
+        made.launcher.bound(call, config)()
+        for each in after:
+            made.launcher.bound(each, each.configs[0])()
+        found = made.stored(name, made.lowered.outputs[name])
+        assert np.linalg.norm(found.astype(np.float64) - wanted) <= TOLERANCE[kind] * np.linalg.norm(wanted), dict(config)
+
+
+def test_only_this_kernel_goes_through_what_others_read() -> None:
+    made = compile_graph(blocks((5, 9), 3, 1, True, True), "float32", 1)
+    runs = [run for run in made.lowered.runs if not isinstance(run, Call)]
+    ends = {item.names[-1] for run in runs for item in run if item.kept}
+    assert ends
+    for run in runs:
+        for *_, call in made.lowered.options(run, inf):
+            assert call.kernel != "bridged"
+            assert not ends & set(call.nodes[:-1])
