@@ -171,7 +171,7 @@ def bridged_work(gpu: Gpu, c: Tiles, s: BridgedShape) -> Work:
     own = out.each * warps
     return _work(out, c, {
         "waves": out.waves, "steps": out.waves * steps * blocks, "values": out.waves * each * (read + BRIDGED_PIXELS * taps),
-        "dots": out.waves * rows / warps / 256, "results": out.waves * (c["BN"] + blocks * c["BM"]) / warps,
+        "dots": out.waves * rows / warps / 256,
         "sm_values": own * each * (read + BRIDGED_PIXELS * taps), "cache": programs * held / gpu.multiprocessors},
         2.0 * programs * BRIDGED_PIXELS * rows, s.moved_bytes)
 

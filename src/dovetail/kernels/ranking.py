@@ -45,6 +45,8 @@ WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
     WalkedShape: ("walked", walked_work), WalkedBytesShape: ("walked_bytes", walked_work), VectorShape: ("vector", vector_work),
     BridgedShape: ("bridged", bridged_work), MovedShape: ("moved", moved_work)}
 """Of every kind of shape, whose costs it has and what it asks for."""
+FEW = {"bridged": 4}
+"""Tiles of kernels that Triton takes seconds to translate each, and whose costs say which of them are fast."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""
 
@@ -62,6 +64,7 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
     times = seconds(gpu, WORK[type(shape)][0], kind, work_of(gpu, shape, tiles))
     order = np.argsort(times, kind="stable")
     order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
+    order = order[:FEW.get(WORK[type(shape)][0], len(order))]
     found = tuple(times[order].tolist())
     forest = forest_for(gpu, WORK[type(shape)][0], kind)
     if forest is not None and len(order) > 1:  # which tile is that fast, not how fast

@@ -195,16 +195,16 @@ MOST_BRIDGED_STEPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 2, 1.5
 
 @lru_cache(maxsize=1024)
 def bridged_tiles(s: BridgedShape) -> Tiles:
-    """Warps have channels of their own, sixteen of the layer between at a time."""
+    """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 of those at once."""
     side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
     found: list[Config] = []
-    for warps, each, bn in product((1, 2, 4), (1, 2, 4), (64, 128, 256, 512)):
+    for warps, each, bn in product((2, 4) if s.element == BYTE else (1, 2, 4), (1, 2, 4), (64, 128, 256, 512)):
         tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BM": 16 * warps, "BN": bn,
                 "num_warps": warps, "num_stages": 1}
         steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
         wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
         if steps <= MOST_BRIDGED_STEPS and blocks <= MOST_BRIDGED_BLOCKS and wasted <= BRIDGED_WASTE \
-                and min(128, s.filters) <= bn < 2 * s.filters and bridged_registers(alone, s) <= MOST_BRIDGED \
+                and min(256, s.filters) <= bn < 2 * s.filters and bridged_registers(alone, s) <= MOST_BRIDGED \
                 and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES:
             found.append(tile)
     return tiles_of(found)
