@@ -195,19 +195,30 @@ MOST_BRIDGED_STEPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 2, 1.5
 
 @lru_cache(maxsize=1024)
 def bridged_tiles(s: BridgedShape) -> Tiles:
-    """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 of those at once."""
+    """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 of them at once.
+
+    Of as many warps, tiles with the fewest blocks of channels: with more they are no faster, and Triton takes seconds longer.
+    """
     side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
     found: list[Config] = []
-    for warps, each, bn in product((2, 4) if s.element == BYTE else (1, 2, 4), (1, 2, 4), (64, 128, 256, 512)):
-        tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BM": 16 * warps, "BN": bn,
-                "num_warps": warps, "num_stages": 1}
-        steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
-        wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
-        if steps <= MOST_BRIDGED_STEPS and blocks <= MOST_BRIDGED_BLOCKS and wasted <= BRIDGED_WASTE \
-                and min(256, s.filters) <= bn < 2 * s.filters and bridged_registers(alone, s) <= MOST_BRIDGED \
-                and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES:
-            found.append(tile)
+    for warps in (2, 4) if s.element == BYTE else (1, 2, 4):
+        fitting: list[Config] = []
+        for each, bn in product((1, 2, 4), (64, 128, 256, 512)):
+            tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BM": 16 * warps, "BN": bn,
+                    "num_warps": warps, "num_stages": 1}
+            if min(256, s.filters) <= bn < 2 * s.filters and _is_bridged_tile(tile, s):
+                fitting.append(tile)
+        fewest = min((ceil(s.channels / tile["BC"]) for tile in fitting), default=0)
+        found += [tile for tile in fitting if ceil(s.channels / tile["BC"]) == fewest]
     return tiles_of(found)
+
+
+def _is_bridged_tile(tile: Config, s: BridgedShape) -> bool:
+    """Whether a tile fits, and computes little that is not there."""
+    steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
+    wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
+    return bool(steps <= MOST_BRIDGED_STEPS and blocks <= MOST_BRIDGED_BLOCKS and wasted <= BRIDGED_WASTE
+                and bridged_registers(alone, s) <= MOST_BRIDGED and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
 
 
 def bridged_registers(c: Tiles, s: BridgedShape) -> Number:
