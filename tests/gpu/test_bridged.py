@@ -8,28 +8,13 @@ import numpy as np
 import pytest
 
 from dovetail.gpu.executor import Compiled, compile_graph
-from dovetail.ir import RELU, Add, Array, Clamp, Conv, Graph, Window
+from dovetail.ir import Array
 from dovetail.kernels.calls import Call
 from dovetail.numerics.reference import run_float, run_integer
-from tests.strategies import Net, quantized
+from tests.kernels.networks import blocks
+from tests.strategies import quantized
 
 TOLERANCE = {"float16": 0.02, "tf32": 1e-3, "int8": 0.0}
-
-
-def blocks(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool) -> Graph:
-    """A block and the beginning of the next, whose end, where others read it, adds it; no size is that of a tile."""
-    net = Net(kernel + 10 * stride + adds)
-    x = net.add(Conv(12, Window((1, 1)), clamp=RELU), net.input((1, 3, *size)))
-    wide = net.add(Conv(50, Window((1, 1)), clamp=Clamp(0.0, 6.0)), x)
-    pads = (kernel // 2,) * 4
-    deep = net.add(Conv(50, Window((kernel, kernel), (stride, stride), pads), groups=50, clamp=Clamp(0.0, 6.0)), wide)
-    end = net.add(Conv(12, Window((1, 1))), deep)
-    if adds:
-        end = net.add(Add(), end, x)
-    next_wide = net.add(Conv(41, Window((1, 1)), clamp=RELU), end)
-    deep = net.add(Conv(41, Window((3, 3), pads=(1, 1, 1, 1)), groups=41, clamp=RELU), next_wide)
-    last = net.add(Conv(12, Window((1, 1))), deep)
-    return net.graph(net.add(Add(), last, end) if kept else last)
 
 
 def through(made: Compiled) -> Call:
