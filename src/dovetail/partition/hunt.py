@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from dovetail.partition.at_once import arm_devices
-from dovetail.partition.beginnings import remembered
+from dovetail.partition.beginnings import remembered, remembered_beside
 from dovetail.partition.boards import Filling
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, price_limits, priced_costs
@@ -37,6 +37,8 @@ FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
 NEAR, CLOSER_LABELS = 4.5e-3, 300
 """Distance below the best plan up to which a closer bound is looked for then, and labels kept per cut."""
+FARTHER, BESIDE = (7.5e-3, 1e-2), 4.9e-3
+"""Distances between which boards beside a window are remembered, too, as that may bring the bound near, and how near it shall."""
 WIDER = 3.0
 """Times as long as a plan took to be wound that one with more beginnings takes at most."""
 LOWER = 0.97
@@ -209,7 +211,11 @@ class Hunt:
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
                 deadline if self.filling.fronts.merged else late):
             return
-        found = remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late)
+        value = self.value(self.weights)
+        if not self.close(FARTHER[0]) and self.close(FARTHER[1]):
+            found = remembered_beside(self.filling, value * (1 - BESIDE), CLOSER_LABELS, late)
+        else:
+            found = remembered(self.filling, value * (1 - NEAR), CLOSER_LABELS, late)
         named = worked() < deadline
         self.told(Told(found.assignment if named else None, found.pooled if named else None, found.bound, self.filling.names,
                        found.line))
