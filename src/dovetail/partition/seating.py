@@ -105,7 +105,7 @@ def _ways_home(problem: Problem, pool: Pool, assignment: Assignment) -> list[flo
     for move in (*moves, *(m for t in problem.graph.outputs for m in deliveries(problem, t, places[t]))):
         # What a board gets back of its own passes the host.
         if host in (move.source, move.target) or move.source == move.target:
-            hop_s, _ = transfer_of(problem, *pool.boards[:2], move.size_bytes)
+            hop_s, _ = transfer_of(problem, pool.boards[0], pool.boards[1], move.size_bytes)
             for device in (move.source, move.target):
                 found[device] = found.get(device, 0.0) + hop_s
     return [found.get(b, 0.0) for b in pool.boards]
