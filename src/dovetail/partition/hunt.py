@@ -209,12 +209,26 @@ class Hunt:
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
                 deadline if self.filling.fronts.merged else late):
             return
+        self.move_cuts()
         begun = worked()
+        if self.close(FAR):
+            return
         if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
             self.nearer(remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late), deadline)
             if self.close(FAR) or begun + LONGER * (worked() - begun) > late:
                 return
         self.nearer(remembered_beside(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
+
+    def move_cuts(self) -> None:
+        """Move the cuts of the best plan, if it is cut between candidates: it may be near enough then."""
+        judged = [(e, a) for a in self.problem.loose if (e := evaluate(self.problem, a)).feasible]
+        best = min(judged, key=lambda pair: pair[0].objective, default=None)
+        if best is None or best[0].objective > self.goal:
+            return
+        plan, found = refine(self.problem, best[1], best[0])
+        if found.objective < self.goal:
+            self.problem.loose.append(plan)
+            self.plans.append((found.latency_s, found.energy_j))
 
     def nearer(self, found: Filled, deadline: float) -> None:
         """Keep what a search with a longer memory found; its plan gets boards before the deadline alone."""
