@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.beginnings import remembered
+from dovetail.partition.beginnings import remembered, remembered_beside
 from dovetail.partition.boards import Filled, Filling
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, price_limits
@@ -119,7 +119,7 @@ def test_a_search_whose_fronts_stand_for_others_bounds_every_plan(seed: int, cou
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 7), budget=BUDGETS, straight=st.booleans(),
-       beside=st.sampled_from([None, 0, 3]))
+       beside=st.sampled_from([None, 0, 1, 3]))
 def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: int, budget: float, straight: bool,
                                                             beside: int | None) -> None:
     # A chain never has more than four boards at work or holding tensors at once, of which the bound speaks.
@@ -160,7 +160,22 @@ def test_what_beginnings_cost_makes_no_bound_exceed_a_plan(seed: int, count: int
         for most in (FEW, LABELS):
             filling.run(cutoff, most, inf)
             assert remembered(filling, cutoff, most, inf).bound <= min(truth, cutoff) * (1 + 1e-9)
+            assert remembered_beside(filling, cutoff, most, inf).bound <= min(truth, cutoff) * (1 + 1e-9)
         assert remembered(filling, cutoff, LABELS, inf).bound == pytest.approx(min(cutoff, without))
+
+
+def test_what_is_not_remembered_of_boards_makes_no_bound_higher() -> None:
+    """Of nodes that fill half of a board alone, and of boards beside a window, less is known than of all."""
+    rising, falling = 0, 0
+    for seed in range(8):
+        filling, _, _ = filling_of(Problem(chain(4, 2, 2), ring(seed, 7, 20.0), Alike(seed)))
+        first = filling.run(inf, LABELS, inf)
+        window, beside = (filling.remembering(count, []).run(inf, LABELS, inf) for count in (0, 1))
+        some, none = (filling.remembering(1, [], large).run(inf, LABELS, inf) for large in (0.5, 2.0))
+        ranks = [x.bound for x in (none, some, beside)], [x.bound for x in (first, window, beside)]
+        assert all(a <= b * (1 + 1e-9) for rank in ranks for a, b in pairwise(rank))
+        rising, falling = rising + (none.bound < beside.bound), falling + (some.bound < beside.bound)
+    assert rising > falling, "large nodes alone tell most of it"
 
 
 def test_a_plan_fills_no_board_beyond_its_budget_where_the_pool_alone_would() -> None:

@@ -95,7 +95,7 @@ def test_a_search_that_hurries_is_past_every_deadline_and_counts_as_before_after
     before = METER.seconds
     with counted(2.0) as meter:
         begun_s = meter.begun_s
-        monkeypatch.setattr(time, "thread_time", lambda: begun_s + GUARD * 2.0)
+        monkeypatch.setattr(time, "thread_time", lambda: begun_s + GUARD * 2.0 - 1e-6)
         spend("nodes", 10)
         assert worked() == METER.seconds == 10 * RATES["nodes"][0]
         monkeypatch.setattr(time, "thread_time", lambda: begun_s + GUARD * 2.0 + 1e-6)

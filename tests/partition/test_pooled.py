@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,3 +183,10 @@ def test_a_ring_that_is_nearly_full_has_a_plan_near_its_bound(tmp_path: Path, na
     (tmp_path / "m.onnx").write_bytes(zoo.build(name))
     found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8"), off_grid=True, explained=False, time_limit_s=8.0)
     assert found.gap <= gap
+
+
+def test_a_plan_along_many_boards_is_near_a_bound_that_remembers_boards_beside_the_window() -> None:
+    """Seventeen nodes take three quarters of a board each: a window that forgets those it left pays too little on 24 boards."""
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_shufflenet.onnx"
+    found = plan(graph_to_plan(light)[0], load_platform("fic:24"), off_grid=True, explained=False)
+    assert found.gap <= 0.005

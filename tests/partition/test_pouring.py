@@ -20,10 +20,10 @@ from dovetail.partition.pool import Pool
 from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.pouring import _Ways, pour
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.seating import homeward, turned
+from dovetail.partition.seating import _ways_home, homeward, turned
 from dovetail.partition.solve import plan
 from dovetail.partition.winding import _Begun, _Ring, wind
-from dovetail.partition.work import input_places, work_of
+from dovetail.partition.work import input_places, transfer_of, work_of
 from dovetail.platform.load import load_platform
 from tests.partition.test_pooled import Alike, ring
 from tests.partition.worlds import chain
@@ -164,6 +164,27 @@ def test_a_plan_is_turned_around_the_ring_to_where_the_host_is_near() -> None:
     assert {s.devices for s in plan_.values()} == {("fpga0",)}
     assert judged.objective == evaluate(problem, plan_).objective < evaluate(problem, far).objective
     assert turned(problem, pool, plan_, judged) == (plan_, judged)
+
+
+def test_ways_home_count_what_really_passes_them() -> None:
+    """An eighth of a node's filters leaves an eighth of its output; what a board makes for itself passes the host twice."""
+    graph = chain(3, 16, 3)
+    problem = Problem(graph, ring(1, 10, 1e9), Alike(1))
+    first, second = (n.name for n in graph.nodes[:2])
+    plan_ = {n.name: whole_on("cpu") for n in graph.nodes}
+    plan_[first] = divide(Axis.OUTPUT_CHANNELS, [14], 16, ["cpu", "fpga3"])
+    before, whole = (graph.tensors[t].transfer_bytes for t in (graph.inputs[0], graph.node(first).output))
+
+    def hop_s(size: int) -> float:
+        return transfer_of(problem, "fpga0", "fpga1", size)[0]
+
+    seconds = _ways_home(problem, pool_of(problem), plan_)
+    assert seconds == pytest.approx([0.0] * 3 + [hop_s(before) + hop_s(whole // 8)] + [0.0] * 6)
+    plan_[second] = divide(Axis.OUTPUT_CHANNELS, [8], 16, ["fpga2", "fpga3"])
+    seconds = _ways_home(problem, pool_of(problem), plan_)
+    half = graph.tensors[graph.node(second).output].transfer_bytes // 2
+    assert seconds[2] == pytest.approx(hop_s(whole // 8 * 7) + hop_s(half)), "the eighth comes from its neighbour"
+    assert seconds[3] == pytest.approx(hop_s(before) + hop_s(whole // 8 * 7) + 2 * hop_s(whole // 8) + hop_s(half))
 
 
 def test_the_host_takes_back_what_it_would_rather_do_itself() -> None:

@@ -13,11 +13,19 @@ import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
-from dovetail.partition.boards import COMPARED, LOAD_CELLS, Filled, Filling
+from dovetail.partition.boards import COMPARED, LOAD_CELLS, Filled, Filling, from_on
 from dovetail.partition.cuts import Step
-from dovetail.partition.effort import sorting, spend
+from dovetail.partition.effort import sorting, spend, worked
 from dovetail.partition.fronts import EPSILON, SLACK, spread
 from dovetail.partition.memory import Along
+
+LARGE, LARGE_LABELS = 0.2, 2_000
+"""Part of a board from which on what a node takes of it counts where boards beside a window are remembered, and labels kept per
+cut then: of large nodes alone there are few ways to fill boards."""
+BESIDE = 1
+"""Boards remembered on each side then."""
+SHARE = 0.7
+"""Part of the time left in which that must be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +49,27 @@ def remembered(filling: Filling, cutoff: float, most: int, deadline: float) -> F
     The filling's last run, in which only boards that hold tensors were, says what it costs to go on.
     """
     cutoff = min(cutoff, filling.cutoff)
-    return filling.remembering(0, _Beginnings(filling).run(cutoff, most)).run(cutoff, most, deadline)
+    return filling.remembering(0, _Beginnings(filling, 0.0).run(cutoff, most)).run(cutoff, most, deadline)
+
+
+def remembered_beside(filling: Filling, cutoff: float, most: int, deadline: float) -> Filled:
+    """The same with boards beside the window remembered too, and of what boards hold the large nodes alone.
+
+    Where that takes too long, it is as if only the window were.
+    """
+    cutoff = min(cutoff, filling.cutoff)
+    reach, now = _Beginnings(filling, LARGE).run(cutoff, most), worked()
+    ending = now + SHARE * max(0.0, deadline - now)
+    found = filling.remembering(BESIDE, reach, LARGE).run(cutoff, LARGE_LABELS, ending)
+    return found if worked() < ending else filling.remembering(0, reach).run(cutoff, most, deadline)
 
 
 class _Beginnings:
-    def __init__(self, filling: Filling) -> None:
-        self.filling, self.net, self.names = filling, filling.net, filling.names
+    def __init__(self, filling: Filling, large: float) -> None:
+        """What nodes take of a board counts from a part of it on."""
+        self.filling, self.net, self.names, self.given = filling, filling.net, filling.names, from_on(filling.given, large)
         self.reached, count = filling.fronts.reached, len(filling.names.boards)
-        resources = filling.given[0].shape[1] // count
+        resources = self.given[0].shape[1] // count
         self.memory = Along(filling.orders, resources, self.names.kept[filling.memory.undone], 0)
         self.mask = np.tile((np.arange(1 << count)[:, None] >> np.arange(count)) & 1, resources)
         self.to_go = [self._least(k, labels) for k, labels in enumerate(filling.last)]
@@ -110,9 +131,9 @@ class _Beginnings:
         which = np.repeat(np.arange(len(good)), counts)
         nth = begin[every.row[good][which]] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
         way = good[which]
-        spend("moves", 1, len(low) + LOAD_CELLS * len(way) * filling.given[step.index].shape[1])
+        spend("moves", 1, len(low) + LOAD_CELLS * len(way) * self.given[step.index].shape[1])
         return self._without_twins(_Moves(state[nth], target[way], order[nth], back[which],
-                                          filling.given[step.index][every.column[way]], every.cost[way]))
+                                          self.given[step.index][every.column[way]], every.cost[way]))
 
     def _called(self, cut: int) -> tuple[Ints, Ints, Ints]:
         """By which orders states that those reached stand for are called so: member, state and order, sorted by member."""

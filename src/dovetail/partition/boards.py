@@ -33,6 +33,8 @@ HURRIED = 64
 
 LOAD_CELLS = 4
 """Cells that what a label takes of one board is worth where work is counted."""
+ALIKE = 0.5
+"""Part of the work of comparing labels that is left where large nodes alone count: many are the same then."""
 
 
 Seat = tuple[int, int]
@@ -89,6 +91,11 @@ class _Taken:
     behind: int
 
 
+def from_on(loads: Sequence[Floats], large: float) -> list[Floats]:
+    """What columns take of boards, nothing where that is less than a part of one."""
+    return [np.where(own < large, 0.0, own) for own in loads] if large else list(loads)
+
+
 class Filling:
     """A search over one network with its fronts.
 
@@ -111,15 +118,19 @@ class Filling:
                 self.orders, resources, names.kept[self.memory.undone], beside)
         self.given, self.loads, self.width = loads, [self.memory.kept(own) for own in loads], self.memory.width
         self.holding: dict[int, Ints] = {}
+        self.alike = 1.0
         self.reach: list[Floats] = []
         """What every state of each cut costs at least to reach, where more is known than fronts say."""
         self.last, self.cutoff = list[Labels | None](), 0.0
         """The labels of every cut in the last run, and below what they were looked for."""
 
-    def remembering(self, beside: int, reach: list[Floats]) -> Filling:
-        """The same search with more boards remembered, where states cost so much at least to reach."""
-        found = Filling(self.fronts, self.names, self.given, self.many, beside)
-        found.steps, found.holding, found.reach = self.steps, self.holding, reach
+    def remembering(self, beside: int, reach: list[Floats], large: float = 0.0) -> Filling:
+        """The same search with more boards remembered, where states cost so much at least to reach.
+
+        What nodes take of a board counts from a part of it on: with less to remember, the bound is no higher than with all.
+        """
+        found = Filling(self.fronts, self.names, from_on(self.given, large), self.many, beside)
+        found.steps, found.holding, found.reach, found.alike = self.steps, self.holding, reach, ALIKE if large else 1.0
         return found
 
     def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
@@ -141,7 +152,7 @@ class Filling:
                 found[k] = labels = fewer(undominated(fewer(labels, COMPARED * room)), room)
             else:
                 found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
-            spend("crowds", 1, sorting(sum(map(len, parts))) * self.width)
+            spend("crowds", 1, self.alike * sorting(sum(map(len, parts))) * self.width)
             largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"

@@ -53,9 +53,10 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     priced, begun = price_limits(net, weights, goal, deadline), worked()
     near &= goal <= priced.bound * (1 + NEAR)
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
-    cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and len(net.tables) > MANY_NODES) if wanted else [], None
+    large = len(net.tables) > MANY_NODES
+    cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and large) if wanted else [], None
     if many and cutoffs and (priced.prices > 0).any():
-        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH)
+        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
         path = rough.path() if rough is not None else None
         if rough is not None and path is not None:
             tell(Told(None, net.assignment(path), priced.bound, names))
@@ -155,9 +156,10 @@ GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
 and where a plan was found, below which all others are then looked for."""
 SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
-ROUGH, FINE, ABOVE = Grain(32, below=False, most=100), Grain(256, below=True), 0.015
+ROUGH, FINE, ABOVE = (Grain(32, below=False, most=200), Grain(32, below=False, most=100)), Grain(256, below=True), 0.015
 """Where boards are many and limits bind, prices are far below the best plan: how labels are told apart in a first search for a
-plan of the pool, and in a second one for a bound, and how far above that plan the second one ends."""
+plan of the pool, of a network and of a large one, and in a second one for a bound, and how far above that plan the second one
+ends."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 """How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 

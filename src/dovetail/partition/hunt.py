@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from dovetail.partition.at_once import arm_devices
-from dovetail.partition.beginnings import remembered
-from dovetail.partition.boards import Filling
+from dovetail.partition.beginnings import remembered, remembered_beside
+from dovetail.partition.boards import Filled, Filling
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, price_limits, priced_costs
 from dovetail.partition.effort import worked
@@ -37,6 +37,9 @@ FAR = 5e-3
 """Distance beyond which parts are given boards one by one as well, where boards are many."""
 NEAR, CLOSER_LABELS = 4.5e-3, 300
 """Distance below the best plan up to which a closer bound is looked for then, and labels kept per cut."""
+FARTHER, BESIDE, LONGER = (7.5e-3, 1e-2), 4.9e-3, 4.0
+"""Distances between which boards beside a window are remembered at once, as that alone may bring the bound near, how near it
+shall, and times as long as the window alone took that both take."""
 WIDER = 3.0
 """Times as long as a plan took to be wound that one with more beginnings takes at most."""
 LOWER = 0.97
@@ -201,15 +204,35 @@ class Hunt:
         self.wind(net.assignment(follow(net, costs, completions(net, costs))), deadline, sparing=False)
 
     def come_nearer(self, deadline: float, late: float) -> None:
-        """Look for a closer bound until late, where boards are many and the best plan is far from the last one.
-
-        What plan is met gets its boards before the deadline alone.
-        """
+        """Look for a closer bound until late, where boards are many and the best plan is far from the last one."""
         # Where limits bind labels are many, and it takes longer than it may be late.
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
                 deadline if self.filling.fronts.merged else late):
             return
-        found = remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late)
+        self.move_cuts()
+        begun = worked()
+        if self.close(FAR):
+            return
+        if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
+            self.nearer(remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late), deadline)
+            if self.close(FAR) or begun + LONGER * (worked() - begun) > late:
+                return
+        self.nearer(remembered_beside(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
+
+    def move_cuts(self) -> None:
+        """Move the cuts of the best plan, if it is cut between candidates: it may be near enough then."""
+        judged = [(e, a) for a in self.problem.loose if (e := evaluate(self.problem, a)).feasible]
+        best = min(judged, key=lambda pair: pair[0].objective, default=None)
+        if best is None or best[0].objective > self.goal:
+            return
+        plan, found = refine(self.problem, best[1], best[0])
+        if found.objective < self.goal:
+            self.problem.loose.append(plan)
+            self.plans.append((found.latency_s, found.energy_j))
+
+    def nearer(self, found: Filled, deadline: float) -> None:
+        """Keep what a search with a longer memory found; its plan gets boards before the deadline alone."""
+        assert self.filling is not None, "it went on from one"
         named = worked() < deadline
         self.told(Told(found.assignment if named else None, found.pooled if named else None, found.bound, self.filling.names,
                        found.line))

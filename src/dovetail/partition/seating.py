@@ -22,6 +22,7 @@ from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.renaming import Names
+from dovetail.partition.work import Move, deliveries, input_places, output_place, transfer_of, work_of
 
 
 def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names,
@@ -80,10 +81,9 @@ def turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluat
     """The plan as it is or all of it moved along the ring, or seen from the other side: what goes to the host and comes from it
     may have shorter ways then.
     """
-    boards, host, between = pool.boards, problem.platform.host, exchanged(problem, assignment)
-    count, route = len(boards), problem.platform.route
-    hops, amounts = [len(route(host, b)) for b in boards], [between.get((host, b), 0.0) for b in boards]
-    ways = sorted((sum(a * hops[(start + way * i) % count] for i, a in enumerate(amounts)), start, way)
+    boards, seconds = pool.boards, _ways_home(problem, pool, assignment)
+    count, hops = len(boards), [len(problem.platform.route(problem.platform.host, b)) for b in boards]
+    ways = sorted((sum(s * hops[(start + way * i) % count] for i, s in enumerate(seconds)), start, way)
                   for start in range(count) for way in (1, -1))
     best: tuple[Assignment, Evaluation] = assignment, judged
     for _, start, way in ways[:TURNS]:
@@ -92,6 +92,23 @@ def turned(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluat
         if found.feasible and found.objective < best[1].objective * (1 - TOLERANCE):
             best = moved, found
     return best
+
+
+def _ways_home(problem: Problem, pool: Pool, assignment: Assignment) -> list[float]:
+    """Seconds on every link between a board and the host of all that goes either way."""
+    places, host, found = input_places(problem), problem.platform.host, dict[str, float]()
+    moves: list[Move] = []
+    for node in problem.graph.nodes:
+        work = work_of(problem, node, assignment[node.name], places)
+        places[node.output] = output_place(problem, node, assignment[node.name])
+        moves += (*work.arrivals, *work.partials)
+    for move in (*moves, *(m for t in problem.graph.outputs for m in deliveries(problem, t, places[t]))):
+        # What a board gets back of its own passes the host.
+        if host in (move.source, move.target) or move.source == move.target:
+            hop_s, _ = transfer_of(problem, pool.boards[0], pool.boards[1], move.size_bytes)
+            for device in (move.source, move.target):
+                found[device] = found.get(device, 0.0) + hop_s
+    return [found.get(b, 0.0) for b in pool.boards]
 
 
 RUNS = (64, 32, 16, 8, 4, 2, 1)
