@@ -2,10 +2,10 @@
 
 `PYTHONPATH=src:bench python bench/gpu_check.py --network ceit-blocks --batch 8 [--kind fp16] [--kernel conv] [--node i2t]
 [--tiles 6] [--stages 4] [--after 0]`. Noise goes through each kernel alone, several times over; a tile is wrong if a value of
-any launch is further from float64 than rounding brings it. `early` says that a tile's code lets matrix units read before operands
-are stored for certain (`gpu/distrusted.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's
+any launch is further from float64 than rounding brings it. `refused` says that tuning does not launch a tile, since its code
+has one of the faults of compilers that are known (`gpu/distrusted.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's
 tiles need not have, to see whether that matters. Every tile is then replayed in a CUDA graph as tuning does. Exits with 1 if a
-tile that may be chosen, one that is not early, is wrong or touches memory that is not its own: the latter is named, and ends the
+tile that may be chosen, one that is not refused, is wrong or touches memory that is not its own: the latter is named, and ends the
 process, since nothing can be launched behind it; another one takes over from the tile behind (`--after`).
 Layers that read more than one tensor are passed over. Without a GPU: TRITON_INTERPRET=1, and small images (`ceit-blocks@32`).
 """
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import triton
 
-from dovetail.gpu.distrusted import reads_too_early
+from dovetail.gpu.distrusted import distrusted
 from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import REPEATS, captured, without_pipelining
@@ -92,7 +92,7 @@ def to_check(graph: Graph, kind: str, images: int, launcher: Launcher) -> Iterat
 
 
 def errors_of(launcher: Launcher, one: Checked, tile: Config) -> tuple[float, int, bool]:
-    """The largest error of a tile, values that are wrong by more than is allowed, and whether its code reads early."""
+    """The largest error of a tile, values that are wrong by more than is allowed, and whether tuning refuses its code."""
     source, allowed = one.call.operands[0], ALLOWED[launcher.kind]
     assert isinstance(source, Place)
     viewed(launcher, source).copy_(one.x)
@@ -108,7 +108,7 @@ def errors_of(launcher: Launcher, one: Checked, tile: Config) -> tuple[float, in
     if launcher.device == "cuda":
         captured([launch] * REPEATS)()
         torch.cuda.synchronize()
-    return worst, wrong, made is not None and reads_too_early(made.asm["ptx"])
+    return worst, wrong, made is not None and distrusted(made.asm["ptx"], made.n_spills)
 
 
 def tiles_of(call: Call, count: int, stages: int | None) -> list[Config]:
@@ -135,14 +135,14 @@ def check(name: str, kind: str, images: int, options: argparse.Namespace) -> boo
                 continue
             said = f"{name} b{images} {one.call.kernel} {'+'.join(one.call.nodes)} {tile}: "
             try:
-                worst, wrong, early = errors_of(launcher, one, tile)
+                worst, wrong, refused = errors_of(launcher, one, tile)
             except (triton.TritonError, RuntimeError) as reason:
                 print(f"{said}no run: {str(reason)[:60]}", flush=True)
                 if "illegal" in str(reason) or "misaligned" in str(reason):
                     take_over(options)
                 continue
-            right = right and (early or not wrong)
-            print(f"{said}error {worst:.1e}{f', {wrong} values WRONG' if wrong else ''}{', early' if early else ''}", flush=True)
+            right = right and (refused or not wrong)
+            print(f"{said}error {worst:.1e}{f', {wrong} values WRONG' if wrong else ''}{', refused' if refused else ''}", flush=True)
     return right
 
 

@@ -25,9 +25,9 @@ def through(made: Compiled) -> Call:
 
 
 @pytest.mark.usefixtures("kept_inside")
-@pytest.mark.parametrize("kind", TOLERANCE)
-@pytest.mark.parametrize(("size", "kernel", "stride", "adds", "kept"), [
-    ((5, 9), 3, 1, True, True), ((7, 10), 3, 2, False, True), ((6, 3), 5, 1, True, False), ((4, 9), 5, 2, False, False)])
+@pytest.mark.parametrize(("size", "kernel", "stride", "adds", "kept", "kind"), [
+    ((3, 9), 3, 1, True, True, "tf32"), *((*case, kind) for kind in ("float16", "int8") for case in (
+        ((3, 9), 3, 1, True, True), ((4, 10), 3, 2, False, True), ((3, 3), 5, 1, True, False), ((3, 9), 5, 2, False, False)))])
 def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool,
                                             kind: str) -> None:
     graph, rng = blocks(size, kernel, stride, adds, kept), np.random.default_rng(0)
