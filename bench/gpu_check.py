@@ -2,11 +2,12 @@
 
 `PYTHONPATH=src:bench python bench/gpu_check.py --network ceit-blocks --batch 8 [--kind fp16] [--kernel conv] [--node i2t]
 [--tiles 6] [--stages 4] [--after 0]`. Noise goes through each kernel alone, several times over; a tile is wrong if a value of
-any launch is further from float64 than rounding brings it. `refused` says that tuning does not launch a tile, since its code
-has one of the faults of compilers that are known (`gpu/distrusted.py`); `--stages` runs convolutions with another depth of pipelining, which the planner's
-tiles need not have, to see whether that matters. Every tile is then replayed in a CUDA graph as tuning does. Exits with 1 if a
-tile that may be chosen, one that is not refused, is wrong or touches memory that is not its own: the latter is named, and ends the
-process, since nothing can be launched behind it; another one takes over from the tile behind (`--after`).
+any launch is further from float64 than rounding brings it. `refused` says that tuning does not launch a tile, since its code has
+one of the faults of compilers that are known (`gpu/distrusted.py`); `--stages` runs convolutions with another depth of
+pipelining, which the planner's tiles need not have, to see whether that matters. Every tile is then replayed in a CUDA graph as
+tuning does. Exits with 1 if a tile that may be chosen, one that is not refused, is wrong or touches memory that is not its own:
+the latter is named, and ends the process, since nothing can be launched behind it; another one takes over from the tile behind
+(`--after`).
 Layers that read more than one tensor are passed over. Without a GPU: TRITON_INTERPRET=1, and small images (`ceit-blocks@32`).
 """
 
@@ -26,7 +27,7 @@ from dovetail.gpu.distrusted import distrusted
 from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import REPEATS, captured, without_pipelining
-from dovetail.ir import Add, Concat, Function, Graph, Mul, Node, Select
+from dovetail.ir import Add, Concat, Function, Gemm, Graph, Mul, Node, Select
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
 from dovetail.kernels.lower import lower
@@ -68,6 +69,7 @@ def computed(graph: Graph, nodes: Sequence[Node], x: torch.Tensor, kind: torch.d
         if isinstance(node.op, Function):
             value = FUNCTIONS[node.op.name](value)
             continue
+        value = value.flatten(1) if isinstance(node.op, Gemm) else value
         arrays = [torch.from_numpy(c.array.copy()).to(x.device) for c in graph.params(node)]
         value = apply_node(torch, node, [value], [(a.to(kind) if a.ndim > 1 else a).double() for a in arrays])
     return value
@@ -142,7 +144,7 @@ def check(name: str, kind: str, images: int, options: argparse.Namespace) -> boo
                     take_over(options)
                 continue
             right = right and (refused or not wrong)
-            print(f"{said}error {worst:.1e}{f', {wrong} values WRONG' if wrong else ''}{', refused' if refused else ''}", flush=True)
+            print(f"{said}error {worst:.1e}{f', {wrong} values WRONG' if wrong else ''}{', refused' * refused}", flush=True)
     return right
 
 
