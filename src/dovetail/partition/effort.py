@@ -52,7 +52,7 @@ RATES: dict[str, tuple[float, float]] = {
     "trees": (1.3e-05, 4e-09),
     "tries": (0.00015, 0.0),
     "undercut": (8e-05, 1.1e-08),
-    "walks": (0, 3.8e-05),
+    "walks": (0, 1.5e-05),
     "ways": (0.00042, 1.6e-08),
     "weights": (4.8e-05, 2.4e-08),
     "windings": (4e-05, 0),
