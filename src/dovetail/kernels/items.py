@@ -262,8 +262,8 @@ def _is_walked(kind: str, part: Sequence[Item]) -> bool:
                                          and part[2].layer.rounding == FLOATING))
 
 
-MOST_BRIDGED_PIXELS, MOST_BRIDGED_TAPS = 1 << 14, 25
-"""Pixels up to which beginning kernels is what a block waits for, and taps whose weights a thread may hold."""
+MOST_BRIDGED_PIXELS = 1 << 14
+"""Pixels up to which beginning kernels is what a block waits for."""
 
 
 def _is_bridged(kind: str, part: Sequence[Item]) -> bool:
@@ -273,7 +273,7 @@ def _is_bridged(kind: str, part: Sequence[Item]) -> bool:
     first, between, last = part
     return (between.pointwise and last.pointwise and not first.ends and between.mean is None and between.along is None
             and not last.joined and not first.x.planar and first.window.dilation == (1, 1)
-            and first.taps <= MOST_BRIDGED_TAPS and last.y.pixels <= MOST_BRIDGED_PIXELS)
+            and last.y.pixels <= MOST_BRIDGED_PIXELS)
 
 
 def bridged_shape(kind: str, part: Sequence[Item]) -> BridgedShape:

@@ -189,8 +189,9 @@ BRIDGED_PIXELS = 8
 """Pixels of a program from one block into the next: as many as matrix units take at least."""
 MOST_BRIDGED, MOST_BRIDGED_BYTES = 200, 200 << 10
 """Registers of a thread of such a program, and the weights it holds in shared memory."""
-MOST_BRIDGED_STEPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 2, 1.5
-"""Its blocks of channels, and of those of the layer between (Triton unrolls them); how many times its channels it may compute."""
+MOST_BRIDGED_STEPS, MOST_BRIDGED_TAPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 27, 2, 1.5
+"""Its blocks of channels, taps of all of them, and blocks of the layer between, as Triton unrolls them (for 75 taps it took 39 s);
+how many times its channels it may compute."""
 
 
 @lru_cache(maxsize=1024)
@@ -217,7 +218,8 @@ def _is_bridged_tile(tile: Config, s: BridgedShape) -> bool:
     """Whether a tile fits, and computes little that is not there."""
     steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
     wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
-    return bool(steps <= MOST_BRIDGED_STEPS and blocks <= MOST_BRIDGED_BLOCKS and wasted <= BRIDGED_WASTE
+    unrolled = steps * s.taps_down * s.taps_across <= MOST_BRIDGED_TAPS and blocks <= MOST_BRIDGED_BLOCKS
+    return bool(steps <= MOST_BRIDGED_STEPS and unrolled and wasted <= BRIDGED_WASTE
                 and bridged_registers(alone, s) <= MOST_BRIDGED and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
 
 
