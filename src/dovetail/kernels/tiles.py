@@ -190,8 +190,8 @@ BRIDGED_PIXELS = 8
 MOST_BRIDGED, MOST_BRIDGED_BYTES = 200, 200 << 10
 """Registers of a thread of such a program, and the weights it holds in shared memory."""
 MOST_BRIDGED_STEPS, MOST_BRIDGED_TAPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 27, 2, 1.5
-"""Its blocks of channels, taps of all of them, and blocks of the layer between, as Triton unrolls them (for 75 taps it took 39 s);
-how many times its channels it may compute."""
+"""Its blocks of channels, taps of all of them, and blocks of the layer between: Triton unrolls them (75 taps took it 39 s). How
+many times its channels it may compute."""
 
 
 @lru_cache(maxsize=1024)
