@@ -146,7 +146,7 @@ Sizes = list[tuple[int, Ints | None, dict[int, Floats]]]
 
 
 def _all_sizes(problem: Problem, fetches: Sequence[Fetch], counts: Sequence[int]) -> Sizes:
-    """Bytes to all cells, for few devices: most cells have a piece on each."""
+    """Bytes to all cells, for few devices."""
     between = ways(problem)
     found = [all_fetched(problem, f.node, f.pattern, f.columns, f.known, f.inputs, f.paying, between)
              .reshape(len(between[0]), count) for f, count in zip(fetches, counts, strict=True)]

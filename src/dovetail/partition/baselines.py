@@ -94,12 +94,18 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
                     added((plan.busy_s, busy)) if busy else plan.busy_s)
 
 
-def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float], cost: NodeCost) -> dict[tuple[str, str], float] | None:
-    grown = dict(used)
+def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float],
+                cost: NodeCost) -> Mapping[tuple[str, str], float] | None:
+    """What is used of budgets with a node's part, or that part alone where every layer has them to itself; None if too much."""
+    if not cost.resources:
+        return used if problem.shared_budget else {}
+    grown = dict(used) if problem.shared_budget else {}
     for device, resource, limit in problem.budgets:
-        own = cost.resources.get(device, {}).get(resource, 0.0)
+        own = cost.resources.get(device)
+        if own is None or resource not in own:
+            continue
         key = (device, resource)
-        grown[key] = used.get(key, 0.0) + own if problem.shared_budget else own
+        grown[key] = grown.get(key, 0.0) + own[resource]
         if grown[key] > limit * (1 + TOLERANCE):
             return None
     return grown

@@ -40,6 +40,7 @@ class Sizes:
         self.limited: Ints = np.flatnonzero([limit > 0 for limit in resources.values()])
         self.edges: dict[str, tuple[Floats, Floats] | None] = {}
         self.known: dict[tuple[str, Axis | None, int, int], Floats | None] = {}
+        self.asked: set[tuple[str, Axis | None, tuple[int, int], tuple[int, int]]] = set()
 
     def of(self, node: Node, axis: Axis | None, start: int, stop: int) -> Floats | None:
         """Fractions that a share takes; None where it cannot run there."""
@@ -49,6 +50,13 @@ class Sizes:
             taken = dict(found[start, stop].resources) if found is not None and (start, stop) in found else None
             self.known[key] = None if taken is None else np.array([taken.get(r, 0.0) / x for r, x in self.limits.items()])
         return self.known[key]
+
+    def ask(self, node: Node, axis: Axis, shares: Sequence[tuple[int, int]]) -> None:
+        """Learn what shares take that grow from the first to the last of them: one question takes as long for all as for one."""
+        key = (node.name, axis, shares[0], shares[-1])
+        if key not in self.asked:
+            self.asked.add(key)
+            price_pieces(self.problem, node, axis, self.boards[0], shares)
 
     def extent(self, node: Node) -> int:
         return axes_of(self.problem, node).get(Axis.OUTPUT_CHANNELS, 1)

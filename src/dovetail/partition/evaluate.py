@@ -254,20 +254,21 @@ def _resources(split: Split, work: Work) -> dict[str, dict[str, float]]:
 
 
 def _usage(problem: Problem, costs: list[NodeCost]) -> dict[str, dict[str, float]]:
+    shared = problem.shared_budget
     used: dict[str, dict[str, float]] = {}
     for device, resource, _ in problem.budgets:
         used.setdefault(device, {})[resource] = 0.0
     for cost in costs:
         for device, amounts in cost.resources.items():
             own = used.get(device, {})
-            for resource in own.keys() & amounts.keys():
-                more = amounts[resource]
-                own[resource] = own[resource] + more if problem.shared_budget else max(own[resource], more)
+            for resource, more in amounts.items():
+                if resource in own:
+                    own[resource] = own[resource] + more if shared else max(own[resource], more)
     return used
 
 
 def _violations(problem: Problem, used: Mapping[str, Mapping[str, float]], latency: float, energy: float) -> tuple[str, ...]:
-    limits = [(f"{d} {r}", used[d][r], limit, "") for d, r, limit in problem.budgets]
+    limits = [(f"{d} {r}", used[d][r], limit, "") for d, r, limit in problem.budgets if used[d][r] > limit]
     limits += [("latency", latency * 1e3, problem.max_latency_s * 1e3, " ms")] if problem.max_latency_s is not None else []
     limits += [("energy", energy * 1e3, problem.max_energy_j * 1e3, " mJ")] if problem.max_energy_j is not None else []
     return tuple(_over(*found) for found in limits if found[1] > found[2] * (1 + TOLERANCE))

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
-from dovetail.partition.candidates import FEW_DEVICES
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.problem import Problem
 
 SHORT = 1 << 24
 """Whole numbers up to this are exact in a float of 32 bits."""
+SPANNED = 5
+"""Devices up to which bytes between all of them are worked out at once: those of a pool are so many."""
 LONG = 1 << 62
 """Whole numbers below this, and their sums, fit one of 64 bits."""
 
@@ -42,8 +43,8 @@ class Common:
 
 
 def wide(problem: Problem) -> bool:
-    """Whether arrays of one device span all columns: among few devices most columns have a piece on each."""
-    return len(problem.devices) <= FEW_DEVICES
+    """Whether arrays of one device span all columns: among few devices, fewer calls are worth more than shorter arrays."""
+    return len(problem.devices) <= SPANNED
 
 
 def on(problem: Problem, has: Flags, device: int) -> Ints | slice:

@@ -222,11 +222,15 @@ class _Ring:
 
         More of them never do where fewer do not.
         """
+        counts = range(1, stop - start + 1)
+        shares = [(stop - count, stop) if last else (start, start + count) for count in counts]
+        self.sizes.ask(node, axis, shares)
+
         def too_many(count: int) -> bool:
-            size = self.sizes.of(node, axis, *((stop - count, stop) if last else (start, start + count)))
+            size = self.sizes.of(node, axis, *shares[count - 1])
             return size is None or bool((left < size - TOLERANCE).any())
 
-        return bisect_right(range(1, stop - start + 1), 0, key=too_many)
+        return bisect_right(counts, 0, key=too_many)
 
     def _shared(self, node: Node, plan: _Begun, some: Sequence[int], near: Sequence[int]) -> Iterator[Split]:
         """A node that fills one of some boards and goes on another."""
