@@ -15,11 +15,11 @@ from dovetail.kernels.estimator import costs, costs_from, judged
 from dovetail.kernels.second_look import forest_from, forests
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
-BYTES = RECORD.with_name("gpu_tiles_int8.json")
+BYTES, BRIDGED = RECORD.with_name("gpu_tiles_int8.json"), RECORD.with_name("gpu_tiles_bridged.json")
 
 
 def test_costs_are_fitted_to_the_committed_measurements(tmp_path: Path) -> None:
-    fit([RECORD, BYTES], tmp_path / "costs.toml")
+    fit([RECORD, BYTES, BRIDGED], tmp_path / "costs.toml")
     found = tomllib.loads((tmp_path / "costs.toml").read_text())
     errors, shipped = found.pop("judged"), asdict(judged())
     assert tuple(errors.pop("fitted")) == shipped.pop("fitted")
