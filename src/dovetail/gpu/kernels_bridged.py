@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from dovetail.gpu.kernels import begin, settled
-from dovetail.gpu.kernels_depthwise import edges, is_read, reaches, values_of, weighed, weights_of
+from dovetail.gpu.kernels_depthwise import edges, no_sums, row_by_row, weights_of
 from dovetail.gpu.kernels_finishing import constants, to_store, with_other
 
 
@@ -28,33 +28,6 @@ def side_by_side(columns, first: tl.constexpr, step: tl.constexpr, COUNT: tl.con
         odd = side_by_side(columns, first + step, 2 * step, COUNT // 2)
         both = tl.reshape(tl.join(even, odd), (even.shape[0], COUNT))
     return both
-
-
-@triton.jit
-def filtered(start, inside, left, top, taps, H: tl.constexpr, W: tl.constexpr, XP: tl.constexpr, KH: tl.constexpr,
-             KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PAD: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr,
-             BC: tl.constexpr, kind: tl.constexpr):
-    """Sums of a depthwise layer for R rows x SIDE columns of BC channels, row by row in one tuple."""
-    nothing = ()
-    for _ in tl.static_range(SIDE):
-        nothing = nothing + (tl.zeros((1, BC), kind),)  # noqa: RUF005 - Triton has no unpacking
-    sums = ()
-    for _ in tl.static_range(R):
-        sums = sums + (nothing,)  # noqa: RUF005
-    for i in tl.static_range((R - 1) * SH + KH):
-        if is_read(i, R, SH, 1, KH):
-            values = values_of(start + i * W * XP, inside, left, top + i, H, XP, SIDE, KW, SW, 1, PAD, kind)
-            added = ()
-            for r in tl.static_range(R):
-                if reaches(i - r * SH, 1, KH):
-                    added = added + (weighed(sums[r], values, taps[i - r * SH], SIDE, KW, SW, 1),)  # noqa: RUF005
-                else:
-                    added = added + (sums[r],)  # noqa: RUF005
-            sums = added
-    together = ()
-    for r in tl.static_range(R):
-        together = together + sums[r]
-    return together
 
 
 @triton.jit
@@ -120,8 +93,11 @@ def bridged(x, wd, bd, md, sd, w1, b1, m1, s1, other, z, w2, b2, m2, s2, y,
     for step in tl.static_range(STEPS):  # all of them before the first product: no load waits behind a barrier
         c = step * BC + tl.arange(0, BC)
         start = x + ((image * H + top) * W * XP) + (left * XP)[:, None] + c[None, :]
-        sums = filtered(start, edges(left, c < C, W, SIDE, KW, SW, 1), left, top, taps[step], H, W, XP, KH, KW, SH, SW, PAD, R,
-                        SIDE, BC, kind)
+        rows = row_by_row(no_sums(R, SIDE, 1, BC, kind), start, edges(left, c < C, W, SIDE, KW, SW, 1), left, top, taps[step], wd,
+                          c < C, H, W, C, XP, KH, KW, SH, SW, 1, 1, PAD, R, SIDE, True, kind)
+        sums = ()
+        for r in tl.static_range(R):
+            sums = sums + rows[r]
         od, fd, yd = middles[step]
         a = to_store(tl.trans(side_by_side(sums, 0, 1, BP)), od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND, stored)
         inputs = inputs + (tl.trans(a),)  # noqa: RUF005

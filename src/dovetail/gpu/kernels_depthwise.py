@@ -73,6 +73,40 @@ def weighed(sums, values, weights, SIDE: tl.constexpr, KW: tl.constexpr, SW: tl.
 
 
 @triton.jit
+def no_sums(R: tl.constexpr, SIDE: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, kind: tl.constexpr):
+    """Where sums of R rows of outputs side by side begin, as tuples of rows."""
+    nothing = ()
+    for _ in tl.static_range(SIDE):
+        nothing = nothing + (tl.zeros((TW, BC), kind),)  # noqa: RUF005
+    sums = ()
+    for _ in tl.static_range(R):
+        sums = sums + (nothing,)  # noqa: RUF005
+    return sums
+
+
+@triton.jit
+def row_by_row(sums, start, inside, left, top, taps, held, own, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+               XP: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr,
+               DW: tl.constexpr, PAD: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr, EARLY: tl.constexpr, kind: tl.constexpr):
+    """Sums with all that R rows of outputs read, one row of inputs after another; weights are `taps`, or lie at `held`."""
+    for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
+        if is_read(i, R, SH, DH, KH):
+            values = values_of(start + i * W * XP, inside, left, top + i, H, XP, SIDE, KW, SW, DW, PAD, kind)
+            added = ()
+            for r in tl.static_range(R):
+                if reaches(i - r * SH, DH, KH):
+                    if EARLY:
+                        weights = taps[(i - r * SH) // DH]
+                    else:
+                        weights = weights_of(held + (i - r * SH) // DH * KW * C, own[None, :], C, KW, kind)
+                    added = added + (weighed(sums[r], values, weights, SIDE, KW, SW, DW),)  # noqa: RUF005
+                else:
+                    added = added + (sums[r],)  # noqa: RUF005
+            sums = added
+    return sums
+
+
+@triton.jit
 def stored(at, sums, offset, factor, by, left, own, OW: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
            ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr):
     """Outputs side by side, finished and written."""
@@ -104,12 +138,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
     if EARLY:
         for t in tl.static_range(KH):
             taps = taps + (weights_of(held + t * KW * C, own[None, :], C, KW, kind),)  # noqa: RUF005
-    nothing = ()
-    for _ in tl.static_range(SIDE):
-        nothing = nothing + (tl.zeros((TW, BC), kind),)  # noqa: RUF005
-    sums = ()
-    for _ in tl.static_range(R):
-        sums = sums + (nothing,)  # noqa: RUF005
+    sums = no_sums(R, SIDE, TW, BC, kind)
     inside = edges(left, own, W, SIDE, KW, SW, DW)
     start = x + ((image * H + top) * W * XP) + (left * XP)[:, None] + c[None, :]
     begin(PDL)
@@ -122,20 +151,7 @@ def depthwise(x, w, bias, multiplier, shift, y,
                 added = added + (weighed(sums[r], values, weights, SIDE, KW, SW, DW),)  # noqa: RUF005
             sums = added
     else:
-        for i in tl.static_range((R - 1) * SH + (KH - 1) * DH + 1):
-            if is_read(i, R, SH, DH, KH):
-                values = values_of(start + i * W * XP, inside, left, top + i, H, XP, SIDE, KW, SW, DW, PAD, kind)
-                added = ()
-                for r in tl.static_range(R):
-                    if reaches(i - r * SH, DH, KH):
-                        if EARLY:
-                            weights = taps[(i - r * SH) // DH]
-                        else:
-                            weights = weights_of(held + (i - r * SH) // DH * KW * C, own[None, :], C, KW, kind)
-                        added = added + (weighed(sums[r], values, weights, SIDE, KW, SW, DW),)  # noqa: RUF005
-                    else:
-                        added = added + (sums[r],)  # noqa: RUF005
-                sums = added
+        sums = row_by_row(sums, start, inside, left, top, taps, held, own, H, W, C, XP, KH, KW, SH, SW, DH, DW, PAD, R, SIDE, EARLY, kind)
     for r in tl.static_range(R):
         if first + r < OH:
             at = y + ((image * OH + first + r) * OW * YP) + (column * YP)[:, None] + c[None, :]
