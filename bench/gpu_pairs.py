@@ -114,7 +114,7 @@ def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, im
     tuner = Tuner(launcher_here(KINDS[kind]), timing=gpu_is_here())
     place = found.setdefault("pairs", {}).setdefault(kind, {}).setdefault(f"b{images}", {"pairs": {}})
     pairs = pairs_of(lowered)
-    tuner.prepare(calls_of(kind, [pair for name, pair in pairs.items() if name not in place["pairs"]]))  # side by side
+    tuner.look_at(list(calls_of(kind, [pair for name, pair in pairs.items() if name not in place["pairs"]])))  # side by side
     for name, pair in pairs.items():
         if time.perf_counter() > until:
             return False

@@ -10,7 +10,7 @@ import pytest
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import FURTHER, Tuner, divided, settled_in_place, worth_more
+from dovetail.gpu.tuning import FURTHER, Tuner, chosen, detours, divided, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
@@ -23,6 +23,57 @@ class Stub:
 
     def bound(self, call: Any, config: dict[str, int]) -> tuple[Any, dict[str, int]]:
         return call, config
+
+
+class Bytes(Stub):
+    """The same of int8, whose kernels all compile."""
+
+    kind = "int8"
+
+    def loaded(self, call: Any, config: dict[str, int]) -> Any:
+        return SimpleNamespace(asm={"ptx": ""}, n_spills=0)
+
+    def described(self, call: Any, config: dict[str, int]) -> tuple[str, str]:
+        return call.key, str(config)
+
+
+def made_up(key: str, estimate_s: float = 1.0, tiles: int = CANDIDATES) -> Any:
+    """A call that has nothing but tiles."""
+    return SimpleNamespace(key=key, kernel=key, nodes=(key,), configs=tuple({"tile": i} for i in range(tiles)),
+                           estimates_s=(estimate_s,) * tiles)
+
+
+def test_detours_are_what_the_fastest_division_with_a_kernel_takes_longer() -> None:
+    first, second, third, pair, whole, broken = (made_up(key) for key in ("first", "second", "third", "pair", "whole", "broken"))
+    options = [[(0, 0, first), (1, 1, second), (2, 2, third), (0, 1, pair), (0, 2, whole), (1, 2, broken)], [(0, 0, first)]]
+    tuner = Tuner(cast("Launcher", Bytes()), timing=True)
+    for call, seconds in ((first, 2.0), (second, 4.0), (third, 2.0), (pair, 4.0), (whole, 7.0), (broken, float("inf"))):
+        tuner.known[call.key] = tuple((seconds, tile) for tile in call.configs)
+    # the fastest division is pair and third, 6; all alone take 8, whole takes 7; first has a place where nothing else is
+    assert detours(options, tuner) == {"first": 0.0, "second": 0.5, "third": 0.0, "pair": 0.0, "whole": 1 / 7,
+                                       "broken": float("inf")}
+    tuner.known["broken"] = ((float("inf"), broken.configs[0]),)  # other tiles may run, and then in a second: 2 + 1
+    assert detours(options, tuner) == {"first": 0.0, "second": 1.25, "third": 1.5, "pair": 0.75, "whole": 4 / 7,
+                                       "broken": 0.0}
+
+
+def test_tiles_are_timed_of_kernels_that_could_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tile of all, all candidates of those that could yet be chosen, further ones of those that matter; each compiled once."""
+    seconds = {"alone": 3.0, "behind": 3.0, "both": 4.0, "slow": 40.0, "tail": 0.01}
+    calls = {key: made_up(key, tiles=2 * FURTHER) for key in seconds}
+    options = [[(0, 0, calls["alone"]), (1, 1, calls["behind"]), (0, 1, calls["both"]), (0, 1, calls["slow"])],
+               [(0, 0, calls["tail"])]]
+    compiled: list[tuple[str, str]] = []
+    monkeypatch.setattr(tuning, "precompile", compiled.extend)
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
+    monkeypatch.setattr(tuning, "replay_seconds", lambda launch: seconds[launch[0].key] * (1 - 0.01 * launch[1]["tile"]))
+    monkeypatch.setattr(tuning, "settled_in_place", lambda parts, *_: parts)
+    tuner = Tuner(cast("Launcher", Bytes()), timing=True)
+    parts = chosen(cast("Any", options), tuner)
+    assert [(p.call.key, p.config["tile"]) for p in parts] == [("both", FURTHER - 1), ("tail", CANDIDATES - 1)]
+    assert {key: len(tuner.known[key]) for key in seconds} == {"alone": 1, "behind": 1, "both": FURTHER, "slow": 1,
+                                                               "tail": CANDIDATES}
+    assert len(compiled) == len(set(compiled)) == sum(len(tuner.known[key]) for key in seconds)
 
 
 def test_a_swap_that_helps_only_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,22 +132,14 @@ def test_more_tiles_are_timed_of_kernels_that_matter(monkeypatch: pytest.MonkeyP
         call, config = launch
         return 20e-6 / (1 + list(call.configs).index(config)) * (1 if call.key == long.key else 1e-3)  # later tiles are faster
 
-    class Bytes(Stub):
-        kind = "int8"
-
-        def loaded(self, call: Any, config: dict[str, int]) -> Any:
-            return SimpleNamespace(asm={"ptx": ""}, n_spills=0)
-
-        def described(self, call: Any, config: dict[str, int]) -> None:
-            return None
-
     monkeypatch.setattr(tuning, "replay_seconds", seconds)
     tuner = Tuner(cast("Launcher", Bytes()), timing=True)
+    tuner.look_at([long, short])
     before = divided(options, tuner)
     assert [p.config for p in before] == [c.configs[CANDIDATES - 1] for c in (long, short)]
     worth = worth_more(options, tuner, sum(p.seconds for p in before))
     assert worth == [long]
-    tuner.look_further(worth)
+    tuner.look_at(worth, FURTHER)
     assert [p.config for p in divided(options, tuner)] == [long.configs[FURTHER - 1], short.configs[CANDIDATES - 1]]
-    tuner.look_further(worth)  # what is known is not timed again
+    tuner.look_at(worth, FURTHER)  # what is known is not timed again
     assert len(tuner.ranked(long)) == FURTHER

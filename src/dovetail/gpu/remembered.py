@@ -16,11 +16,8 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.files import cache_folder, replace_text
 
-SOURCES = {"dovetail.gpu": ("kernels.py", "kernels_bytes.py", "kernels_depthwise.py", "kernels_fused.py", "kernels_held.py",
-                            "kernels_moves.py", "distrusted.py"),
-           "dovetail.kernels": ("calls.py", "items.py", "lower.py", "options.py", "shapes.py", "estimator.py", "amounts.py",
-                                "looks.py", "second_look.py")}
-"""Files on which choices depend, by package."""
+SOURCES = {"dovetail.gpu": ("kernels", "distrusted"), "dovetail.kernels": ("",)}
+"""Files on which choices depend: of packages, those whose names begin so."""
 
 Tiles = tuple[tuple[float, Mapping[str, int]], ...]
 Chosen = tuple[tuple[int, int, int, str, Mapping[str, int], float], ...]
@@ -64,9 +61,10 @@ def load(path: Path) -> Remembered:
 def for_gpu(name: str, versions: Sequence[str]) -> Remembered:
     """Choices made on a GPU with the same kernels and versions."""
     digest = sha256("\n".join([name, *versions]).encode())
-    for package, files in SOURCES.items():
-        for source in files:
-            digest.update(resources.files(package).joinpath(source).read_bytes())
+    for package, beginnings in SOURCES.items():
+        for source in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
+            if source.name.startswith(beginnings) and source.name.endswith((".py", ".toml", ".json")):
+                digest.update(source.read_bytes())
     return load(cache_folder() / "gpu" / f"{digest.hexdigest()[:16]}.json")
 
 

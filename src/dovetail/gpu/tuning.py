@@ -3,11 +3,15 @@
 A kernel alone among copies of itself is not the kernel in its place: there, its neighbours' programs share the chip with it, and
 other code and other weights were in the caches. So the division found from times alone is only where a search begins that swaps
 kernels and tiles inside the whole network.
+
+Compiling takes longest, so of every kernel one tile is compiled and timed first, and others of those alone with which a division
+could yet be the fastest.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,6 +37,9 @@ FURTHER = 2 * CANDIDATES
 """Tiles that are timed of kernels of bytes that matter: costs were fitted to floats, and say less of bytes."""
 MATTERS = 0.05
 """Share of a network's time from which on a kernel is worth more tiles."""
+DETOUR, SHORT_DETOUR = 0.5, 0.3
+"""Share of a kernel's time with its first tile by which divisions with it may be slower than the fastest for other tiles to be
+timed, and the same with all of these for further ones."""
 IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
 IN_PLACE_GAIN = 0.001
@@ -111,27 +118,34 @@ class Tuner:
         self.remembered = remembered or Remembered()
         self.known = self.remembered.tiles
 
-    def prepare(self, calls: Iterable[Call]) -> None:
-        """Compile the candidates of all calls that are not known yet, on all processors."""
-        if self.timing:
-            precompile(candidates(self.launcher, (c for c in calls if c.key not in self.known)))
+    def look_at(self, calls: Sequence[Call], tiles: int = CANDIDATES) -> None:
+        """Compile so many tiles of calls side by side and time them; what is known is not timed again."""
+        if not self.timing:
+            return
+        begun = {c.key: len(self.known.get(c.key, ())) for c in calls}
+        precompile([self.launcher.described(c, tile) for c in calls for tile in c.configs[begun[c.key]:tiles]])
+        for call in {c.key: c for c in calls}.values():
+            self.time_tiles(call, tiles)
+
+    def time_tiles(self, call: Call, tiles: int) -> None:
+        """Time so many tiles of a call, without those that were."""
+        before = self.known.get(call.key, ())
+        timed = [self.timed_at_best(call, tile) for tile in call.configs[len(before):tiles]]
+        self.known[call.key] = tuple(sorted((*before, *timed), key=lambda t: t[0]))
 
     def ranked(self, call: Call) -> tuple[tuple[float, Config], ...]:
-        """(seconds, tile), fastest first."""
+        """(seconds, tile), fastest first; where nothing was timed, the estimate's."""
         if not self.timing:
             return ((call.estimates_s[0], call.configs[0]),)
         if call.key not in self.known:
-            timed = [self.timed_at_best(call, c) for c in call.configs[:CANDIDATES]]
-            self.known[call.key] = tuple(sorted(timed, key=lambda t: t[0]))
+            self.time_tiles(call, CANDIDATES)
         return self.known[call.key]
 
-    def look_further(self, calls: Sequence[Call]) -> None:
-        """Time more tiles of calls that have only their first ones timed."""
-        more = [c for c in calls if len(self.known[c.key]) <= CANDIDATES < len(c.configs)]
-        precompile([self.launcher.described(c, tile) for c in more for tile in c.configs[CANDIDATES:FURTHER]])
-        for call in more:
-            timed = [self.timed_at_best(call, tile) for tile in call.configs[CANDIDATES:FURTHER]]
-            self.known[call.key] = tuple(sorted((*self.known[call.key], *timed), key=lambda t: t[0]))
+    def expected(self, call: Call) -> float:
+        """Seconds of the best tile; where the few that were timed do not run, as estimated."""
+        seconds = self.ranked(call)[0][0]
+        few = self.timing and len(self.known[call.key]) < min(CANDIDATES, len(call.configs))
+        return call.estimates_s[0] if few and seconds == float("inf") else seconds
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
         """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
@@ -159,10 +173,12 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
                  for run, first, last, kernel, config, seconds in before]
         precompile([tuner.launcher.described(p.call, p.config) for p in parts])
         return parts
-    tuner.prepare(call for ways in options for *_, call in ways)
+    every = [call for ways in options for *_, call in ways]
+    tuner.look_at(every, 1)
+    tuner.look_at(within(every, detours(options, tuner), DETOUR))
     parts = divided(options, tuner)
     if tuner.timing and tuner.launcher.kind == "int8":
-        tuner.look_further(worth_more(options, tuner, sum(p.seconds for p in parts)))
+        tuner.look_at(worth_more(options, tuner, sum(p.seconds for p in parts)), FURTHER)
         parts = divided(options, tuner)
     if tuner.timing:
         parts = settled_in_place(parts, options, tuner)
@@ -171,19 +187,35 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
     return parts
 
 
-def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
-    """Different calls whose places together take a share of a network's time that matters.
+def detours(options: Options, tuner: Tuner) -> dict[str, float]:
+    """Of every kernel by its key, how much longer the fastest division that has it takes than the fastest of all.
 
-    Of kernels that compute the same layers, those that could yet be the fastest.
+    As a share of the kernel's own time; of several places, the least.
     """
-    alike: dict[str, list[Call]] = {}
-    best: dict[tuple[str, ...], float] = {}
-    for *_, call in (way for ways in options for way in ways):
-        alike.setdefault(call.key, []).append(call)
-        best[call.nodes] = min(best.get(call.nodes, float("inf")), tuner.ranked(call)[0][0])
-    return [first for first, *others in alike.values()
-            if (1 + len(others)) * best[first.nodes] >= MATTERS * total_s
-            and tuner.ranked(first)[0][0] <= IN_PLACE_SLACK * best[first.nodes]]
+    found: dict[str, float] = {}
+    for ways in options:
+        taken, size = [(*way, tuner.expected(way[2])) for way in ways], 1 + max(last for _, last, _ in ways)
+        ahead, behind = [0.0, *[float("inf")] * size], [*[float("inf")] * size, 0.0]
+        for stop in range(1, size + 1):
+            ahead[stop] = min((ahead[first] + s for first, last, _, s in taken if last == stop - 1), default=float("inf"))
+        for start in reversed(range(size)):
+            behind[start] = min((s + behind[last + 1] for first, last, _, s in taken if first == start), default=float("inf"))
+        for first, last, call, s in taken:
+            own = (ahead[first] + s + behind[last + 1] - ahead[size]) / s if s < float("inf") else float("inf")
+            found[call.key] = min(own, found.get(call.key, float("inf")))
+    return found
+
+
+def within(calls: Iterable[Call], shares: Mapping[str, float], most: float) -> list[Call]:
+    """Calls whose detour is at most a share of their time."""
+    return [call for call in calls if shares[call.key] <= most]
+
+
+def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
+    """Calls on no long detour whose places together take a share of a network's time that matters."""
+    near = within((call for ways in options for *_, call in ways), detours(options, tuner), SHORT_DETOUR)
+    places = Counter(call.key for call in near)
+    return [call for call in near if places[call.key] * tuner.ranked(call)[0][0] >= MATTERS * total_s]
 
 
 def divided(options: Options, tuner: Tuner) -> list[Part]:
