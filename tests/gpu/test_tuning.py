@@ -58,7 +58,7 @@ def test_detours_are_what_the_fastest_division_with_a_kernel_takes_longer() -> N
 
 
 def test_tiles_are_timed_of_kernels_that_could_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One tile of all, all candidates of those that could yet be chosen, further ones of those that matter; each compiled once."""
+    """One tile of all, all candidates of those that could yet be chosen, further ones of those that matter; compiled once."""
     seconds = {"alone": 3.0, "behind": 3.0, "both": 4.0, "slow": 40.0, "tail": 0.01}
     calls = {key: made_up(key, tiles=2 * FURTHER) for key in seconds}
     options = [[(0, 0, calls["alone"]), (1, 1, calls["behind"]), (0, 1, calls["both"]), (0, 1, calls["slow"])],
