@@ -16,10 +16,12 @@ from dovetail.gpu.kernels_walked import may_leave
 
 @triton.constexpr_function
 def leaves(pixel, side, taps, stride, pad, columns, size):
-    """Whether a pixel of the words of some columns side by side is beyond an edge for one of them that has a tap there."""
-    reading = [q for q in range(side) if 0 <= pixel - q * stride < taps]
-    last = (columns - 1) // side * side
-    return any(pixel < pad or (last + q < columns and last * stride + pixel - pad >= size) for q in reading)
+    """Whether a pixel of the words of some columns side by side is beyond an edge for one of them that has a tap there.
+
+    `q` of the columns side by side is last in the map where it is still a column: not always beside the map's last.
+    """
+    reading = [q for q in range(min(side, columns)) if 0 <= pixel - q * stride < taps]
+    return any(pixel < pad or (columns - 1 - q) // side * side * stride + pixel - pad >= size for q in reading)
 
 
 @triton.jit

@@ -114,8 +114,9 @@ def depthwise_registers(each: Number, rows: Number, side: Number, early: Number,
     return 24 + 1.1 * each * (rows * side + (side - 1) * s.stride + s.taps_across + held)
 
 
-MOST_SUMS, MOST_TAPS = 112, 160
-"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has, and for them and all taps."""
+MOST_SUMS, MOST_TAPS, MOST_WORDS = 112, 160, 320
+"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has, and for them and all taps; and
+instructions of four products in a row: more take Triton half a minute, and a tile with more was never faster by 4 %."""
 
 
 @lru_cache(maxsize=1024)
@@ -123,7 +124,8 @@ def bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> 
     found = []
     for r, tw, bc, each in product(_together(height), (4, 8, 16, 32), (4, 8, 16, 32, 64), (1, 2, 4)):
         fits = (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and 32 <= tw * bc // each <= 256
-        if fits and bytewise_registers(each, r, 0, s) <= MOST_SUMS:
+        words = each * r * s.taps_down * s.side * s.words * 4
+        if fits and words <= MOST_WORDS and bytewise_registers(each, r, 0, s) <= MOST_SUMS:
             found.append({"R": r, "TW": tw, "BC": bc, "EARLY": int(bytewise_registers(each, r, 1, s) <= MOST_TAPS),
                           "num_warps": max(1, tw * bc // each // 32), "num_stages": 2})
     return tiles_of(found)

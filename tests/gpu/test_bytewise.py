@@ -1,0 +1,50 @@
+"""Depthwise layers of bytes on maps whose edges fall between columns computed side by side."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dovetail.gpu.executor import compile_graph
+from dovetail.gpu.kernels_bytes import leaves
+from dovetail.ir import RELU, Array, Conv, Window
+from dovetail.kernels.calls import Call
+from dovetail.numerics.reference import run_integer
+from tests.strategies import Net, quantized
+
+
+def test_pixels_leave_where_a_column_that_reads_them_is_beyond_an_edge() -> None:
+    """By going through all columns of all maps that there are."""
+    for size, taps, stride, pad, side in product(range(1, 10), (1, 3, 5, 7), (1, 2), range(4), (1, 2, 4)):
+        columns = (size + 2 * pad - taps) // stride + 1
+        for pixel in range((side - 1) * stride + taps if columns > 0 and pad < taps else 0):
+            reading = [first for first, q in product(range(0, columns, side), range(side))
+                       if first + q < columns and 0 <= pixel - q * stride < taps]
+            wanted = any(not 0 <= first * stride + pixel - pad < size for first in reading)
+            # told of a pixel that is inside costs an instruction, not told of one that is outside costs the result
+            assert bool(leaves(pixel, side, taps, stride, pad, columns, size)) >= wanted, (pixel, side, taps, stride, pad, size)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "width"), [(7, 1, 7), (5, 2, 8), (3, 1, 6)])
+def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int, stride: int, width: int) -> None:
+    net = Net(kernel + 10 * stride)
+    x = net.add(Conv(24, Window((1, 1)), clamp=RELU), net.input((1, 3, 7, width)))
+    window = Window((kernel,) * 2, (stride,) * 2, (kernel // 2,) * 4)
+    graph = quantized(net.graph(net.add(Conv(24, window, groups=24, clamp=RELU), x)))
+    scheme = graph.tensors["x"].scheme
+    assert scheme is not None
+    inputs: dict[str, Array] = {
+        "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (1, 3, 7, width)).astype(scheme.dtype)}
+    (name, wanted), made = *run_integer(graph, inputs).items(), compile_graph(graph, "int8", 1)
+    made.launcher.buffers.clear()
+    made.load("x", inputs["x"], made.lowered.inputs["x"])
+    (run,) = made.lowered.runs
+    assert not isinstance(run, Call)
+    options = list(made.lowered.options(run, float("inf")))
+    front = next(call for first, last, call in options if (first, last) == (0, 0) and call.kernel == "conv")
+    made.launcher.bound(front, front.configs[0])()
+    call = next(call for *_, call in options if call.kernel == "bytewise")
+    made.launcher.bound(call, min(call.configs, key=lambda c: c["R"]))()
+    assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted)
