@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.kernels_bytes import leaves
-from dovetail.ir import RELU, Array, Conv, Window
+from dovetail.ir import Array
 from dovetail.kernels.calls import Call
 from dovetail.numerics.reference import run_integer
-from tests.strategies import Net, quantized
+from tests.gpu.run_ptx import LAYERS, layer
 
 
 def test_pixels_leave_where_a_column_that_reads_them_is_beyond_an_edge() -> None:
@@ -27,12 +31,9 @@ def test_pixels_leave_where_a_column_that_reads_them_is_beyond_an_edge() -> None
             assert bool(leaves(pixel, side, taps, stride, pad, columns, size)) >= wanted, (pixel, side, taps, stride, pad, size)
 
 
-@pytest.mark.parametrize(("kernel", "stride", "width"), [(7, 1, 7), (5, 2, 8), (3, 1, 6)])
+@pytest.mark.parametrize(("kernel", "stride", "width"), LAYERS)
 def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int, stride: int, width: int) -> None:
-    net = Net(kernel + 10 * stride)
-    x = net.add(Conv(24, Window((1, 1)), clamp=RELU), net.input((1, 3, 7, width)))
-    window = Window((kernel,) * 2, (stride,) * 2, (kernel // 2,) * 4)
-    graph = quantized(net.graph(net.add(Conv(24, window, groups=24, clamp=RELU), x)))
+    graph = layer(kernel, stride, width)
     scheme = graph.tensors["x"].scheme
     assert scheme is not None
     inputs: dict[str, Array] = {
@@ -48,3 +49,13 @@ def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int,
     call = next(call for *_, call in options if call.kernel == "bytewise")
     made.launcher.bound(call, min(call.configs, key=lambda c: c["R"]))()
     assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted)
+
+
+def test_what_compiles_for_a_gpu_computes_what_the_reference_does(tmp_path: Path) -> None:
+    """Instructions that Triton's interpreter never sees, run one by one."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-m", "tests.gpu.run_ptx", "90"], env=environment, text=True,
+                          capture_output=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split("\n") == [*(f"{kernel} {stride} {width} 0" for kernel, stride, width in LAYERS), ""]

@@ -48,36 +48,58 @@ def combined(a, b, c, d):
     return word
 
 
+TURNED = tl.constexpr("""{
+.reg .b32 p, q, r, s;
+prmt.b32 p, $4, $5, 0x5140;
+prmt.b32 q, $4, $5, 0x7362;
+prmt.b32 r, $6, $7, 0x5140;
+prmt.b32 s, $6, $7, 0x7362;
+prmt.b32 $0, p, r, 0x5410;
+prmt.b32 $1, p, r, 0x7632;
+prmt.b32 $2, q, s, 0x5410;
+prmt.b32 $3, q, s, 0x7632;
+}""")
+"""Four words of four channels as four words of four pixels; few long pieces of code compile faster than many short ones."""
+SUMMED = tl.constexpr("""{
+dp4a.s32.s32 $0, $4, $8, $12;
+dp4a.s32.s32 $1, $5, $9, $13;
+dp4a.s32.s32 $2, $6, $10, $14;
+dp4a.s32.s32 $3, $7, $11, $15;
+}""")
+"""Of four channels, a sum plus four products."""
+
+
 @triton.jit
 def turned(a, b, c, d):
     """Four words of four channels as four words of four pixels."""
     if INTERPRETED:
-        first = combined(a, b, c, d)
-        second = combined(a >> 8, b >> 8, c >> 8, d >> 8)
-        third = combined(a >> 16, b >> 16, c >> 16, d >> 16)
-        fourth = combined(a >> 24, b >> 24, c >> 24, d >> 24)
+        words = (combined(a, b, c, d), combined(a >> 8, b >> 8, c >> 8, d >> 8), combined(a >> 16, b >> 16, c >> 16, d >> 16),
+                 combined(a >> 24, b >> 24, c >> 24, d >> 24))
     else:
-        p = permuted(a, b, "prmt.b32 $0, $1, $2, 0x5140;")
-        q = permuted(a, b, "prmt.b32 $0, $1, $2, 0x7362;")
-        r = permuted(c, d, "prmt.b32 $0, $1, $2, 0x5140;")
-        s = permuted(c, d, "prmt.b32 $0, $1, $2, 0x7362;")
-        first = permuted(p, r, "prmt.b32 $0, $1, $2, 0x5410;")
-        second = permuted(p, r, "prmt.b32 $0, $1, $2, 0x7632;")
-        third = permuted(q, s, "prmt.b32 $0, $1, $2, 0x5410;")
-        fourth = permuted(q, s, "prmt.b32 $0, $1, $2, 0x7632;")
-    return first, second, third, fourth
+        words = tl.inline_asm_elementwise(TURNED, "=&r,=&r,=&r,=&r,r,r,r,r", [a, b, c, d],
+                                          (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=True, pack=1)
+    return words
 
 
 @triton.jit
-def summed(total, pixels, taps):
-    """A sum plus four products."""
+def multiplied(pixels, taps):
+    """The sum of four products."""
+    return (byte(pixels, 0) * byte(taps, 0) + byte(pixels, 1) * byte(taps, 1) + byte(pixels, 2) * byte(taps, 2)
+            + byte(pixels, 3) * byte(taps, 3))
+
+
+@triton.jit
+def summed(d, x, w, word: tl.constexpr, tap: tl.constexpr):
+    """Sums of four channels plus four products each: of words of pixels from `word` on, and words of taps from `tap` on."""
     if INTERPRETED:
-        total = (total + byte(pixels, 0) * byte(taps, 0) + byte(pixels, 1) * byte(taps, 1) + byte(pixels, 2) * byte(taps, 2)
-                 + byte(pixels, 3) * byte(taps, 3))
+        sums = (d[0] + multiplied(x[word], w[tap]), d[1] + multiplied(x[word + 1], w[tap + 1]),
+                d[2] + multiplied(x[word + 2], w[tap + 2]), d[3] + multiplied(x[word + 3], w[tap + 3]))
     else:
-        total = tl.inline_asm_elementwise("dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [pixels, taps, total], tl.int32,
-                                          is_pure=True, pack=1)
-    return total
+        sums = tl.inline_asm_elementwise(
+            SUMMED, "=&r,=&r,=&r,=&r,r,r,r,r,r,r,r,r,r,r,r,r",
+            [x[word], x[word + 1], x[word + 2], x[word + 3], w[tap], w[tap + 1], w[tap + 2], w[tap + 3],
+             d[0], d[1], d[2], d[3]], (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=True, pack=1)
+    return sums
 
 
 @triton.jit
@@ -103,12 +125,50 @@ def constants_of(at, own, bias, multiplier, shift, ZERO: tl.constexpr, ROUND: tl
     return held
 
 
+@triton.constexpr_function
+def four_loaded(distance):
+    """The instruction that loads four words so many bytes behind an address."""
+    return f"ld.global.nc.v4.b32 {{$0, $1, $2, $3}}, [$4+{distance}];"
+
+
 @triton.jit
-def taps_of(at, own, row: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
+def four_words(at, distance: tl.constexpr):
+    """Four constant words side by side, so many words behind an address that sixteen divides.
+
+    In one instruction, of which Triton knows nothing: for loads of its own it looks for the best layout among all that a kernel
+    has, each with each, which takes it most of the time where they are hundreds.
+    """
+    if INTERPRETED:
+        words = (tl.load(at + distance), tl.load(at + distance + 1), tl.load(at + distance + 2), tl.load(at + distance + 3))
+    else:
+        words = tl.inline_asm_elementwise(four_loaded(4 * distance), "=r,=r,=r,=r,l", [at.to(tl.int64)],
+                                          (tl.int32, tl.int32, tl.int32, tl.int32), is_pure=False, pack=1)
+    return words
+
+
+@triton.constexpr_function
+def one_loaded(distance):
+    """The instruction that loads a word so many bytes behind an address where that is to be, and takes another word elsewhere."""
+    return f"mov.b32 $0, $3;\n@$2 ld.global.b32 $0, [$1+{distance}];"
+
+
+@triton.jit
+def one_word(at, distance: tl.constexpr, keep, other: tl.constexpr):
+    """A word so many words behind an address where `keep` says so, else another; Triton does not know that it is loaded either."""
+    if INTERPRETED:
+        word = tl.load(at + distance, mask=keep, other=other)
+    else:
+        word = tl.inline_asm_elementwise(one_loaded(4 * distance), "=&r,l,b,r", [at.to(tl.int64), keep, other], tl.int32,
+                                         is_pure=False, pack=1)
+    return word
+
+
+@triton.jit
+def taps_of(at, row: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
     """All words of four taps of a row: columns side by side x words x four channels."""
     taps = ()
-    for t in tl.static_range(4 * SIDE * WORDS):
-        taps = taps + (tl.load(at + (row * SIDE * WORDS * 4 + t) * C, mask=own, other=0),)  # noqa: RUF005
+    for t in tl.static_range(SIDE * WORDS):
+        taps = taps + four_words(at, (row * SIDE * WORDS + t) * C * 4)
     return taps
 
 
@@ -136,7 +196,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program, input row by input row.
 
     C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four
-    pixels per row; weights lie (rows x SIDE x WORDS x four channels) x C, each four taps as those pixels need them, biases and
+    pixels per row; weights lie (rows x SIDE x WORDS) x C x four channels, each four taps as those pixels need them, biases and
     shifts four channels x C. `EARLY`: taps are held in registers before the layer in front is done.
     """
     image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
@@ -146,6 +206,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     ROWS: tl.constexpr = (R - 1) * SH + KH
     mine = own[None, :]
     lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
+    taken = w + 4 * tl.minimum(lane, C - 1)
     o = ()
     f = ()
     b = ()
@@ -157,7 +218,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     early = ()
     if EARLY:
         for i in tl.static_range(KH):
-            early = early + (taps_of(w + lane, mine, i, C, SIDE, WORDS),)  # noqa: RUF005
+            early = early + (taps_of(taken, i, C, SIDE, WORDS),)  # noqa: RUF005
     sums = ()
     for _ in tl.static_range(R * SIDE):
         sums = sums + o
@@ -173,9 +234,8 @@ def bytewise(x, w, bias, multiplier, shift, y,
                 if u * 4 + j < (SIDE - 1) * SW + KW:
                     at = column * SW + u * 4 + j - PW
                     seen = (row >= 0) & (row < H) & (at >= 0) & (at < W)
-                    word = tl.load(corner + (i * W + u * 4 + j) * XP, mask=seen[:, None] & own[None, :], other=0)
-                    if (PAD != 0) and (may_leave(i, PH, (OH - 1) // R * R * SH, H) or leaves(u * 4 + j, SIDE, KW, SW, PW, OW, W)):
-                        word = tl.where(seen[:, None], word, PAD)
+                    word = one_word(corner, (i * W + u * 4 + j) * XP, seen[:, None] & own[None, :], PAD if may_leave(
+                        i, PH, (OH - 1) // R * R * SH, H) or leaves(u * 4 + j, SIDE, KW, SW, PW, OW, W) else 0)
                 else:
                     word = nothing
                 four = four + (word,)  # noqa: RUF005
@@ -183,13 +243,14 @@ def bytewise(x, w, bias, multiplier, shift, y,
         added = ()
         for r in tl.static_range(R):
             if reaches(i - r * SH, 1, KH):
-                taps = early[i - r * SH] if EARLY else taps_of(w + lane, mine, i - r * SH, C, SIDE, WORDS)
-            for t in tl.static_range(4 * SIDE):
-                total = sums[r * SIDE * 4 + t]
+                taps = early[i - r * SH] if EARLY else taps_of(taken, i - r * SH, C, SIDE, WORDS)
+            for q in tl.static_range(SIDE):
+                four = (sums[(r * SIDE + q) * 4], sums[(r * SIDE + q) * 4 + 1], sums[(r * SIDE + q) * 4 + 2],
+                        sums[(r * SIDE + q) * 4 + 3])
                 if reaches(i - r * SH, 1, KH):
                     for u in tl.static_range(WORDS):
-                        total = summed(total, turned_words[u * 4 + t % 4], taps[(t // 4 * WORDS + u) * 4 + t % 4])
-                added = added + (total,)  # noqa: RUF005
+                        four = summed(four, turned_words, taps, u * 4, (q * WORDS + u) * 4)
+                added = added + four
         sums = added
     for r in tl.static_range(R):
         for q in tl.static_range(SIDE):

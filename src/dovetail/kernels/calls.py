@@ -196,7 +196,7 @@ def _by_fourth(values: Array) -> Array:
 def packed_taps(weights: Array, window: Window, side: int, words: int) -> Array:
     """Weights (taps x channels) of a depthwise layer as words of four taps.
 
-    They lie as rows x side x words x four channels x words of channels. Output column `q` of those side by side begins at
+    They lie as rows x side x words x words of channels x four channels. Output column `q` of those side by side begins at
     pixel q * stride, so its taps lie that much further on.
     """
     rows, across = window.kernel
@@ -205,7 +205,7 @@ def packed_taps(weights: Array, window: Window, side: int, words: int) -> Array:
     for q in range(side):
         laid_out[:, q, q * window.stride[1]:q * window.stride[1] + across] = taps
     four = laid_out.reshape(rows, side, words, QUARTER, -1, QUARTER)  # ..., pixel, word of channels, channel
-    return np.ascontiguousarray(four.transpose(0, 1, 2, 5, 4, 3)).view(np.int32).reshape(-1)
+    return np.ascontiguousarray(four.transpose(0, 1, 2, 4, 5, 3)).view(np.int32).reshape(-1)
 
 
 def _fused(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
