@@ -22,11 +22,13 @@ import numpy as np
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
+from dovetail.kernels.looks import LOOKED
 from dovetail.kernels.ranking import work_of
-from dovetail.kernels.second_look import Forest, forest_from
+from dovetail.kernels.second_look import SecondLook, forest_from
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, LOOKED, Placed, by_kernel, fit_kernel, once, scores
-from gpu_trees import grown_forest, tabled
+from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once, scores
+from gpu_surface import surface_through
+from gpu_trees import WOODED, grown_forest, tabled
 
 FOLDS, DIVISIONS = 6, 2
 Place = tuple[str, int, tuple[str, ...], int]
@@ -74,7 +76,7 @@ def alike(call: Call) -> str:
 
 
 def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Choice]:
-    """What is chosen of every kernel by costs and trees that know nothing of its layer."""
+    """What is chosen of every kernel by costs, trees and a surface that know nothing of its layer."""
     gpu, made = specification(FITTED_ON), list[Choice]()
     every, layers = different(found), sorted({alike(call) for call, *_ in found})
     random.Random(division).shuffle(layers)
@@ -84,20 +86,20 @@ def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Cho
         judged = [k for k in every if alike(k.call) in out and len(k.times) >= LEAST_TILES]
         if not kept or not judged:
             continue
-        own, forest = costs_from(fit_kernel(kernel, kept)), None
+        own, look = costs_from(fit_kernel(kernel, kept)), None
         if kernel in LOOKED:
-            known = [(k.call, k.times) for k in every if alike(k.call) not in out]
-            forest = forest_from(grown_forest(tabled(gpu, kernel, known, own)))
-        made += [replace(choice(k, own, forest), division=division) for k in judged]
+            table = tabled(gpu, kernel, [(k.call, k.times) for k in every if alike(k.call) not in out], own)
+            look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table))
+        made += [replace(choice(k, own, look), division=division) for k in judged]
     return made
 
 
-def choice(kernel: Kernel, own: Costs, forest: Forest | None) -> Choice:
+def choice(kernel: Kernel, own: Costs, look: SecondLook | None) -> Choice:
     gpu, call, times = specification(FITTED_ON), kernel.call, kernel.times
     tiles = tiles_of([c for _, c in times])
     each = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
-    by_trees, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, f)))][0] for f in (forest, None))
-    return Choice(call.kernel, by_trees, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
+    by_look, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, by)))][0] for by in (look, None))
+    return Choice(call.kernel, by_look, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
 
 
 def hold_out(paths: Sequence[Path], divisions: int = DIVISIONS) -> dict[str, Any]:
