@@ -7,7 +7,8 @@ one kernel here, and a tile timed more than once counts with its median.
 Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles to choose from, fused modules too;
 those of one layer (`layers`), each once, or once for every place in a network it could be in (`layers_by_place`); of every place
 only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and tile that the estimate takes for a
-place, against the fastest tile of all its kernels (`layers_any_kernel`).
+place, against the fastest tile of all its kernels (`layers_any_kernel`). Settings of surfaces (bench/gpu_surface.py) and what is
+known of tiles were chosen by two thirds of the layers; the others by themselves are `layers_set_aside`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,7 @@ class Choice:
     estimated: float
     places: tuple[Place, ...]
     division: int = 0
+    aside: bool = False
 
 
 def different(found: Iterable[Placed]) -> list[Kernel]:
@@ -75,6 +78,11 @@ def alike(call: Call) -> str:
     return str(sorted(held.items()))
 
 
+def set_aside(call: Call) -> bool:
+    """Whether a layer took no part in choosing settings: one in three, the same ones in every division."""
+    return int(sha256(alike(call).encode()).hexdigest(), 16) % 3 == 0
+
+
 def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Choice]:
     """What is chosen of every kernel by costs, trees and a surface that know nothing of its layer."""
     gpu, made = specification(FITTED_ON), list[Choice]()
@@ -90,7 +98,7 @@ def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Cho
         if kernel in LOOKED:
             table = tabled(gpu, kernel, [(k.call, k.times) for k in every if alike(k.call) not in out], own)
             look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table))
-        made += [replace(choice(k, own, look), division=division) for k in judged]
+        made += [replace(choice(k, own, look), division=division, aside=set_aside(k.call)) for k in judged]
     return made
 
 
@@ -130,7 +138,8 @@ def readings(made: Sequence[Choice]) -> dict[str, Any]:
         any_kernel += [replace(taken, best=fastest.best)] * count
     return {"all": shown(made), "layers": shown(layers), "layers_by_place": shown([c for c in layers for *_, n in c.places
                                                                                      for _ in range(n)]),
-            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel)}
+            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel),
+            **({"layers_set_aside": shown(aside)} if (aside := [c for c in layers if c.aside]) else {})}
 
 
 def shown(found: Sequence[Choice]) -> dict[str, float]:
