@@ -2,11 +2,11 @@
 
 On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--case NAME:IMAGES ...]
 [--kernel NAME] [--tiles N] [--seconds N]` times the estimate's first tiles and a random choice of others, of every kernel of some
-networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs and the trees that come with
-the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over everything
-measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the fastest tile
-measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out FILE`,
-bench/gpu_held_out.py; `--divisions N` times, divided anew).
+networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs, trees and surfaces that come
+with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over
+everything measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the
+fastest tile measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out
+FILE`, bench/gpu_held_out.py; `--divisions N` times, divided anew).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from dovetail.kernels.estimator import (
     seconds,
     tiles_of,
 )
+from dovetail.kernels.looks import LOOKED
 from dovetail.kernels.lower import lower
 from dovetail.kernels.ranking import work_of
-from dovetail.kernels.second_look import Forest, forest_for, in_turn, known_of
+from dovetail.kernels.second_look import SecondLook, in_turn, known_of, look_for
 from dovetail.kernels.shapes import MovedShape
 from dovetail.platform.gpu_specification import Gpu, specification
 from zoo_graph import network
@@ -63,8 +64,6 @@ Placed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]], tuple[str, int, 
 """A call, times of its tiles, and where it could be: a network, a batch, in how many places."""
 LAYERS = ("conv", "deep", "depthwise", "bytewise", "vector")
 """Kernels of one layer; the others are modules of several."""
-LOOKED = ("conv", "deep", "depthwise", "fused")
-"""Kernels with tiles enough to grow trees with."""
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
 FORESTS = COSTS.with_name("forests.json")
 
@@ -179,7 +178,7 @@ def once(times: Sequence[tuple[float, Mapping[str, int]]]) -> list[tuple[float, 
 
 def by_kernel(paths: Sequence[Path]) -> dict[str, list[Placed]]:
     """Timed calls of every kernel; files of other arithmetic count for kernels the first lacks."""
-    own, found = {call.kernel for call, *_ in matched(paths[0])}, dict[str, list[Placed]]()
+    own, found = {k["kernel"] for k in json.loads(paths[0].read_text())["kernels"]}, dict[str, list[Placed]]()
     for call, times, place in (m for i, path in enumerate(paths) for m in matched(path) if not i or m[0].kernel not in own):
         found.setdefault(call.kernel, []).append((call, times, place))
     return found
@@ -228,21 +227,29 @@ def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
     replace_text(target, "\n".join(lines) + "\n")
 
 
-def grow(paths: Sequence[Path], kernels: Sequence[str] = LOOKED, own: Mapping[str, Costs] | None = None) -> dict[str, Any]:
-    """Trees of kernels with tiles enough, that go by given costs or those of the package."""
+def grow(paths: Sequence[Path], kernels: Sequence[str] = tuple(LOOKED), own: Mapping[str, Costs] | None = None) -> dict[str, Any]:
+    """Trees and surfaces of kernels with tiles enough, that go by given costs or those of the package."""
     from gpu_held_out import different
-    from gpu_trees import grown_forest, tabled
+    from gpu_surface import fitted_surface
+    from gpu_trees import WOODED, grown_forest, tabled
     gpu, found, own = specification(FITTED_ON), by_kernel(paths), own or costs()
-    return {kernel: grown_forest(tabled(gpu, kernel, [(k.call, k.times) for k in different(found[kernel])], own[kernel]))
-            for kernel in kernels if kernel in found}
+    made: dict[str, Any] = {"forests": {}, "surfaces": {}}
+    for kernel in (kernel for kernel in kernels if kernel in found):
+        timed = [(k.call, k.times) for k in different(found[kernel])]
+        table = tabled(gpu, kernel, timed, own[kernel])
+        made["surfaces"][kernel] = fitted_surface(table, timed)
+        if kernel in WOODED:
+            made["forests"][kernel] = grown_forest(table)
+        print(f"{kernel}: looked at again", flush=True)
+    return made
 
 
 def write_forests(paths: Sequence[Path], target: Path = FORESTS) -> None:
-    """Grow trees by the costs just written."""
+    """Grow trees and lay surfaces by the costs just written."""
     measured = json.loads(paths[0].read_text())
     made = {kernel: costs_from(held) for kernel, held in tomllib.loads(COSTS.read_text()).items() if kernel != "judged"}
     held = {"by": "python bench/gpu_estimator.py --fit FILE", "gpu": measured["gpu"], "date": measured["date"]}
-    replace_text(target, json.dumps({**held, "forests": grow(paths, own=made)}, separators=(",", ":")) + "\n")
+    replace_text(target, json.dumps({**held, **grow(paths, own=made)}, separators=(",", ":")) + "\n")
 
 
 def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
@@ -257,13 +264,13 @@ def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
             "best_error_90": float(np.percentile(best, 90))}
 
 
-def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, forest: Forest | None) -> Floats:
-    """What tiles are chosen by, the lowest first: by trees where there are any, else by estimates."""
-    if forest is None:
+def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, look: SecondLook | None) -> Floats:
+    """What tiles are chosen by, the lowest first: by the second look where there is one, else by estimates."""
+    if look is None:
         return estimates
     every = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, call.shape.tiles()), own)
     each = np.minimum(estimates, 1.0)
-    return forest.scores(known_of(gpu, call.shape, tiles, each, float(min(every.min(), each.min()))), each)
+    return look.scores(known_of(gpu, call.shape, tiles, each, float(min(every.min(), each.min()))), each)
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -286,9 +293,9 @@ def judge(path: Path) -> dict[str, Any]:
         if len(judged) >= LEAST_TILES:
             inside.append(spearman([e for e, _ in judged], [t for _, t in judged]))
             limit = CLOSE * min(t for _, t in judged)
-            forest = forest_for(gpu, call.kernel, kind)
+            look = look_for(gpu, call.kernel, kind)
             order = in_turn(np.argsort(found, kind="stable"), np.argsort(
-                scores(gpu, call, tiles, found, costs()[call.kernel], forest), kind="stable"))
+                scores(gpu, call, tiles, found, costs()[call.kernel], look), kind="stable"))
             first = [times[i][0] <= limit for i in order[:CANDIDATES]]
             firsts.setdefault(call.kernel, []).append((first[0], any(first)))
     every = [f for found in firsts.values() for f in found]

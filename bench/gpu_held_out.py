@@ -7,7 +7,8 @@ one kernel here, and a tile timed more than once counts with its median.
 Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles to choose from, fused modules too;
 those of one layer (`layers`), each once, or once for every place in a network it could be in (`layers_by_place`); of every place
 only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and tile that the estimate takes for a
-place, against the fastest tile of all its kernels (`layers_any_kernel`).
+place, against the fastest tile of all its kernels (`layers_any_kernel`). Settings of surfaces (bench/gpu_surface.py) and what is
+known of tiles were chosen by two thirds of the layers; the others by themselves are `layers_set_aside`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ import numpy as np
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
+from dovetail.kernels.looks import LOOKED
 from dovetail.kernels.ranking import work_of
-from dovetail.kernels.second_look import Forest, forest_from
+from dovetail.kernels.second_look import SecondLook, forest_from
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, LOOKED, Placed, by_kernel, fit_kernel, once, scores
-from gpu_trees import grown_forest, tabled
+from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once, scores
+from gpu_surface import surface_through
+from gpu_trees import WOODED, grown_forest, tabled
 
 FOLDS, DIVISIONS = 6, 2
 Place = tuple[str, int, tuple[str, ...], int]
@@ -53,6 +57,7 @@ class Choice:
     estimated: float
     places: tuple[Place, ...]
     division: int = 0
+    aside: bool = False
 
 
 def different(found: Iterable[Placed]) -> list[Kernel]:
@@ -73,8 +78,13 @@ def alike(call: Call) -> str:
     return str(sorted(held.items()))
 
 
+def set_aside(call: Call) -> bool:
+    """Whether a layer took no part in choosing settings: one in three, the same ones in every division."""
+    return int(sha256(alike(call).encode()).hexdigest(), 16) % 3 == 0
+
+
 def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Choice]:
-    """What is chosen of every kernel by costs and trees that know nothing of its layer."""
+    """What is chosen of every kernel by costs, trees and a surface that know nothing of its layer."""
     gpu, made = specification(FITTED_ON), list[Choice]()
     every, layers = different(found), sorted({alike(call) for call, *_ in found})
     random.Random(division).shuffle(layers)
@@ -84,20 +94,20 @@ def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Cho
         judged = [k for k in every if alike(k.call) in out and len(k.times) >= LEAST_TILES]
         if not kept or not judged:
             continue
-        own, forest = costs_from(fit_kernel(kernel, kept)), None
+        own, look = costs_from(fit_kernel(kernel, kept)), None
         if kernel in LOOKED:
-            known = [(k.call, k.times) for k in every if alike(k.call) not in out]
-            forest = forest_from(grown_forest(tabled(gpu, kernel, known, own)))
-        made += [replace(choice(k, own, forest), division=division) for k in judged]
+            table = tabled(gpu, kernel, [(k.call, k.times) for k in every if alike(k.call) not in out], own)
+            look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table))
+        made += [replace(choice(k, own, look), division=division, aside=set_aside(k.call)) for k in judged]
     return made
 
 
-def choice(kernel: Kernel, own: Costs, forest: Forest | None) -> Choice:
+def choice(kernel: Kernel, own: Costs, look: SecondLook | None) -> Choice:
     gpu, call, times = specification(FITTED_ON), kernel.call, kernel.times
     tiles = tiles_of([c for _, c in times])
     each = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
-    by_trees, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, f)))][0] for f in (forest, None))
-    return Choice(call.kernel, by_trees, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
+    by_look, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, by)))][0] for by in (look, None))
+    return Choice(call.kernel, by_look, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
 
 
 def hold_out(paths: Sequence[Path], divisions: int = DIVISIONS) -> dict[str, Any]:
@@ -128,7 +138,8 @@ def readings(made: Sequence[Choice]) -> dict[str, Any]:
         any_kernel += [replace(taken, best=fastest.best)] * count
     return {"all": shown(made), "layers": shown(layers), "layers_by_place": shown([c for c in layers for *_, n in c.places
                                                                                      for _ in range(n)]),
-            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel)}
+            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel),
+            **({"layers_set_aside": shown(aside)} if (aside := [c for c in layers if c.aside]) else {})}
 
 
 def shown(found: Sequence[Choice]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from dovetail.kernels.ranking import work_of
 from dovetail.kernels.second_look import UNIT, known_of
 from dovetail.platform.gpu_specification import Gpu
 
-TREES, DEPTH, RATE, BINS, LEAST, PRIOR = 100, 4, 0.1, 32, 8, 1.0
+TREES, DEPTH, RATE, BINS, LEAST, PRIOR = 100, 4, 0.1, 48, 4, 1.0
 """Of a forest: trees, their depth, the share of each; bins of a feature, tiles of a leaf, and what weighs against its value."""
 KERNELS_SEEN, FEATURES_SEEN = 0.7, 0.5
 """Shares that a tree is grown with."""
@@ -27,6 +27,8 @@ LEANING, CHOICE, FAST, WORST = 12.0, 0.3, 1.5, 0.7
 """How much a lower score is preferred, the weight of that choice, that of fast tiles, and the logarithm of the worst loss."""
 MEMBERS = ((False, False), (True, False), (True, True), (False, False), (True, False), (False, False))
 """Forests: whether they know the estimate, and whether they begin with it."""
+WOODED = ("conv", "deep", "depthwise", "fused")
+"""Kernels with layers enough to grow trees with."""
 Timed = tuple[Call, Sequence[tuple[float, Any]]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 from bench.gpu_estimator import fit, grow, judge, once, tiled
 from bench.gpu_held_out import Choice, choices, different, readings
+from bench.gpu_surface import fitted_surface, surface_through
+from bench.gpu_trees import tabled
 
 from dovetail.kernels.estimator import costs, costs_from, judged
-from dovetail.kernels.second_look import forest_from, forests
+from dovetail.kernels.second_look import forest_from, looks, surface_from
+from dovetail.platform.gpu_specification import specification
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
 BYTES, BRIDGED = RECORD.with_name("gpu_tiles_int8.json"), RECORD.with_name("gpu_tiles_bridged.json")
@@ -31,12 +35,29 @@ def test_costs_are_fitted_to_the_committed_measurements(tmp_path: Path) -> None:
         assert again.overlap == pytest.approx(comes.overlap, rel=1e-3), kernel
 
 
-def test_trees_are_grown_from_the_committed_measurements() -> None:
-    again, comes = forest_from(grow([RECORD], ["deep"])["deep"]), forests()["deep"]
-    assert again.names == comes.names
-    assert again.values.shape == comes.values.shape
-    assert (again.features == comes.features).mean() > 0.8
-    assert np.abs(again.values - comes.values).mean() < 0.3 * np.abs(comes.values).mean()
+def test_trees_and_surfaces_are_fitted_to_the_committed_measurements() -> None:
+    grown, comes = grow([RECORD], ["deep"]), looks()["deep"]
+    forest, surface = forest_from(grown["forests"]["deep"]), surface_from("deep", grown["surfaces"]["deep"])
+    assert forest.names == comes.forest.names
+    assert forest.values.shape == comes.forest.values.shape
+    assert (forest.features == comes.forest.features).mean() > 0.8
+    assert np.abs(forest.values - comes.forest.values).mean() < 0.3 * np.abs(comes.forest.values).mean()
+    assert surface.scale.names == comes.surface.scale.names
+    assert surface.places == pytest.approx(comes.surface.places, abs=0.01)
+    assert np.abs(surface.weights - comes.surface.weights).mean() < 0.05 * np.abs(comes.surface.weights).mean()
+
+
+def test_a_surface_read_back_is_the_one_that_was_fitted() -> None:
+    calls = [call for call in tiled("mobilenet-v1", 1).values() if call.kernel == "deep"]
+    timed = [(call, [(1e-6 * (1 + tile["BP"] / tile["BN"]), tile) for tile in call.configs]) for call in calls]
+    table = tabled(specification("h200"), "deep", timed, costs()["deep"])
+    made = surface_through(table)
+    again = surface_from("deep", json.loads(json.dumps(fitted_surface(table, timed))))
+    assert again.places == pytest.approx(made.places, abs=1e-3)
+    known = {name: table.known[:, i] for i, name in enumerate(table.names)}
+    scores = made.scores(known, len(table.lost))
+    assert again.scores(known, len(table.lost)) == pytest.approx(scores, abs=2e-3)
+    assert np.corrcoef(scores, np.minimum(table.lost, 1.0))[0, 1] > 0.7  # it knows what it was fitted to
 
 
 def test_a_tile_timed_twice_counts_once() -> None:

@@ -20,7 +20,7 @@ from dovetail.kernels.amounts import (
     walked_work,
 )
 from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
-from dovetail.kernels.second_look import LOOKED_AT, forest_for, in_turn, known_of
+from dovetail.kernels.second_look import LOOKED_AT, in_turn, known_of, look_for
 from dovetail.kernels.shapes import (
     BandedShape,
     BridgedShape,
@@ -66,11 +66,11 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
     order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
     order = order[:FEW.get(WORK[type(shape)][0], len(order))]
     found = tuple(times[order].tolist())
-    forest = forest_for(gpu, WORK[type(shape)][0], kind)
-    if forest is not None and len(order) > 1:  # which tile is that fast, not how fast
+    look = look_for(gpu, WORK[type(shape)][0], kind)
+    if look is not None and len(order) > 1:  # which tile is that fast, not how fast
         first = order[:LOOKED_AT]
         known = known_of(gpu, shape, {name: values[first] for name, values in tiles.items()}, times[first], found[0])
-        order[:LOOKED_AT] = in_turn(first, first[np.argsort(forest.scores(known, times[first]), kind="stable")])
+        order[:LOOKED_AT] = in_turn(first, first[np.argsort(look.scores(known, times[first]), kind="stable")])
     elif kind == "int8" and isinstance(shape, DepthwiseShape):
         order = with_narrow(order, tiles["SIDE"][order] == 1)
     return configs_of({name: values[order] for name, values in tiles.items()}), found

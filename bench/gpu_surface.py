@@ -1,0 +1,68 @@
+"""Surfaces that look again at promising tiles (`kernels/second_look.py`), fitted: Gaussian processes through timed tiles.
+
+What a tile loses against the fastest of its kernel, in logarithms, is taken for a value of that kernel which nobody asks for, a
+smooth function of what is known of tiles and layers, and noise, the more of it the slower a tile is: nobody chooses those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import Config, Floats
+from dovetail.kernels.second_look import FINE, UNIT, Scale, Surface, nearness
+from gpu_trees import Table
+
+REACH, LAYERS_REACH = 0.7, 2.0
+"""How many standard deviations apart, in the mean of what is known of them, tiles and layers still have something to say."""
+HEIGHT, NOISE, FAST, WORST, APART = 0.2, 0.05, 1.5, 1.0, 0.5
+"""Standard deviations of losses and of noise at the fastest tile, how it grows with what a tile loses, the worst loss that
+counts, and the standard deviation of a kernel's own value."""
+Timed = tuple[Call, Sequence[tuple[float, Config]]]
+
+
+def scaled(table: Table) -> Scale:
+    """What tells tiles apart, or layers, each with the same weight."""
+    kernels = int(table.owner.max()) + 1
+    least, most = np.full((kernels, table.known.shape[1]), np.inf), np.full((kernels, table.known.shape[1]), -np.inf)
+    np.minimum.at(least, table.owner, table.known)
+    np.maximum.at(most, table.owner, table.known)
+    of_layer, used = (most - least).max(0) < 1e-9, np.ptp(table.known, axis=0) > 1e-9
+    reach = np.where(of_layer, LAYERS_REACH * np.sqrt((of_layer & used).sum()), REACH * np.sqrt((~of_layer & used).sum()))
+    return Scale(tuple(n for n, own in zip(table.names, used, strict=True) if own), table.known.mean(0)[used].round(4),
+                 table.known.std(0)[used].round(4), (1 / reach[used]).round(4), of_layer[used])
+
+
+def surface_through(table: Table) -> Surface:
+    """The surface that timed tiles make likeliest."""
+    from scipy.linalg import cho_factor, cho_solve
+    scale = scaled(table)
+    places = scale.places(table.known[:, [table.names.index(n) for n in scale.names]])
+    lost, counts = np.minimum(table.lost, WORST), np.bincount(table.owner)
+    apart = lost - (np.bincount(table.owner, lost) / counts)[table.owner]
+    together = HEIGHT**2 * nearness(scale.of_layer, places, places) + APART**2 * (table.owner[:, None] == table.owner[None])
+    together[np.diag_indices(len(lost))] += (NOISE * np.exp(FAST * lost)) ** 2
+    weights = cho_solve(cho_factor(together, lower=True, overwrite_a=True, check_finite=False), apart)
+    return Surface(scale, places, HEIGHT**2 * weights)
+
+
+def stored(surface: Surface, found: Sequence[Timed], estimates: Floats) -> dict[str, Any]:
+    """A surface as forests.json has it; `estimates`: logarithms (base 2) of estimates over the least."""
+    scale, sizes = surface.scale, list(dict.fromkeys(name for _, times in found for _, tile in times for name in tile))
+    rows = [tuple(tile.get(name, 1) for name in sizes) for _, times in found for _, tile in times]
+    tiles = sorted(set(rows))
+    number = {tile: i for i, tile in enumerate(tiles)}
+    return {"names": scale.names, "centre": scale.centre.tolist(), "deviation": scale.deviation.tolist(),
+            "factor": scale.factor.tolist(), "of_layer": scale.of_layer.astype(int).tolist(),
+            "shapes": [[int(v) for v in call.shape] for call, _ in found], "counts": [len(times) for _, times in found],
+            "sizes": sizes, "tiles": tiles, "timed": [number[row] for row in rows],
+            "estimates": np.rint(estimates / FINE).astype(int).tolist(),
+            "weights": np.rint(surface.weights / UNIT).astype(int).tolist()}
+
+
+def fitted_surface(table: Table, found: Sequence[Timed]) -> dict[str, Any]:
+    """The same at once."""
+    return stored(surface_through(table), found, table.known[:, table.names.index("estimate")])
