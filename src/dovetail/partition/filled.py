@@ -56,6 +56,10 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     large = len(net.tables) > MANY_NODES
     cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and large) if wanted else [], None
     if many and cutoffs and (priced.prices > 0).any():
+        if large and (likely := _fronts(net, weights, priced, min(goal, priced.bound * (1 + LIKELY)), deadline + late_s, names,
+                                        shares[0], many, FINE)) is not None and (path := _path(likely)) is not None:
+            tell(Told(None, net.assignment(path), likely.best, names, filling=Filling(likely, names, loads, many)))
+            return True
         rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
         path = rough.path() if rough is not None else None
         if rough is not None and path is not None:
@@ -160,6 +164,8 @@ ROUGH, FINE, ABOVE = (Grain(32, below=False, most=200), Grain(32, below=False, m
 """Where boards are many and limits bind, prices are far below the best plan: how labels are told apart in a first search for a
 plan of the pool, of a network and of a large one, and in a second one for a bound, and how far above that plan the second one
 ends."""
+LIKELY = 0.03
+"""How far above the prices' bound the second search looks of a large network, before any other: most often a plan is there."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 """How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 

@@ -18,13 +18,14 @@ from dovetail.partition.cuts import Limit, Network, Priced, completions, follow,
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.filled import Told
-from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
+from dovetail.partition.lifting import Parts, lift, parts_of, without_rest
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import ROW, Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.refine import refine
 from dovetail.partition.seating import homeward, seat
+from dovetail.partition.settling import settle
 from dovetail.partition.winding import SPARING, WIDE, wind
 
 WORTH = 1e-4
@@ -207,11 +208,14 @@ class Hunt:
         """Look for a closer bound until late, where boards are many and the best plan is far from the last one."""
         # Where limits bind labels are many, and it takes longer than it may be late.
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
-                deadline if self.filling.fronts.merged else late):
+                deadline if self.filling.fronts.merged and self.filling.last else late):
             return
         self.move_cuts()
         begun = worked()
         if self.close(FAR):
+            return
+        if not self.filling.last:
+            self.nearer(remembered(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
             return
         if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
             self.nearer(remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late), deadline)

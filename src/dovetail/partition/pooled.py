@@ -69,7 +69,8 @@ def pooled_problem(problem: Problem) -> Problem | None:
             return None
         small = len(found[1].boards) == len(found[1].stand_ins)
         problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
-            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks))
+            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks,
+            lent=problem.quotes))
     return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
                    max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
 
