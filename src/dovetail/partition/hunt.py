@@ -26,7 +26,7 @@ from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.refine import refine
 from dovetail.partition.seating import homeward, seat
 from dovetail.partition.settling import settle
-from dovetail.partition.winding import SPARING, WIDE, wind
+from dovetail.partition.winding import SPARING, THRIFTY, WIDE, wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -41,8 +41,9 @@ NEAR, CLOSER_LABELS = 4.5e-3, 300
 FARTHER, BESIDE, LONGER = (7.5e-3, 1e-2), 4.9e-3, 4.0
 """Distances between which boards beside a window are remembered at once, as that alone may bring the bound near, how near it
 shall, and times as long as the window alone took that both take."""
-WIDER = 3.0
-"""Times as long as a plan took to be wound that one with more beginnings takes at most."""
+WIDER, AGAIN = 3.0, 1.2
+"""Times as long as a plan took to be wound that one with far more beginnings takes at most, and one with some more, as prices are
+known by then."""
 LOWER = 0.97
 """Part of the best prices under which plans ask for more than there is, where no plan of the pool is known or finds room."""
 ASTRAY = 0.03
@@ -98,6 +99,11 @@ class Hunt:
         """What latency and energy count; a product counts along its slope at the best plan."""
         slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
         return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether a search over boards has been; if not, it is what to do once there is a plan."""
+        return self.filling is not None and bool(self.filling.last)
 
     def value(self, weights: tuple[float, float]) -> float:
         """The least weighted sum of a known plan."""
@@ -208,13 +214,13 @@ class Hunt:
         """Look for a closer bound until late, where boards are many and the best plan is far from the last one."""
         # Where limits bind labels are many, and it takes longer than it may be late.
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
-                deadline if self.filling.fronts.merged and self.filling.last else late):
+                deadline if self.filling.fronts.merged and self.labelled else late):
             return
         self.move_cuts()
         begun = worked()
         if self.close(FAR):
             return
-        if not self.filling.last:
+        if not self.labelled:
             self.nearer(remembered(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
             return
         if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
@@ -252,6 +258,8 @@ class Hunt:
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
         if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
+        elif FAR * best < best - self.bound < ASTRAY * best and begun + (1 + AGAIN) * spent < deadline and self.labelled:
+            found.append(wind(self.problem, self.pool, assignment, deadline, THRIFTY))
         elif sparing and best - self.bound >= ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, SPARING))
         for plan, judged in filter(None, found):

@@ -30,10 +30,10 @@ from dovetail.partition.settling import renamed, settle
 from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
 WIDTH, ALIKE, WASTE = 16, 2, 0.0
-WIDE, SPARING = (64, 8, 0.25), (64, 8, 1.0)
+WIDE, SPARING, THRIFTY = (64, 8, 0.25), (64, 8, 1.0), (32, 4, 1.0)
 """Beginnings kept, how many of them may have left their last tensor in the same place, and what a board's unused room counts
-where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time, and where
-nodes found no room."""
+where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time, where
+nodes found no room, and where there is some time."""
 HURRIED = 8
 """Beginnings kept once time is up."""
 REACH = 2
