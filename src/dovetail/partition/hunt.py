@@ -101,6 +101,11 @@ class Hunt:
         return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
 
     @property
+    def merged(self) -> bool:
+        """Whether boards are many and limits bind: labels of the last search stand for others."""
+        return self.filling is not None and self.filling.fronts.merged
+
+    @property
     def labelled(self) -> bool:
         """Whether a search over boards has been; if not, it is what to do once there is a plan."""
         return self.filling is not None and bool(self.filling.last)
@@ -198,7 +203,7 @@ class Hunt:
             if self.problem.off_grid:
                 self.wind_lower(net, priced, deadline)
         if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
-            if self.filling is not None and self.filling.fronts.merged and not self.close(ASTRAY / 2):
+            if self.merged and not self.close(ASTRAY / 2):
                 self.wind_lower(net, price_limits(net, self.weights, self.goal, deadline), deadline)
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
@@ -214,7 +219,7 @@ class Hunt:
         """Look for a closer bound until late, where boards are many and the best plan is far from the last one."""
         # Where limits bind labels are many, and it takes longer than it may be late.
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
-                deadline if self.filling.fronts.merged and self.labelled else late):
+                deadline if self.merged and self.labelled else late):
             return
         self.move_cuts()
         begun = worked()
