@@ -43,7 +43,7 @@ FARTHER, BESIDE, LONGER = (7.5e-3, 1e-2), 4.9e-3, 4.0
 shall, and times as long as the window alone took that both take."""
 WIDER, AGAIN = 3.0, 1.2
 """Times as long as a plan took to be wound that one with far more beginnings takes at most, and one with some more, as prices are
-known by then."""
+known by then: where limits bind, as no closer bound is looked for then."""
 LOWER = 0.97
 """Part of the best prices under which plans ask for more than there is, where no plan of the pool is known or finds room."""
 ASTRAY = 0.03
@@ -261,11 +261,12 @@ class Hunt:
         found = [wind(self.problem, self.pool, assignment, deadline)]
         spent = worked() - begun
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
-        if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+        far, astray = best - self.bound > FAR * best, best - self.bound >= ASTRAY * best
+        if far and not astray and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
-        elif FAR * best < best - self.bound < ASTRAY * best and begun + (1 + AGAIN) * spent < deadline and self.labelled:
+        elif far and not astray and begun + (1 + AGAIN) * spent < deadline and self.merged and self.labelled:
             found.append(wind(self.problem, self.pool, assignment, deadline, THRIFTY))
-        elif sparing and best - self.bound >= ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+        elif sparing and astray and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, SPARING))
         for plan, judged in filter(None, found):
             if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
