@@ -152,6 +152,8 @@ def test_what_beginnings_cost_makes_no_bound_exceed_a_plan(seed: int, count: int
     truth = Enumeration(problem).best
     filling, _, _ = filling_of(problem)
     without = filled(problem, 0)[0].bound
+    assert remembered(filling, inf, LABELS, inf).bound == pytest.approx(without), "without a run before it, too"
+    assert remembered_beside(filling_of(problem, grain=Grain(64, below=True))[0], inf, LABELS, inf).bound <= truth * (1 + 1e-9)
     first = filling.run(inf, LABELS, inf)
     assert remembered(filling, inf, LABELS, inf).bound == pytest.approx(without)
     assert first.bound <= without * (1 + 1e-9)

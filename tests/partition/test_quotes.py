@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,10 +28,13 @@ from dovetail.ir import (
     Upsample,
     Window,
 )
+from dovetail.partition import quotes
 from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
-from dovetail.partition.problem import Problem
-from dovetail.partition.quotes import ask_all, menu_of
+from dovetail.partition.plan import Split
+from dovetail.partition.pooled import pooled_problem
+from dovetail.partition.problem import Problem, entry, price
+from dovetail.partition.quotes import ask_all, ask_pieces, menu_of
 from dovetail.partition.regions import Ends, share_ends, share_regions
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
@@ -109,6 +114,44 @@ def test_what_does_not_fit_is_estimated_alike_whatever_was_counted_before() -> N
         assert after is not None
         for resource, amounts in before[1].resources.items():
             assert np.array_equal(amounts, after[1].resources[resource]), (node.name, resource)
+
+
+def test_a_pool_takes_prices_from_the_problem_it_is_made_of_and_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(network(), load_platform("fic:8"), DeviceCosts())
+    ask_all(problem)
+    pool = pooled_problem(problem)
+    assert pool is not None
+    anew = replace(pool, lent={}, quotes={}, twins={})
+    ask_all(anew)
+    monkeypatch.setattr(quotes, "answers", lambda *_: pytest.fail("the prices are known"))
+    ask_all(pool)
+    assert pool.quotes.keys() == anew.quotes.keys()
+    assert pool.twins == anew.twins
+    for key, quote in anew.quotes.items():
+        own = pool.quotes[key]
+        assert (own is None) is (quote is None)
+        if own is not None and quote is not None:
+            assert own[0] == quote[0]
+            assert all(np.array_equal(getattr(own[1], name), getattr(quote[1], name)) for name in FIELDS)
+            assert all(np.array_equal(own[1].resources[r], v) for r, v in quote[1].resources.items())
+
+
+@pytest.mark.parametrize("board", ["fic:8", "tx2-c10gx"])
+def test_pieces_of_a_plan_asked_for_together_cost_what_each_does(board: str) -> None:
+    problem, again = (Problem(network(), load_platform(board), DeviceCosts()) for _ in range(2))
+    draw, plan = np.random.default_rng(3), dict[str, Split]()
+    for node in problem.graph.nodes:
+        splits = options(problem, node).splits
+        plan[node.name] = splits[int(draw.integers(len(splits)))]
+    ask_pieces(again, plan)
+    assert {(n, a, p.device, p.start, p.stop) for n, s in plan.items() for a in [s.axis] for p in s.pieces} == {
+        (n, a, d, *share) for (n, a, d), shares in again.pieces.items() for share in shares or ()}
+    for node in problem.graph.nodes:
+        for piece in plan[node.name].pieces:
+            alone = costs_of(problem.graph, node, plan[node.name].axis, np.array([piece.start]), np.array([piece.stop]),
+                             problem.platform.device(piece.device))
+            assert alone is not None
+            assert price(again, node, plan[node.name].axis, piece) == entry(alone, 0)
 
 
 def test_nodes_cut_alike_share_a_menu_and_no_price() -> None:

@@ -46,6 +46,12 @@ class ShareCosts:
         return ShareCosts(self.alone_s[cut], self.fused_s[cut], self.low_s[cut], self.high_s[cut], self.energy_j[cut],
                           {r: v[cut] for r, v in self.resources.items()}, self.extrapolated[cut], self.source)
 
+    def take(self, shares: Ints) -> ShareCosts:
+        """Some of the shares, in any order."""
+        return ShareCosts(self.alone_s[shares], self.fused_s[shares], self.low_s[shares], self.high_s[shares],
+                          self.energy_j[shares], {r: v[shares] for r, v in self.resources.items()}, self.extrapolated[shares],
+                          self.source)
+
 
 def shares_in(segments: Segments) -> int:
     """How many shares there are."""

@@ -46,9 +46,12 @@ class _Moves:
 def remembered(filling: Filling, cutoff: float, most: int, deadline: float) -> Filled:
     """A plan and a bound, up to a cut-off, from boards of a window that are remembered as long as some board holds a tensor.
 
-    The filling's last run, in which only boards that hold tensors were, says what it costs to go on.
+    The filling's last run, in which only boards that hold tensors were, says what it costs to go on. Where there was none, labels
+    are more than with one, though fewer than in both.
     """
     cutoff = min(cutoff, filling.cutoff)
+    if not filling.last:
+        return filling.remembering(0, []).run(cutoff, most, deadline)
     return filling.remembering(0, _Beginnings(filling, 0.0).run(cutoff, most)).run(cutoff, most, deadline)
 
 
@@ -58,6 +61,8 @@ def remembered_beside(filling: Filling, cutoff: float, most: int, deadline: floa
     Where that takes too long, it is as if only the window were.
     """
     cutoff = min(cutoff, filling.cutoff)
+    if not filling.last:
+        filling.run(cutoff, most, deadline)
     reach, now = _Beginnings(filling, LARGE).run(cutoff, most), worked()
     ending = now + SHARE * max(0.0, deadline - now)
     found = filling.remembering(BESIDE, reach, LARGE).run(cutoff, LARGE_LABELS, ending)
@@ -137,8 +142,7 @@ class _Beginnings:
 
     def _called(self, cut: int) -> tuple[Ints, Ints, Ints]:
         """By which orders states that those reached stand for are called so: member, state and order, sorted by member."""
-        here = self.reached[cut]
-        keys = self.names.keys(self.net.stages[cut].live, here.states, self.filling.fronts.sizes[cut])
+        keys = self.filling.called(cut, self.reached[cut])
         order, state = np.nonzero(keys >= 0)
         _, member = np.unique(keys[order, state], return_inverse=True)
         sort = np.argsort(member, kind="stable")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 
 import numpy as np
 
@@ -20,11 +21,11 @@ from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.partition.board_labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.cuts import Network, Step
 from dovetail.partition.effort import sorting, spend, worked
-from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, spread, ways
-from dovetail.partition.lifting import renamed
+from dovetail.partition.fronts import EPSILON, SLACK, Fronts, Reached, Ways, numbered, spread, ways
 from dovetail.partition.memory import Along, Emptied, Exchanged
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.renaming import Names, states_of
+from dovetail.partition.settling import renamed
 
 COMPARED = 8
 """Times as many labels as are kept that are compared with each other."""
@@ -117,12 +118,12 @@ class Filling:
             self.memory = Emptied(self.orders, resources) if beside is None else Along(
                 self.orders, resources, names.kept[self.memory.undone], beside)
         self.given, self.loads, self.width = loads, [self.memory.kept(own) for own in loads], self.memory.width
-        self.holding: dict[int, Ints] = {}
+        self.holding, self.keys = dict[int, Ints](), dict[int, Ints]()
         self.alike = 1.0
         self.reach: list[Floats] = []
         """What every state of each cut costs at least to reach, where more is known than fronts say."""
-        self.last, self.cutoff = list[Labels | None](), 0.0
-        """The labels of every cut in the last run, and below what they were looked for."""
+        self.last, self.cutoff = list[Labels | None](), fronts.cutoff
+        """The labels of every cut in the last run, none before the first, and below what they were looked for."""
 
     def remembering(self, beside: int, reach: list[Floats], large: float = 0.0) -> Filling:
         """The same search with more boards remembered, where states cost so much at least to reach.
@@ -130,7 +131,8 @@ class Filling:
         What nodes take of a board counts from a part of it on: with less to remember, the bound is no higher than with all.
         """
         found = Filling(self.fronts, self.names, from_on(self.given, large), self.many, beside)
-        found.steps, found.holding, found.reach, found.alike = self.steps, self.holding, reach, ALIKE if large else 1.0
+        found.steps, found.holding, found.keys = self.steps, self.holding, self.keys
+        found.reach, found.alike = reach, ALIKE if large else 1.0
         return found
 
     def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
@@ -238,8 +240,7 @@ class Filling:
 
     def _members(self, cut: int, here: Reached) -> tuple[Ints, Ints, Ints]:
         """All states that those reached stand for: which each is, by which order it is called so, and its places."""
-        sizes = self.fronts.sizes[cut]
-        keys = self.names.keys(self.net.stages[cut].live, here.states, sizes)
+        sizes, keys = self.fronts.sizes[cut], self.called(cut, here)
         state = np.broadcast_to(np.arange(len(here.states)), keys.shape)[keys >= 0]
         order = np.broadcast_to(np.arange(len(keys))[:, None], keys.shape)[keys >= 0]
         members, first = np.unique(keys[keys >= 0], return_index=True)
@@ -248,7 +249,7 @@ class Filling:
     def _ends(self, step: Step, keys: Ints) -> tuple[Ints, Ints, Ints]:
         """What orders make of the states a step leads to, which of those reached each is (-1: none), and which end each is."""
         sizes, beyond = self.fronts.sizes[step.stop], self.fronts.reached[step.stop].keys
-        distinct, end = np.unique(keys, return_inverse=True)
+        distinct, end = numbered(keys, prod(sizes))
         called = self.names.keys(self.net.stages[step.stop - 1].after, states_of(distinct, sizes), sizes)
         name = np.where(called >= 0, called, np.iinfo(np.int64).max).min(axis=0)
         at = np.minimum(np.searchsorted(beyond, name), max(0, len(beyond) - 1))
@@ -258,28 +259,34 @@ class Filling:
     def tidied(self, cut: int, here: Reached, labels: Labels, memory: Exchanged | None = None) -> Labels:
         """Labels with boards that are alike in their state in order of load."""
         holds, memory = self.holds(cut, here), memory or self.memory
-        live, sizes = self.net.stages[cut].live if cut < len(self.net.stages) else (), self.fronts.sizes[cut]
-        stays = (self.names.keys(live, here.states, sizes) == here.keys).T
-        kinds, kind = np.unique(stays, axis=0, return_inverse=True)
+        stays = (self.called(cut, here) == here.keys).T
+        # By the orders that leave a state as it is, as one number.
+        kind = (stays @ (1 << np.arange(stays.shape[1])))[labels.of]
         load, order, weights = labels.load.copy(), labels.order.copy(), 4.0 ** -np.arange(labels.load.shape[1])
-        for i, allowed in enumerate(kinds):
-            orders = np.flatnonzero(allowed)
-            rows = np.flatnonzero(kind.ravel()[labels.of] == i) if len(orders) > 1 else np.zeros(0, dtype=np.int64)
-            if len(rows):
+        for number in np.unique(kind).tolist():
+            orders = np.array([o for o in range(stays.shape[1]) if number >> o & 1])
+            if len(orders) > 1:
+                rows = np.flatnonzero(kind == number)
                 own, held = load[rows], holds[labels.of[rows]]
-                arranged = np.stack([memory.arranged(own, np.full(len(rows), o), held) for o in orders], axis=1)
+                arranged = np.stack([memory.arranged(own, np.full(len(rows), o), held) for o in orders.tolist()], axis=1)
                 best = (arranged @ weights).argmax(axis=1)
                 load[rows] = arranged[np.arange(len(rows)), best]
                 order[rows] = memory.then[order[rows], orders[best]]
         return replace(labels, load=load, order=order)
 
+    def _live(self, cut: int) -> tuple[str, ...]:
+        return self.net.stages[cut].live if cut < len(self.net.stages) else ()
+
+    def called(self, cut: int, here: Reached) -> Ints:
+        """What orders make of the states of a cut (see `Names.keys`)."""
+        if cut not in self.keys:
+            self.keys[cut] = self.names.keys(self._live(cut), here.states, self.fronts.sizes[cut])
+        return self.keys[cut]
+
     def holds(self, cut: int, here: Reached) -> Ints:
         """Which boards hold a tensor in every state of a cut, as a sum of powers of two."""
         if cut not in self.holding:
-            holds = np.zeros((len(here.states), len(self.names.boards)), dtype=np.bool_)
-            for i, t in enumerate(self.net.stages[cut].live if cut < len(self.net.stages) else ()):
-                holds |= self.names.holding(t)[here.states[:, i]]
-            self.holding[cut] = holds @ (1 << np.arange(holds.shape[1]))
+            self.holding[cut] = self.names.held_in(self._live(cut), here.states)
         return self.holding[cut]
 
     def _assignment(self, found: Sequence[Labels | None], at: int, anew: bool) -> Assignment:

@@ -40,6 +40,7 @@ class Sizes:
         self.limited: Ints = np.flatnonzero([limit > 0 for limit in resources.values()])
         self.edges: dict[str, tuple[Floats, Floats] | None] = {}
         self.known: dict[tuple[str, Axis | None, int, int], Floats | None] = {}
+        self.plain: dict[tuple[str, Axis | None, int, int], tuple[float, ...] | None] = {}
         self.asked: set[tuple[str, Axis | None, tuple[int, int], tuple[int, int]]] = set()
 
     def of(self, node: Node, axis: Axis | None, start: int, stop: int) -> Floats | None:
@@ -50,6 +51,14 @@ class Sizes:
             taken = dict(found[start, stop].resources) if found is not None and (start, stop) in found else None
             self.known[key] = None if taken is None else np.array([taken.get(r, 0.0) / x for r, x in self.limits.items()])
         return self.known[key]
+
+    def plainly(self, node: Node, axis: Axis | None, start: int, stop: int) -> tuple[float, ...] | None:
+        """The same in plain numbers, which are compared with what is left of one board far sooner than arrays."""
+        key = (node.name, axis, start, stop)
+        if key not in self.plain:
+            found = self.of(node, axis, start, stop)
+            self.plain[key] = None if found is None else tuple(found.tolist())
+        return self.plain[key]
 
     def ask(self, node: Node, axis: Axis, shares: Sequence[tuple[int, int]]) -> None:
         """Learn what shares take that grow from the first to the last of them: one question takes as long for all as for one."""

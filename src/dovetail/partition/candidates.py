@@ -52,6 +52,12 @@ def cut_positions(extent: int, fractions: Sequence[float] = FRACTIONS) -> tuple[
 
 def partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
     """Groups of devices that may share a node."""
+    if not problem.groups:
+        problem.groups.append(_partners(problem))
+    return problem.groups[0]
+
+
+def _partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
     if len(problem.devices) <= FEW_DEVICES:
         return tuple(g for parts in (2, 3) for g in combinations(problem.devices, parts))
     host = problem.platform.host

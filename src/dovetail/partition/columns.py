@@ -208,7 +208,7 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     fixed = problem.fixed.get(members[0].name)
     chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
     own = menu.columns if len(chosen) == len(menu.columns.axis) else menu.columns.take(chosen)
-    groups = _grouped(own, menu.share[chosen])
+    groups = _grouped(problem, own, menu.share[chosen])
     alike = [_raw(problem, n, groups) for n in members]
     # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
     some = np.logical_or.reduce([raw.legal for raw in alike]).nonzero()[0]
@@ -295,17 +295,18 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
     at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = np.zeros((3, groups.count, len(problem.devices)))
     used, legal = np.zeros((groups.count, len(at))), np.ones(groups.count, dtype=np.bool_)
-    for d, columns, shares in groups.pieces:
-        quote = problem.quotes.get((node.name, problem.devices[d]))
+    for device, columns, on, shares in groups.pieces:
+        quote = problem.quotes.get((node.name, device))
         if quote is None:
             legal[columns] = False
             continue
         costs = quote[1]
-        alone[columns, d], fused[columns, d] = costs.alone_s[shares], costs.fused_s[shares]
-        energy[columns, d] = costs.energy_j[shares]
+        alone[columns, on], fused[columns, on] = costs.alone_s[shares], costs.fused_s[shares]
+        energy[columns, on] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
-            if (problem.devices[d], resource) in at:
-                used[columns, at[problem.devices[d], resource]] = amounts[shares]
+            budget = np.array([at.get((d, resource), -1) for d in problem.devices])[on]
+            limited = budget >= 0
+            used[columns[limited], budget[limited]] = amounts[shares[limited]]
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
@@ -318,10 +319,13 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Candidate columns: by device, with the numbers of their shares there; by reducer and number of partial sums."""
+    """Candidate columns: by device, with the numbers of their shares there; by reducer and number of partial sums.
+
+    Pieces on devices with the same prices are together, by the first of these: columns, devices and shares.
+    """
 
     count: int
-    pieces: tuple[tuple[int, Ints, Ints], ...]
+    pieces: tuple[tuple[str, Ints, Ints, Ints], ...]
     sums: tuple[tuple[int, int], ...]
 
     kind: Ints
@@ -332,18 +336,24 @@ class _Groups:
         return np.array([*(on[reducer] for reducer, _ in self.sums), False])[self.kind]
 
 
-def _grouped(own: Candidates, share: Ints) -> _Groups:
-    has = own.has
-    on = [(d, has[:, d].nonzero()[0]) for d in range(has.shape[1])]
-    pieces = tuple([(d, columns, share[columns, d]) for d, columns in on if len(columns)])
+def _grouped(problem: Problem, own: Candidates, share: Ints) -> _Groups:
+    has, devices = own.has, problem.devices
+    alike: dict[str, list[int]] = {}
+    for d in np.flatnonzero(has.any(axis=0)).tolist():
+        alike.setdefault(problem.twins.get(devices[d], devices[d]), []).append(d)
+    pieces = list[tuple[str, Ints, Ints, Ints]]()
+    for device, some in alike.items():
+        nth, columns = has[:, some].T.nonzero()
+        on = np.array(some)[nth]
+        pieces.append((device, columns, on, share[columns, on]))
     if not np.count_nonzero(own.reducer >= 0):
-        return _Groups(len(has), pieces, (), np.zeros(len(has), dtype=np.int64))
+        return _Groups(len(has), tuple(pieces), (), np.zeros(len(has), dtype=np.int64))
     base = has.shape[1] + 1
     codes = np.where(own.reducer < 0, base * base, own.reducer * base + has.sum(axis=1))
     present = np.bincount(codes, minlength=base * base + 1)[:-1].nonzero()[0]
     kind = np.full(base * base + 1, len(present))
     kind[present] = np.arange(len(present))
-    return _Groups(len(has), pieces, tuple([divmod(k, base) for k in present.tolist()]), kind[codes])
+    return _Groups(len(has), tuple(pieces), tuple([divmod(k, base) for k in present.tolist()]), kind[codes])
 
 
 def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Flags) -> tuple[Floats, Floats]:

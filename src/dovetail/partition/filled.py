@@ -55,7 +55,16 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     spent, met, wanted = 0.0, False, tell(Told(None, None, priced.bound, names)) > -np.inf
     large = len(net.tables) > MANY_NODES
     cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and large) if wanted else [], None
-    if many and cutoffs and (priced.prices > 0).any():
+    binding = many and bool(cutoffs) and bool((priced.prices > 0).any())
+    likely = _likely(net, weights, priced, goal, deadline + late_s, names, shares[0]) if binding else None
+    if likely is not None and large:  # there is no time for labels before a plan is known
+        path = likely.path()
+        tell(Told(None, net.assignment(path) if path is not None else None, likely.best, names,
+                  filling=Filling(likely, names, loads, many)))
+        return True
+    if likely is not None:
+        cutoffs, grain = [likely.cutoff], FINE
+    elif binding:
         rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
         path = rough.path() if rough is not None else None
         if rough is not None and path is not None:
@@ -66,7 +75,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
         late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
-        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
+        fronts = likely or _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
         spent = worked() - now
@@ -160,8 +169,20 @@ ROUGH, FINE, ABOVE = (Grain(32, below=False, most=200), Grain(32, below=False, m
 """Where boards are many and limits bind, prices are far below the best plan: how labels are told apart in a first search for a
 plan of the pool, of a network and of a large one, and in a second one for a bound, and how far above that plan the second one
 ends."""
+LIKELY, MET, SOME_NODES = 0.03, 0.2, 100
+"""How far above the prices' bound the second search looks before any other, where a plan met with prices is no farther than that
+and nodes are more: most often a plan is there, and a first search would have taken longest."""
 WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 """How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
+
+
+def _likely(net: Network, weights: tuple[float, float], priced: Priced, goal: float, deadline: float, names: Names,
+            share: Share) -> Fronts | None:
+    """Fronts near the prices' bound, where boards are many; None where no plan is there, or where one hardly is."""
+    if len(net.tables) <= SOME_NODES or priced.value >= priced.bound * (1 + MET):
+        return None
+    found = _fronts(net, weights, priced, min(goal, priced.bound * (1 + LIKELY)), deadline, names, share, True, FINE)
+    return found if found is not None and _path(found) is not None else None
 
 
 def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,

@@ -235,7 +235,7 @@ class _Growth:
         if names is not None:
             states, of = names.all_alike(net.stages[step.start].live, here.states, self.sizes[step.start])
         every = ways(net, step, states, self.base[step.index], sizes)
-        ends, end = _numbered(every.target, prod(sizes))
+        ends, end = numbered(every.target, prod(sizes))
         # What a state stands for may be completed from any of them.
         alike = ends[None] if names is None else names.keys(net.stages[step.stop - 1].after, states_of(ends, sizes), sizes)
         flat = [(p, _lowest(to_go[step.stop], alike)) for p, to_go in self.bounds]
@@ -282,7 +282,7 @@ def _undercut(group: Ints, cost: Floats, taken: Floats) -> Ints:
     return found
 
 
-def _numbered(keys: Ints, count: int) -> tuple[Ints, Ints]:
+def numbered(keys: Ints, count: int) -> tuple[Ints, Ints]:
     """The distinct of some keys below `count`, ascending, and which of them each is."""
     there = np.zeros(count, dtype=np.bool_)
     there[keys] = True
@@ -298,7 +298,7 @@ def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:
     if not parts:
         parts = [(*(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)), *(np.zeros(0, dtype=np.int64),) * 3)]
     key, cost, used, parent, origin, column = (np.concatenate(c) for c in zip(*parts, strict=True))
-    keys, of = _numbered(key, prod(sizes))
+    keys, of = numbered(key, prod(sizes))
     order = np.lexsort((cost, of * APART + used))
     of, cost = of[order], cost[order]
     if len(of):

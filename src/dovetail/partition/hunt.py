@@ -18,14 +18,15 @@ from dovetail.partition.cuts import Limit, Network, Priced, completions, follow,
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.filled import Told
-from dovetail.partition.lifting import Parts, lift, parts_of, settle, without_rest
+from dovetail.partition.lifting import Parts, lift, parts_of, without_rest
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import ROW, Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.refine import refine
 from dovetail.partition.seating import homeward, seat
-from dovetail.partition.winding import SPARING, WIDE, wind
+from dovetail.partition.settling import settle
+from dovetail.partition.winding import SPARING, THRIFTY, WIDE, wind
 
 WORTH = 1e-4
 """By how much parts must exceed the boards under a curve for it to become a limit."""
@@ -40,8 +41,9 @@ NEAR, CLOSER_LABELS = 4.5e-3, 300
 FARTHER, BESIDE, LONGER = (7.5e-3, 1e-2), 4.9e-3, 4.0
 """Distances between which boards beside a window are remembered at once, as that alone may bring the bound near, how near it
 shall, and times as long as the window alone took that both take."""
-WIDER = 3.0
-"""Times as long as a plan took to be wound that one with more beginnings takes at most."""
+WIDER, AGAIN = 3.0, 1.2
+"""Times as long as a plan took to be wound that one with far more beginnings takes at most, and one with some more, as prices are
+known by then: where limits bind, as no closer bound is looked for then."""
 LOWER = 0.97
 """Part of the best prices under which plans ask for more than there is, where no plan of the pool is known or finds room."""
 ASTRAY = 0.03
@@ -97,6 +99,16 @@ class Hunt:
         """What latency and energy count; a product counts along its slope at the best plan."""
         slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
         return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
+
+    @property
+    def merged(self) -> bool:
+        """Whether boards are many and limits bind: labels of the last search stand for others."""
+        return self.filling is not None and self.filling.fronts.merged
+
+    @property
+    def labelled(self) -> bool:
+        """Whether a search over boards has been; if not, it is what to do once there is a plan."""
+        return self.filling is not None and bool(self.filling.last)
 
     def value(self, weights: tuple[float, float]) -> float:
         """The least weighted sum of a known plan."""
@@ -191,7 +203,7 @@ class Hunt:
             if self.problem.off_grid:
                 self.wind_lower(net, priced, deadline)
         if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
-            if self.filling is not None and self.filling.fronts.merged and not self.close(ASTRAY / 2):
+            if self.merged and not self.close(ASTRAY / 2):
                 self.wind_lower(net, price_limits(net, self.weights, self.goal, deadline), deadline)
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
@@ -207,11 +219,14 @@ class Hunt:
         """Look for a closer bound until late, where boards are many and the best plan is far from the last one."""
         # Where limits bind labels are many, and it takes longer than it may be late.
         if self.filling is None or len(self.pool.boards) < ROW or self.close(FAR) or worked() > (
-                deadline if self.filling.fronts.merged else late):
+                deadline if self.merged and self.labelled else late):
             return
         self.move_cuts()
         begun = worked()
         if self.close(FAR):
+            return
+        if not self.labelled:
+            self.nearer(remembered(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
             return
         if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
             self.nearer(remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late), deadline)
@@ -246,9 +261,12 @@ class Hunt:
         found = [wind(self.problem, self.pool, assignment, deadline)]
         spent = worked() - begun
         best = min((self.problem.score(e.latency_s, e.energy_j) for _, e in filter(None, found)), default=inf)
-        if FAR * best < best - self.bound < ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+        far, astray = best - self.bound > FAR * best, best - self.bound >= ASTRAY * best
+        if far and not astray and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, WIDE))
-        elif sparing and best - self.bound >= ASTRAY * best and begun + (1 + WIDER) * spent < deadline:
+        elif far and not astray and begun + (1 + AGAIN) * spent < deadline and self.merged and self.labelled:
+            found.append(wind(self.problem, self.pool, assignment, deadline, THRIFTY))
+        elif sparing and astray and begun + (1 + WIDER) * spent < deadline:
             found.append(wind(self.problem, self.pool, assignment, deadline, SPARING))
         for plan, judged in filter(None, found):
             if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:

@@ -2,7 +2,7 @@
 
 If the parts do not fit on the boards as they are, nodes that lie on FPGAs alone are cut in another way. Parts are then placed
 in topological order, a few beginnings at a time, judged node by node as the evaluator does; a beginning is kept only if the
-parts still to come fit beside it. Single nodes move between boards while that helps.
+parts still to come fit beside it. Single nodes move between boards while that helps (`settling`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import numpy as np
 
 from dovetail.cost.estimate import Floats
 from dovetail.ir import Axis, Node
-from dovetail.partition.columns import fits, options
+from dovetail.partition.columns import options
 from dovetail.partition.effort import spend, worked
-from dovetail.partition.evaluate import Evaluation, cost_node, evaluate, reevaluate
+from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.packing import FULL, Sizes, as_sizes, pack
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem, price, price_reduce
+from dovetail.partition.settling import renamed, settle
 from dovetail.partition.work import Place, input_places, output_place, work_of
 
 WIDTH, ALIKE = 8, 2
@@ -40,8 +41,6 @@ BOARDS = 3
 """Boards tried for a part besides those its input is on: the fullest it fits on, the last begun, an empty one."""
 PAIRS = 8
 """Pairs of boards tried for a node that two of them share."""
-PASSES = 3
-"""Times all nodes are asked whether they would rather be elsewhere."""
 FEW_STEPS, FEWER_STEPS = 400, 100
 """Steps of the packing of one part, and of that which shows that what is still to come fits."""
 
@@ -349,41 +348,3 @@ def _extended(problem: Problem, pool: Pool, plan: _Begun, node: Node, split: Spl
     spend("liftings", 1)
     return _Begun(placed, {**plan.splits, node.name: chosen}, {**plan.places, node.output: output_place(problem, node, chosen)},
                   left, plan.seconds + cost.latency_s, plan.joules + cost.energy_j)
-
-
-def settle(problem: Problem, pool: Pool, assignment: Assignment, judged: Evaluation) -> tuple[Assignment, Evaluation]:
-    """The plan after nodes moved between boards, one by one, while that helped; what two boards share may move to one."""
-    chosen = dict(assignment)
-    for _ in range(PASSES):
-        before = judged
-        for node in problem.graph.nodes:
-            for moved in _elsewhere(problem, pool, chosen, judged, node):
-                if moved == chosen[node.name] or not fits(problem, node, moved):
-                    continue
-                found = reevaluate(problem, chosen, judged, node.name, moved)
-                if found.feasible and found.objective < judged.objective * (1 - TOLERANCE):
-                    judged, chosen[node.name] = found, moved
-        if judged is before:
-            break
-    return chosen, judged
-
-
-def _elsewhere(problem: Problem, pool: Pool, chosen: Assignment, judged: Evaluation, node: Node) -> list[Split]:
-    """A node's split with one of its boards exchanged for one of its neighbours', an idle one or the lightest."""
-    graph, split = problem.graph, chosen[node.name]
-    mine = [d for d in split.devices if d in pool.boards]
-    around = [p for t in node.inputs if (p := graph.producer(t)) is not None] + list(graph.consumers(node.output))
-    near = [d for n in around for d in chosen[n.name].devices if d in pool.boards] if mine else []
-    if len(mine) == len(split.pieces) == 1 and {*near, *(d for n in around for d in chosen[n.name].devices)} <= {*mine}:
-        return []  # it would only be farther from all of them
-    loads = {b: max(judged.resources.get(b, {}).values(), default=0.0) for b in pool.boards}
-    light = sorted(pool.boards, key=lambda b: loads[b])[:2]
-    boards = list(dict.fromkeys([*near, *light]))
-    found = [renamed(split, {old: new}) for old in mine for new in boards if new not in split.devices]
-    return found + ([whole_on(b) for b in boards] if len(mine) == len(split.pieces) > 1 else [])
-
-
-def renamed(split: Split, names: Mapping[str, str]) -> Split:
-    """A split with other devices in place of some."""
-    pieces = tuple(Piece(names.get(p.device, p.device), p.start, p.stop) for p in split.pieces)
-    return Split(split.axis, pieces, names.get(split.reducer, split.reducer) if split.reducer is not None else None)

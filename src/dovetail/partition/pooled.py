@@ -53,6 +53,9 @@ BEST, ENOUGH = 1e-3, ((3e-3, 0.1), (4.5e-3, 0.5))
 """Distance of plan and bound at which a search over boards ends, and others at which it does once part of its time is used."""
 POURED = 0.3
 """Part of the time left in which plans of the pool may be poured over the boards."""
+ASTRAY, ROUNDED = (0.006, 0.015), 0.3
+"""Distances of plan and bound beyond which plans of the pool of many boards whose limits bind are asked for one after another
+after all, in time and late, and the part of the time by which that may end late then."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -69,7 +72,8 @@ def pooled_problem(problem: Problem) -> Problem | None:
             return None
         small = len(found[1].boards) == len(found[1].stand_ins)
         problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
-            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks))
+            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks,
+            lent=problem.quotes))
     return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
                    max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
 
@@ -123,6 +127,9 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     ending = deadline - (LIFTING if many else 0.0) * whole_s
     filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
     late = many and bool(hunt.found or problem.loose) and worked() > ending
+    if hunt.merged and not hunt.close(ASTRAY[late]):  # plans of the pool found no room on the boards: curves tell why
+        filled, ending = False, ending + (ROUNDED * hunt.late_s if late else 0.0)
+        late = False
     for _ in range(0 if filled or late else ROUNDS):
         done = _round(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
         if done or hunt.close(max(tolerance, MET)) or worked() > ending:

@@ -25,10 +25,11 @@ from dovetail.partition.at_once import arm_devices
 from dovetail.partition.brimming import Sizes, brimmed
 from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
-from dovetail.partition.lifting import renamed, size_of
+from dovetail.partition.lifting import size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.settling import renamed
 from dovetail.partition.work import Place, input_places, output_place, work_of
 
 WIDTH, ALIKE = 80, 4

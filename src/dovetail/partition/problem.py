@@ -86,6 +86,10 @@ class Problem:
     distinct: dict[tuple[int, int, int], tuple[Ints, Ints]] = field(default_factory=dict, repr=False, compare=False)
     quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
         default_factory=dict, repr=False, compare=False)
+    lent: Mapping[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
+        default_factory=dict, repr=False, compare=False)
+    """Quotes of another problem about the same nodes and devices, where it has asked for them already."""
+    groups: list[tuple[tuple[str, ...], ...]] = field(default_factory=list, repr=False, compare=False)
     least: dict[int, tuple[Options, Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
     timed: dict[tuple[object, ...], tuple[Floats, Later]] = field(default_factory=dict, repr=False, compare=False)
     blocks_timed: dict[tuple[int, int], BlockTimes] = field(default_factory=dict, repr=False, compare=False)
@@ -269,7 +273,8 @@ class PieceCost:
     source: str
 
 
-def _entry(costs: ShareCosts, i: int) -> PieceCost:
+def entry(costs: ShareCosts, i: int) -> PieceCost:
+    """The price of one of several shares."""
     return PieceCost(costs.alone_s.item(i), costs.fused_s.item(i), costs.low_s.item(i), costs.high_s.item(i),
                      costs.energy_j.item(i), tuple([(r, v.item(i)) for r, v in costs.resources.items()]),
                      costs.extrapolated.item(i), costs.source)
@@ -292,7 +297,7 @@ def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
         if found is None:
             problem.pieces[key] = None
             return None
-        known.update({interval: _entry(found, i) for i, interval in enumerate(missing) if np.isfinite(found.alone_s[i])})
+        known.update({interval: entry(found, i) for i, interval in enumerate(missing) if np.isfinite(found.alone_s[i])})
     return known
 
 
@@ -309,7 +314,7 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
     limits = problem.platform.device(device).resources
     if costs.resources and any([limits.get(r, inf) < amounts.item(i) for r, amounts in costs.resources.items()]):
         return False
-    known[interval] = _entry(costs, i)
+    known[interval] = entry(costs, i)
     return True
 
 
@@ -335,7 +340,7 @@ def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> Piece
         found = problem.costs.reduce_costs(problem.graph, node, parts, own)
         known = problem.entries.get(id(found))  # models that know equal sums give them the same answer
         if found is not None and (known is None or known[0] is not found):
-            known = problem.entries[id(found)] = found, _entry(found, 0)
+            known = problem.entries[id(found)] = found, entry(found, 0)
         problem.sums[key] = None if known is None else known[1]
     return problem.sums[key]
 

@@ -10,13 +10,13 @@ from math import isfinite
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Ints, Segments, ShareCosts
+from dovetail.cost.estimate import Flags, Ints, Question, Segments, ShareCosts
 from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, Candidates, candidates, even_counts, even_cuts
 from dovetail.partition.cost_model import answers
 from dovetail.partition.effort import spend
-from dovetail.partition.plan import Piece
-from dovetail.partition.problem import Problem, axes_of, price_pieces, sort_of
+from dovetail.partition.plan import Assignment, Piece
+from dovetail.partition.problem import Problem, axes_of, entry, price_pieces, sort_of
 from dovetail.platform.device import Device, Kind
 
 LONGEST = 1 << 24
@@ -52,7 +52,7 @@ def shape_priced(problem: Problem) -> Flags:
 def _even(problem: Problem, node: Node) -> tuple[tuple[Axis, int, int], ...]:
     """Even shares that the balanced baseline asks for, where they are not among the candidates: of many devices."""
     axis, counts = even_counts(problem, node, len(problem.devices))
-    if axis is None or len(problem.devices) <= FEW_DEVICES or node.name in problem.fixed:
+    if axis is None or len(problem.devices) <= FEW_DEVICES or node.name in problem.fixed or problem.pool is not None:
         return ()
     extent = axes_of(problem, node)[axis]
     edges = [(0, *even_cuts(extent, count), extent) for count in counts]
@@ -94,7 +94,10 @@ def ask_all(problem: Problem) -> None:
                                                 (~by_shape, [[n] for n in problem.graph.nodes]))):
         chosen = [d for d, own in zip(problem.platform.devices, group, strict=True) if own]
         asked = [nodes for nodes in families if menus[nodes[0].name].asks[number]] if chosen else []
-        found = answers(problem.costs, problem.graph, [(nodes[0], menus[nodes[0].name].asks[number]) for nodes in asked], chosen)
+        questions = [(nodes[0], menus[nodes[0].name].asks[number]) for nodes in asked]
+        found = _lent(problem, questions, chosen)
+        if found is None:
+            found = answers(problem.costs, problem.graph, questions, chosen)
         for device, own in zip(chosen, found, strict=True):
             for nodes, costs in zip(asked, own, strict=True):
                 _note(problem, nodes, device.name, menus[nodes[0].name].index[number], costs)
@@ -103,6 +106,54 @@ def ask_all(problem: Problem) -> None:
         shares = sum(len(starts) for nodes in asked for _, starts, _ in menus[nodes[0].name].asks[number])
         for kind in sorted(kinds):
             spend(kind, len(asked), shares)
+
+
+def _lent(problem: Problem, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]] | None:
+    """What another problem was told of all these shares, device by device; None where it did not ask for some of them."""
+    at: dict[tuple[int, int], Ints] = {}
+    told: dict[tuple[int, int], ShareCosts] = {}
+    found: list[list[ShareCosts | None]] = [[] for _ in devices]
+    for device, own in zip(devices, found, strict=True):
+        for node, segments in questions:
+            if (node.name, device.name) not in problem.lent:
+                return None
+            quote = problem.lent[node.name, device.name]
+            if quote is None:
+                own.append(None)
+                continue
+            index, costs = quote
+            where = (id(index), id(segments))
+            if where not in at:
+                places = [index.get((axis, a, b), -1) for axis, starts, stops in segments
+                          for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+                if -1 in places:
+                    return None
+                at[where] = np.array(places)
+            if (id(costs), id(segments)) not in told:  # equal devices keep the same answers
+                told[id(costs), id(segments)] = costs.take(at[where])
+            own.append(told[id(costs), id(segments)])
+    return found
+
+
+def ask_pieces(problem: Problem, assignment: Assignment) -> None:
+    """Learn what all pieces of a plan cost, of each device in one question."""
+    shares: dict[str, list[tuple[Node, Axis | None, int, int]]] = {}
+    for node in problem.graph.nodes:
+        split = assignment[node.name]
+        for p in split.pieces:
+            shares.setdefault(p.device, []).append((node, split.axis, p.start, p.stop))
+    for kind in Kind:
+        devices = [d for d in problem.platform.of_kind(kind) if d.name in shares]
+        asked = list({(node.name, axis, start, stop): (node, axis, start, stop)
+                      for d in devices for node, axis, start, stop in shares[d.name]}.values())
+        questions = [(node, ((axis, np.array([start]), np.array([stop])),)) for node, axis, start, stop in asked]
+        for device, own in zip(devices, answers(problem.costs, problem.graph, questions, devices), strict=True):
+            here = {(node.name, axis, start, stop) for node, axis, start, stop in shares[device.name]}
+            for (node, axis, start, stop), costs in zip(asked, own, strict=True):
+                if costs is not None and (node.name, axis, start, stop) in here and isfinite(costs.alone_s.item(0)):
+                    pieces = problem.pieces.setdefault((node.name, axis, device.name), {})
+                    assert pieces is not None, "nothing is known to be impossible before anything was asked"
+                    pieces[start, stop] = entry(costs, 0)
 
 
 def _twins(devices: Sequence[Device], found: Sequence[Sequence[ShareCosts | None]]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from itertools import permutations
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Ints
+from dovetail.cost.estimate import Ints
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.cuts import Network
 
@@ -49,6 +49,7 @@ class Names:
         self.renamed: dict[str, Ints] = {t.node.output: self._places(t.options.held, known) for t in net.tables}
         """Per tensor, for every order and place, the place it becomes; -1 where the tensor is never there."""
         self.held = {t.node.output: t.options.held for t in net.tables}
+        self.holders: dict[str, Ints] = {}
 
     def _keeps(self, order: Ints) -> list[bool]:
         to = np.argsort([self.boards.index(int(x)) for x in order[list(self.boards)]])
@@ -79,10 +80,20 @@ class Names:
         found: Ints = np.where(plain[order][at] == code, order[at], -1)
         return found
 
-    def holding(self, tensor: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-        """Which boards hold part of a tensor in each of its places."""
-        held = self.held[tensor]
-        return held.pattern.held[held.places][:, list(self.boards), 0, 1] > 0
+    def holding(self, tensor: str) -> Ints:
+        """Which boards hold part of a tensor in each of its places, as a sum of powers of two."""
+        if tensor not in self.holders:
+            held = self.held[tensor]
+            there = held.pattern.held[held.places][:, list(self.boards), 0, 1] > 0
+            self.holders[tensor] = there @ (1 << np.arange(len(self.boards)))
+        return self.holders[tensor]
+
+    def held_in(self, live: tuple[str, ...], states: Ints) -> Ints:
+        """Which boards hold a tensor in each of some states, as a sum of powers of two."""
+        found = np.zeros(len(states), dtype=np.int64)
+        for i, t in enumerate(live):
+            found |= self.holding(t)[states[:, i]]
+        return found
 
     def keys(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> Ints:
         """For every order and state the key of the state it becomes; -1 where there is none."""
@@ -93,17 +104,8 @@ class Names:
             there &= places >= 0
             found = found * size + places
         if self.beside:
-            there &= self._as_far(live, states)
+            there &= self.kept[:, self.held_in(live, states)]  # boards that hold tensors stay as far from each other
         return np.where(there, found, -1)
-
-    def _as_far(self, live: tuple[str, ...], states: Ints) -> Flags:
-        """For every order and state whether boards that hold tensors stay as far from each other."""
-        width = len(self.boards)
-        holds = np.zeros((len(states), width), dtype=np.bool_)
-        for i, t in enumerate(live):
-            holds |= self.holding(t)[states[:, i]]
-        found: Flags = self.kept[:, holds @ (1 << np.arange(width))]
-        return found
 
     def all_alike(self, live: tuple[str, ...], states: Ints, sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
         """All states that the given ones stand for, and which of the given each is; each once."""

@@ -16,12 +16,13 @@ from dovetail.partition.boards import Line, Seat
 from dovetail.partition.columns import options
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate_all
-from dovetail.partition.lifting import exchanged, renamed, reseated, settle, size_of
+from dovetail.partition.lifting import exchanged, reseated, size_of
 from dovetail.partition.packing import FULL, as_sizes, pack
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.renaming import Names
+from dovetail.partition.settling import renamed, settle
 from dovetail.partition.work import Move, deliveries, input_places, output_place, transfer_of, work_of
 
 

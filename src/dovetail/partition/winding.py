@@ -15,25 +15,25 @@ from itertools import permutations
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Axis, Node
 from dovetail.partition.brimming import Sizes
 from dovetail.partition.candidates import divide
 from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
-from dovetail.partition.lifting import renamed, reseated, settle, size_of
+from dovetail.partition.lifting import reseated, size_of
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.pool import Pool
 from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price_reduce
 from dovetail.partition.seating import turned
+from dovetail.partition.settling import renamed, settle
 from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
 WIDTH, ALIKE, WASTE = 16, 2, 0.0
-WIDE, SPARING = (64, 8, 0.25), (64, 8, 1.0)
+WIDE, SPARING, THRIFTY = (64, 8, 0.25), (64, 8, 1.0), (32, 4, 1.0)
 """Beginnings kept, how many of them may have left their last tensor in the same place, and what a board's unused room counts
-where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time, and where
-nodes found no room."""
+where they are compared, as a part of what their last tensor takes to the next board; and the same where there is time, where
+nodes found no room, and where there is some time."""
 HURRIED = 8
 """Beginnings kept once time is up."""
 REACH = 2
@@ -48,13 +48,22 @@ LARGE, SOME = 0.05, 0.1
 """Part of a board beyond which a node is divided, and what of it a board must have room for to take some."""
 
 
+Room = tuple[float, ...]
+"""What is left of a board, or what a share takes of one, of every limited resource as a fraction."""
+
+
+def _holds(left: Room, size: Room) -> bool:
+    """Whether a share fits on what is left of a board."""
+    return all([room >= own - TOLERANCE for room, own in zip(left, size, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """The first nodes of a plan, what is left of every board (boards x resources, as fractions), and which are in use."""
 
     splits: Mapping[str, Split]
     places: Mapping[str, Place]
-    left: Floats
+    left: tuple[Room, ...]
     used: frozenset[int]
     seconds: float
     joules: float
@@ -64,7 +73,8 @@ def wind(problem: Problem, pool: Pool, assignment: Assignment, deadline: float,
          kept: tuple[int, int, float] = (WIDTH, ALIKE, WASTE)) -> tuple[Assignment, Evaluation] | None:
     """A plan that keeps on boards what the pool's plan has on FPGAs alone, as good as was found; None where that fails."""
     ring, (width, alike, waste) = _Ring(problem, pool), kept
-    plans = [_Begun({}, input_places(problem), np.ones((len(pool.boards), len(ring.sizes.limits))), frozenset(), 0.0, 0.0)]
+    empty = ((1.0,) * len(ring.sizes.limits),) * len(pool.boards)
+    plans = [_Begun({}, input_places(problem), empty, frozenset(), 0.0, 0.0)]
     for node in problem.graph.nodes:
         grown = [new for plan in plans for split in ring.ways(node, assignment[node.name], plan)
                  if (new := ring.extended(plan, node, split)) is not None]
@@ -91,7 +101,7 @@ class _Spent:
     energy_j: float
 
 
-_Grown = tuple[_Begun, _Spent, Split, list[tuple[int, Floats]]]
+_Grown = tuple[_Begun, _Spent, Split, list[tuple[int, Room]]]
 """A beginning, what it costs with one more node, its split and what that takes of boards."""
 
 
@@ -124,12 +134,12 @@ class _Ring:
             return
         fresh = sorted((b for b in range(count) if b not in plan.used), key=lambda b: min(self.apart(b, h) for h in holding))
         near = list(dict.fromkeys([*near, *fresh[:FRESH]]))
-        whole = self.sizes.of(node, None, 0, 1)
-        fitting = [b for b in near if whole is not None and (plan.left[b] >= whole - TOLERANCE).all()]
+        whole = self.sizes.plainly(node, None, 0, 1)
+        fitting = [b for b in near if whole is not None and _holds(plan.left[b], whole)]
         yield from (whole_on(boards[b]) for b in fitting)
-        if whole is None or whole.max() > LARGE:
-            most = SOME * (1.0 if whole is None else float(whole.max()))
-            some = [b for b in near if b not in fitting and plan.left[b].min() > most]
+        if whole is None or max(whole) > LARGE:
+            most = SOME * (1.0 if whole is None else max(whole))
+            some = [b for b in near if b not in fitting and min(plan.left[b]) > most]
             yield from self._shared(node, plan, some, near)
         if split.axis is Axis.OUTPUT_CHANNELS and len(own) == 2:
             yield from (renamed(split, dict(zip(own, (boards[a], boards[b]), strict=True)))
@@ -140,11 +150,11 @@ class _Ring:
 
     def _roomy(self, node: Node, split: Split, own: str, plan: _Begun, holding: set[int]) -> list[int]:
         """The boards nearest to some others, and to the host, that have room for a device's share of a node."""
-        shares = [self.sizes.of(node, split.axis, p.start, p.stop) for p in split.pieces if p.device == own]
+        shares = [self.sizes.plainly(node, split.axis, p.start, p.stop) for p in split.pieces if p.device == own]
         size = shares[0] if shares else None
         if size is None:
             return []
-        fitting = [b for b in range(len(self.at)) if (plan.left[b] >= size - TOLERANCE).all()]
+        fitting = [b for b in range(len(self.at)) if _holds(plan.left[b], size)]
         return sorted(fitting, key=lambda b: (self.apart(b, 0) + min(self.apart(b, h) for h in holding), b))[:HOSTED]
 
     def _lessened(self, node: Node, split: Split, own: str, plan: _Begun) -> Iterator[Split]:
@@ -169,7 +179,7 @@ class _Ring:
                 yield from (Split(spread.axis, spread.pieces, home) for home in reversed(spread.devices))
 
     def _emptiest(self, plan: _Begun) -> list[int]:
-        return sorted(range(len(self.at)), key=lambda b: -float(plan.left[b].min()))
+        return sorted(range(len(self.at)), key=lambda b: -min(plan.left[b]))
 
     def _summed(self, node: Node, plan: _Begun) -> Iterator[Split]:
         """A node on two boards that made the channels it reads: each part flows on.
@@ -195,9 +205,9 @@ class _Ring:
         roomy = self._emptiest(plan)
         holding = {self.at[d] for t in node.inputs for d, _ in plan.places[t].parts if d in self.at}
         others = [b for b in roomy if b not in holding]
-        whole = self.sizes.of(node, None, 0, 1)
+        whole = self.sizes.plainly(node, None, 0, 1)
         if whole is not None:
-            yield from (whole_on(self.pool.boards[b]) for b in roomy[:ROOMY] if (plan.left[b] >= whole - TOLERANCE).all())
+            yield from (whole_on(self.pool.boards[b]) for b in roomy[:ROOMY] if _holds(plan.left[b], whole))
         for boards in (roomy, others):
             if (spread := self._spread(node, plan, boards[:ROOMY])) is not None:
                 yield spread
@@ -217,7 +227,7 @@ class _Ring:
                 return divide(axis, cuts[:-1], extent, taken) if len(taken) > 1 else None
         return None
 
-    def _most(self, node: Node, axis: Axis, start: int, stop: int, left: Floats, last: bool = False) -> int:
+    def _most(self, node: Node, axis: Axis, start: int, stop: int, left: Room, last: bool = False) -> int:
         """How many of some filters or channels of a node, the first or the last of them, fit on what is left of a board.
 
         More of them never do where fewer do not.
@@ -227,8 +237,8 @@ class _Ring:
         self.sizes.ask(node, axis, shares)
 
         def too_many(count: int) -> bool:
-            size = self.sizes.of(node, axis, *shares[count - 1])
-            return size is None or bool((left < size - TOLERANCE).any())
+            size = self.sizes.plainly(node, axis, *shares[count - 1])
+            return size is None or not _holds(left, size)
 
         return bisect_right(counts, 0, key=too_many)
 
@@ -236,23 +246,23 @@ class _Ring:
         """A node that fills one of some boards and goes on another."""
         extent = self.sizes.extent(node)
         for a in some if extent > 1 else ():
-            first = int((self.sizes.growing(node, last=False) <= plan.left[a] + TOLERANCE).all(axis=1).sum())
+            first = self._most(node, Axis.OUTPUT_CHANNELS, 0, extent - 1, plan.left[a])
             for b in near if first else ():
                 if a != b and self.apart(a, b) <= REACH:
                     yield divide(Axis.OUTPUT_CHANNELS, [first], extent, [self.pool.boards[a], self.pool.boards[b]])
 
     def extended(self, plan: _Begun, node: Node, split: Split) -> _Grown | None:
         """What becomes of a beginning with one more node; None where boards have no room for it or cannot run it."""
-        taken: list[tuple[int, Floats]] = []
+        taken: list[tuple[int, Room]] = []
         for p in split.pieces:
             if p.device not in self.at:
                 continue
-            size = self.sizes.of(node, split.axis, p.start, p.stop)
+            size = self.sizes.plainly(node, split.axis, p.start, p.stop)
             if size is None:
                 return None
             if split.reducer == p.device:
-                size = size_of(self.problem, self.pool, node, split, p)[self.sizes.limited]
-            if (plan.left[self.at[p.device]] < size - TOLERANCE).any():
+                size = tuple(size_of(self.problem, self.pool, node, split, p)[self.sizes.limited].tolist())
+            if not _holds(plan.left[self.at[p.device]], size):
                 return None
             taken.append((self.at[p.device], size))
         if split.reducer in self.at and split.reducer not in split.devices:
@@ -260,8 +270,8 @@ class _Ring:
             if sums is None:
                 return None
             own = dict(sums.resources)
-            size = np.array([own.get(r, 0.0) / limit for r, limit in self.sizes.limits.items()])
-            if (plan.left[self.at[split.reducer]] < size - TOLERANCE).any():
+            size = tuple([own.get(r, 0.0) / limit for r, limit in self.sizes.limits.items()])
+            if not _holds(plan.left[self.at[split.reducer]], size):
                 return None
             taken.append((self.at[split.reducer], size))
         spent = self._spent(plan, node, split)
@@ -303,7 +313,7 @@ class _Ring:
         """Room left on boards in use, of the resource of which least is."""
         plan, _, split, taken = new
         used = plan.used | {self.at[d] for d in split.devices if d in self.at}
-        room = plan.left[list(used)].sum(axis=0) - sum((size for _, size in taken), np.zeros(plan.left.shape[1]))
+        room = np.array([plan.left[b] for b in used]).sum(axis=0) - np.array([size for _, size in taken]).sum(axis=0)
         return float(room.min()) if used else 0.0
 
     def kept(self, grown: Sequence[_Grown], node: Node, width: int, most: int) -> list[_Begun]:
@@ -312,11 +322,11 @@ class _Ring:
         for plan, spent, split, taken in grown:
             if len(found) < width and alike[split.devices] < most:
                 alike[split.devices] += 1
-                left = plan.left.copy() if taken else plan.left
+                left = list(plan.left)
                 for board, size in taken:
-                    left[board] -= size
+                    left[board] = tuple([room - own for room, own in zip(left[board], size, strict=True)])
                 used = plan.used | {self.at[d] for d in split.devices if d in self.at}
                 found.append(_Begun({**plan.splits, node.name: split}, {
-                    **plan.places, node.output: output_place(self.problem, node, split)}, left, used, spent.latency_s,
+                    **plan.places, node.output: output_place(self.problem, node, split)}, tuple(left), used, spent.latency_s,
                     spent.energy_j))
         return found

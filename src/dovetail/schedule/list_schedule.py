@@ -18,6 +18,7 @@ from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Assignment, Plan, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.quotes import ask_pieces
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Platform
 from dovetail.schedule.timeline import Buffer, Task, Timeline
@@ -27,6 +28,9 @@ def schedule(graph: Graph, platform: Platform, plan: Plan | Assignment, costs: C
     """Tasks and buffers of one frame under a plan (or a bare assignment); costs default to the devices' own models."""
     assignment: Assignment = plan.assignment if isinstance(plan, Plan) else plan
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts())
+    for node in graph.nodes:
+        check_split(problem, node, assignment[node.name])
+    ask_pieces(problem, assignment)
     return _Scheduler(problem).run(assignment)
 
 
@@ -59,7 +63,6 @@ class _Scheduler:
             self._hold(tensor, place, {device: (0.0, 0.0) for device, _ in place.parts})
         for node in graph.nodes:
             split = assignment[node.name]
-            check_split(self.problem, node, split)
             self._node(node, split, work_of(self.problem, node, split, self.places))
         for tensor in graph.outputs:
             self._deliver(tensor)
