@@ -56,7 +56,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     large = len(net.tables) > MANY_NODES
     cutoffs, grain = _cutoffs(priced.bound, goal, near, not many and large) if wanted else [], None
     if many and cutoffs and (priced.prices > 0).any():
-        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
+        rough = fronts_below(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
         path = rough.path() if rough is not None else None
         if rough is not None and path is not None:
             tell(Told(None, net.assignment(path), priced.bound, names))
@@ -66,7 +66,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
         late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
-        fronts = _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
+        fronts = fronts_below(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
         spent = worked() - now
@@ -164,7 +164,7 @@ WIDENINGS, MANY_NODES = (0.02, 0.06, 0.11, 0.13, 0.18), 200
 """How far above the prices' bound plans are looked for, and nodes beyond which the first takes too long for what it tells."""
 
 
-def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
+def fronts_below(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
             names: Names, share: Share, free: bool, grain: Grain | None = None) -> Fronts | None:
     """Fronts under what binds, all mixed into one limit.
 
