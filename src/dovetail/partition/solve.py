@@ -10,6 +10,7 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
+from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.by_device import Known, best_of, by_device, choices_of, judge, network_over, points_of, whole_beam
 from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
@@ -31,7 +32,7 @@ from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.thrift import spare
-from dovetail.partition.throughput import rank_interval, shortest_interval
+from dovetail.partition.throughput import shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
 from dovetail.partition.uncollected import uncollected
 from dovetail.partition.work import check_split
