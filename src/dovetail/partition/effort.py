@@ -16,7 +16,7 @@ from math import inf
 RATES: dict[str, tuple[float, float]] = {
     "arms": (0.00029, 2.5e-06),
     "changes": (0.00013, 1e-07),
-    "branches": (0.0, 4e-05),
+    "branches": (0.0, 2e-05),
     "columns": (0.0002, 5.7e-07),
     "comparisons": (6.5e-05, 2e-08),
     "completions": (3.1e-05, 1.7e-08),
@@ -53,7 +53,7 @@ RATES: dict[str, tuple[float, float]] = {
     "trees": (1.3e-05, 4e-09),
     "tries": (0.00015, 0.0),
     "undercut": (8e-05, 1.1e-08),
-    "walks": (0, 0.00085),
+    "walks": (0, 0.0007),
     "ways": (0.00042, 1.6e-08),
     "weights": (4.8e-05, 2.4e-08),
     "windings": (4e-05, 0),

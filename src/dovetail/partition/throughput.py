@@ -59,8 +59,9 @@ FITTING_S = 0.6
 """Seconds by which fronts may end late."""
 BETTER, ENOUGH, PATIENT = 1.5e-3, 3.5e-3, 0.3
 """Relative gap at which a bound will do, and at which it does once such a part of the time is used."""
-CEILINGS = (3e-3, 7e-3, 0.015)
-"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many."""
+CEILINGS = (3e-3, 7e-3, 0.012)
+"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
+plan is no farther, they end there."""
 EXCHANGED, FARTHEST = 4, 0.03
 """Polished plans in which pairs of columns change, and how much longer than the best interval theirs may be."""
 CROSSED_GAP = 1e-3
@@ -74,7 +75,8 @@ PROVEN = 1e-9
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, patient_until: float = 0.0) -> None:
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, patient_until: float = 0.0,
+                 late_s: float = 0.0) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
@@ -82,13 +84,13 @@ class _Search:
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
         self.changes = Changes(self.net, self.ledger)
-        self.best, self.patient_until = ceiling, patient_until
+        self.best, self.patient_until, self.late_s = ceiling, patient_until, late_s
         self.to_go: list[Floats] = []
         self.polished: dict[tuple[int, ...], float] = {}
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
         self.cuts: list[Cut] = []
         self.path: tuple[int, ...] | None = None
-        self.fitted, self.fitting = False, -inf
+        self.fitted, self.fitting, self.too_far = False, -inf, inf
 
     @property
     def plans(self) -> tuple[Assignment, ...]:
@@ -232,12 +234,14 @@ class _Search:
         Below a ceiling so near to the weights' bound labels are few, wherever the best plan is: what is not below it is above.
         """
         bound = max(found.bound, self.fitting)
-        for far in () if self.fitted else CEILINGS:
+        near = self.best <= found.bound * (1 + CEILINGS[-1])
+        for far in () if self.fitted else CEILINGS[-1:] if near else CEILINGS:
             ceiling = min(self.best, found.bound * (1 + far))
-            if ceiling <= max(bound, found.bound * (1 + CLOSE)):
+            if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
                 break
-            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline + FITTING_S)
+            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline + self.late_s)
             if closer <= found.bound:
+                self.too_far = ceiling
                 break
             bound, self.fitted = max(bound, closer), bool(paths) or ceiling == self.best
             for path in paths:
@@ -375,7 +379,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     kept = thin(problem, left)
     if kept is None:
         return Answer(plans, ranking.bound), left, None
-    search = _Search(problem, kept, ceiling, patient_until)
+    search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
     for known in plans[-1:]:
         search.adopt(known)
     found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
