@@ -139,10 +139,10 @@ class _Search:
             self.best, self.path = interval, path
         return better
 
-    def adopt(self, found: Assignment) -> None:
-        """Begin with the best plan of a search over other columns, if all of its own are here."""
+    def adopt(self, found: Assignment | None) -> None:
+        """Begin with the best plan of another search, if there is one and all of its columns are here."""
         columns = [list(table.options.splits) for table in self.net.tables]
-        if all(found[t.node.name] in own for t, own in zip(self.net.tables, columns, strict=True)):
+        if found is not None and all(found[t.node.name] in own for t, own in zip(self.net.tables, columns, strict=True)):
             path = tuple(own.index(found[t.node.name]) for t, own in zip(self.net.tables, columns, strict=True))
             self.path, self.polished[path] = path, self.judged(path)[0]
 
@@ -203,9 +203,9 @@ class _Search:
         return bound
 
     def near(self, bound: float) -> bool:
-        """Whether a bound will do: in all but small networks, what is left then takes many labels or long programs."""
+        """Whether a bound will do: where area binds and nodes are not few, what is left takes many labels or long programs."""
         enough = ENOUGH if worked() > self.patient_until else BETTER
-        return len(self.net.tables) > FEW_NODES and self.best - bound <= enough * self.best
+        return self.fitted and len(self.net.tables) > FEW_NODES and self.best - bound <= enough * self.best
 
     def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
@@ -352,9 +352,10 @@ class _Search:
 
 
 def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
-                      deadline: float) -> tuple[Answer, list[Options], list[Options] | None]:
+                      deadline: float, begun: Assignment | None = None) -> tuple[Answer, list[Options], list[Options] | None]:
     """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
 
+    `begun` is a plan to begin with.
     As for other goals, the most promising columns are searched first: what cannot beat their best plan is struck.
     """
     ranking = rank_interval(problem, tree, ceiling, deadline)
@@ -366,6 +367,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     if core is not None:
         now = worked()
         first = _Search(problem, core, ceiling, patient_until)
+        first.adopt(begun)
         found = first.weigh({}, now + WEIGHED * (deadline - now))
         ending = now + FIRST_SHARE * (deadline - now)
         first.polish(ending)
@@ -380,7 +382,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     if kept is None:
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
-    for known in plans[-1:]:
+    for known in (plans or (begun,))[-1:]:
         search.adopt(known)
     found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
     bound = search.fit(found, deadline)
