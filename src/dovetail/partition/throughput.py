@@ -235,7 +235,8 @@ class _Search:
         """
         bound = max(found.bound, self.fitting)
         near = self.best <= found.bound * (1 + CEILINGS[-1])
-        for far in () if self.fitted else CEILINGS[-1:] if near else CEILINGS:
+        late = self.fitted or worked() > deadline + self.late_s
+        for far in () if late else CEILINGS[-1:] if near else CEILINGS:
             ceiling = min(self.best, found.bound * (1 + far))
             if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
                 break
