@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dovetail.ir import Graph
 from dovetail.partition.arcs import solve_steps
 from dovetail.partition.at_once import arm_devices
+from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.columns import options
 from dovetail.partition.cuts import price_limits, total
 from dovetail.partition.evaluate import evaluate
@@ -21,7 +22,6 @@ from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.throughput import rank_interval
 from dovetail.partition.tree import relaxed_tree
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching, shuffled, two_blocks

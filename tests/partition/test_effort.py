@@ -113,8 +113,8 @@ def test_a_program_in_whole_numbers_branches_no_more_than_its_work_allows() -> N
     rng, layers = np.random.default_rng(1), 24
     arcs = [(k, k + 1) for k in range(layers) for _ in range(5)]
     ends, costs, used = np.array(arcs), rng.uniform(0, 1, len(arcs)), rng.uniform(0, 2 / layers, (len(arcs), 6))
-    size, counts = len(arcs) ** 1.5, list[float]()
-    some_s = should_take("walks", 1, size) + 1.5 * should_take("branches", 1, size)
+    counts = list[float]()
+    some_s = should_take("walks", 1, len(arcs)) + 1.5 * should_take("branches", 1, len(arcs))
     for seconds in (0.0, some_s, 1e3):
         with counted(inf):
             found = cheapest_walk(ends[:, 0], ends[:, 1], layers + 1, costs, used, 0.0, seconds)

@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.ir import Concat, Graph
 from dovetail.partition import by_device
+from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import options
 from dovetail.partition.cuts import stages
@@ -17,7 +18,6 @@ from dovetail.partition.narrow import rank, thin
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.throughput import rank_interval
 from dovetail.partition.tree import relaxed_tree
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 

@@ -72,6 +72,18 @@ def test_equal_boards_are_planned_as_enumeration_would(seed: int, count: int, bu
     assert evaluate(problem, found.assignment).feasible
 
 
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), count=st.integers(2, 3), budget=st.sampled_from([12.0, 20.0, 45.0]))
+def test_frames_follow_each_other_on_equal_boards_as_enumeration_says(seed: int, count: int, budget: float) -> None:
+    graph, board, costs = chain(2, 2, 2), ring(seed, count, budget), Alike(seed)
+    problem = Problem(graph, board, costs, Goal.THROUGHPUT)
+    found, truth = plan(graph, board, Goal.THROUGHPUT, costs=costs, time_limit_s=30.0), Enumeration(problem)
+    assert found.lower_bound <= truth.best * (1 + 1e-9)
+    assert truth.best * (1 - 1e-9) <= found.objective <= truth.best * (1 + 2 * CLOSE)
+    fastest = plan(graph, board, Goal.LATENCY, costs=costs)
+    assert found.objective <= fastest.interval_s * (1 + 1e-9)
+
+
 @given(parts=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=12), others=st.lists(st.floats(1e-3, 1.0), max_size=8))
 def test_parts_of_one_board_keep_a_sum_of_one_under_every_curve(parts: list[float], others: list[float]) -> None:
     fitting = np.array(parts) / max(1.0, sum(parts))

@@ -49,11 +49,12 @@ class _Landing:
 
 
 def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, seconds: float,
-                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None) -> Found | None:
+                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None, least: float = 0.0) -> Found | None:
     """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
 
     With a `level`, the first so many limits are no limits: the largest part taken of one of them, or of the cut-off by the cost,
-    is made as small as possible. With `only` (see `used_by`) the best over some columns is looked for, and there is no bound.
+    is made as small as possible; no plan's is below `least`, in seconds. With `only` (see `used_by`) the best over some columns
+    is looked for, and there is no bound.
     """
     left = _steps(net, weights, priced, cutoff, only)
     if left is None:
@@ -66,7 +67,8 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = cutoff if level else abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, net.problem.slowdown)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, net.problem.slowdown,
+                          least / scale if level else 0.0)
     if found.impossible:
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:

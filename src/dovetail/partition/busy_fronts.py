@@ -20,6 +20,8 @@ from dovetail.values import dataclass
 
 REACHED = 60_000
 """Labels of one cut beyond which fronts are given up."""
+DEARER = (0.0, 5e-4, 1e-3, 2e-3, 4e-3)
+"""How much more than the least plans may cost that are told as well, as they take less area."""
 TOO_DEAR = 2.0
 """What a column that no plan below the ceiling has costs instead, as a multiple of the ceiling."""
 
@@ -35,15 +37,15 @@ class _Weighted(Network):
 
 
 def fitting_bound(net: Network, ledger: Ledger, found: Weighed, ceiling: float,
-                  deadline: float) -> tuple[float, tuple[int, ...] | None]:
-    """A bound on every plan whose interval is below the ceiling, and the plan that attains it, which need not be legal.
+                  deadline: float) -> tuple[float, list[tuple[int, ...]]]:
+    """A bound on every plan whose interval is below the ceiling, and plans near it, the one that attains it first.
 
-    The bound that was found, and no plan, where no area has a price, or where time or labels end.
+    They need not be legal. The bound that was found, and no plan, where no area has a price, or where time or labels end.
     """
     priced = [(x, p) for x, p in zip(net.limits, found.prices.tolist(), strict=True) if p > 0 and x.budget is not None]
     price = sum(p for _, p in priced)
     if not priced or ceiling <= found.bound or not np.isfinite(ceiling):
-        return found.bound, None
+        return found.bound, []
     # What fits keeps every mixture of limits; no plan below the ceiling has a slower engine.
     parts = [[a * (p / price) for a in net.amounts(x)] for x, p in priced]
     amounts = [np.asarray(sum(own), dtype=np.float64) for own in zip(*parts, strict=True)]
@@ -52,6 +54,6 @@ def fitting_bound(net: Network, ledger: Ledger, found: Weighed, ceiling: float,
     view = _Weighted(net.problem, net.tables, net.stages, net.limits, given=base)
     fronts = fronts_of(view, (1.0, 0.0), amounts, price, ceiling, REACHED, deadline)
     if fronts is None:
-        return found.bound, None
+        return found.bound, []
     bound = min(fronts.best, ceiling) * (1 - ROUNDOFF * len(net.tables))
-    return max(bound, found.bound), fronts.path()
+    return max(bound, found.bound), [fronts.path_to(i) for i in fronts.thriftier(DEARER)]

@@ -11,7 +11,7 @@ from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.exact import Answer, Point, solve_network
+from dovetail.partition.exact import Answer, solve_network
 from dovetail.partition.jumps import jumps
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
@@ -19,6 +19,7 @@ from dovetail.partition.overlaps import wide
 from dovetail.partition.paced import paced
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.products import Point
 from dovetail.partition.reasons import no_column, no_plan
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
@@ -32,8 +33,8 @@ FEW_MORE = 2
 """Times as many columns as the first search looks at: where no more are left, the full search begins at once."""
 FIRST_SHARE = 0.5
 """Part of the time left that the first search may take."""
-FIRST_LINES = 10
-"""Weighted sums the first search tries for an energy-delay product."""
+FIRST_LINES = 0
+"""Lines the first search draws around all plans for an energy-delay product: it looks for a plan alone."""
 MAX_LABELS = 100_000
 """Labels kept per node in the full search."""
 NEAR = 0.02

@@ -20,7 +20,7 @@ from dovetail.partition.effort import spend
 from dovetail.partition.jumps import Jump
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.pool import Share
-from dovetail.partition.price_search import Reply, maximise_bound
+from dovetail.partition.price_search import SETTLED, Reply, maximise_bound
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables import Table
 from dovetail.values import dataclass
@@ -308,8 +308,8 @@ class Priced:
 
 
 def price_limits(net: Network, weights: tuple[float, float], ceiling: float, deadline: float,
-                 start: Mapping[str, float] | None = None) -> Priced:
-    """Prices on the limits that make the bound from cuts largest; `start` are prices by name to begin with."""
+                 start: Mapping[str, float] | None = None, settled: float = SETTLED) -> Priced:
+    """Prices on the limits that make the bound from cuts largest, up to `settled`; `start` are prices by name to begin with."""
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
     taken = taking(amounts)
     best: Priced | None = None
@@ -331,7 +331,8 @@ def price_limits(net: Network, weights: tuple[float, float], ceiling: float, dea
             best = Priced(prices, bound, to_go, path, value)
         return Reply(bound, spent, used)
 
-    maximise_bound(answer, len(net.limits), ceiling, deadline, np.array([(start or {}).get(x.name, 0.0) for x in net.limits]))
+    maximise_bound(answer, len(net.limits), ceiling, deadline, np.array([(start or {}).get(x.name, 0.0) for x in net.limits]),
+                   settled=settled)
     assert best is not None, "at least one round runs"
     return Priced(best.prices, best.bound, best.to_go, path, value, tuple(every))
 

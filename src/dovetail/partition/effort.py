@@ -15,8 +15,8 @@ from math import inf
 
 RATES: dict[str, tuple[float, float]] = {
     "arms": (0.00029, 2.5e-06),
-    "changes": (0.00021, 3.4e-07),
-    "branches": (0.0, 2.5e-06),
+    "changes": (0.00013, 1e-07),
+    "branches": (0.0, 2e-05),
     "columns": (0.0002, 5.7e-07),
     "comparisons": (6.5e-05, 2e-08),
     "completions": (3.1e-05, 1.7e-08),
@@ -24,6 +24,7 @@ RATES: dict[str, tuple[float, float]] = {
     "cuts": (0.00089, 8.2e-09),
     "detours": (0.00021, 2.2e-07),
     "engines": (4.2e-05, 1.8e-05),
+    "exchanges": (0.0004, 3e-09),
     "fillings": (0.00035, 2.7e-08),
     "fronts": (0.00011, 7.2e-08),
     "geometric": (0.001, 9e-05),
@@ -52,7 +53,7 @@ RATES: dict[str, tuple[float, float]] = {
     "trees": (1.3e-05, 4e-09),
     "tries": (0.00015, 0.0),
     "undercut": (8e-05, 1.1e-08),
-    "walks": (0, 1.5e-05),
+    "walks": (0, 0.0007),
     "ways": (0.00042, 1.6e-08),
     "weights": (4.8e-05, 2.4e-08),
     "windings": (4e-05, 0),

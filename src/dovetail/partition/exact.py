@@ -16,6 +16,7 @@ from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.effort import worked
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
+from dovetail.partition.products import Point, Region
 
 PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
@@ -45,6 +46,13 @@ BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
 BLURRED = 0.5
 """Part of a tolerance that a search may lose by comparing labels in steps, and part by which plans must be better."""
+DESCENTS, DESCENDED, DESCENT_SHARE = 4, 1e-4, 0.7
+"""Times that an energy-delay product's slope is looked along, what that must bring to go on, and the part of the time left that
+one may take."""
+NEARLY = 5e-4
+"""Distance from its bound at which a product will do once half of the time for lines is used."""
+ROUGH = 1e-3
+"""What prices may leave of lines that only tell how far latency and energy can be from those of the best plan."""
 MAX_LINES = 40
 """Weighted solves spent on one energy-delay product."""
 
@@ -78,7 +86,7 @@ def solve_network(net: Network, incumbents: list[tuple[float, float]], deadline:
     limits, by name, that were good in a relaxation.
     """
     if net.problem.goal is Goal.EDP:
-        return _energy_delay(net, incumbents, deadline, max_labels, max_lines)
+        return _energy_delay(net, incumbents, deadline, max_labels, max_lines, tolerance, start)
     weights = (1.0, 0.0) if net.problem.goal is Goal.LATENCY else (0.0, 1.0)
     found = _minimise(net, weights, incumbents, deadline, max_labels, tolerance, start)
     return Answer((net.assignment(found.path),) if found.path is not None else (), found.bound,
@@ -208,63 +216,100 @@ def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:
     return frozenset(name for name, amount in used.items() if amount > 1 + SLACK)
 
 
-Point = tuple[float, float]
-"""Latency and energy."""
-
-
-def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_labels: int, max_lines: int) -> Answer:
+def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_labels: int, max_lines: int, tolerance: float,
+                  start: Mapping[str, float] | None) -> Answer:
     """Least latency x energy.
 
     The product is quasi-concave where both are positive, so its minimum over the plans is that over their convex hull,
-    at an extreme point, which some weighted sum finds. Lines that support the hull enclose it from below; the product at
-    the best corner they form is a bound, and the weights across that corner are tried next.
+    at an extreme point, which some weighted sum finds. Sums along the product's slope lead from a known plan to better ones.
+    Lines that support the hull enclose it from below; the product at the best corner they form is a bound, and the weights
+    across that corner are tried next.
     """
-    assignments: list[Assignment] = []
-    points, bound = list(incumbents), 0.0
+    search = _Products(net, list(incumbents), deadline)
+    if not search.points:
+        least = (search.support((1.0, 0.0), max_labels), search.support((0.0, 1.0), max_labels))
+        if inf in least or not search.points:
+            return Answer((), inf if inf in least else least[0] * least[1], inf in least)
+    search.prices = {name: p / (2 * search.best) for name, p in (start or search.prices).items()}
+    search.descend(max_labels)
+    if not max_lines:
+        return Answer(tuple(search.assignments), 0.0, prices={name: 2 * search.best * p for name, p in search.prices.items()})
+    search.enclose(max_labels, max_lines, max(PROVEN, tolerance))
+    return Answer(tuple(search.assignments), min(search.bound, search.best))
 
-    def support(weights: Point, labels: int) -> float:
+
+class _Products:
+    """Plans and lines met in the search for the least product."""
+
+    def __init__(self, net: Network, points: list[Point], deadline: float) -> None:
+        self.net, self.points, self.deadline = net, points, deadline
+        self.prices: dict[str, float] = {}
+        """What limits are worth, as parts of a sum."""
+        self.assignments: list[Assignment] = []
+        self.lines: list[tuple[Point, float]] = []
+        self.bound = 0.0
+
+    @property
+    def nearest(self) -> Point:
+        return min(self.points, key=lambda p: p[0] * p[1])
+
+    @property
+    def best(self) -> float:
+        return self.nearest[0] * self.nearest[1]
+
+    def support(self, weights: Point, labels: int, deadline: float | None = None) -> float:
         """A line below all plans for given weights; the plan met on the way is kept."""
-        found = _minimise(net, weights, points, deadline, labels)
+        found = _minimise(self.net, weights, self.points, self.deadline if deadline is None else deadline, labels,
+                          start=self._prices(weights))
+        self.prices = {name: p / self._sum(weights) for name, p in found.prices.items()} if self.points else {}
         if found.path is not None:
-            point = (total(net, found.path, net.costs((1.0, 0.0))), total(net, found.path, net.costs((0.0, 1.0))))
-            if point[0] * point[1] < min((s * j for s, j in points), default=inf):
-                assignments.append(net.assignment(found.path))
-            points.append(point)
+            costs = self.net.costs((1.0, 0.0)), self.net.costs((0.0, 1.0))
+            point = total(self.net, found.path, costs[0]), total(self.net, found.path, costs[1])
+            if point[0] * point[1] < min((s * j for s, j in self.points), default=inf):
+                self.assignments.append(self.net.assignment(found.path))
+            self.points.append(point)
+        self.lines.append((weights, found.bound))
         return found.bound
 
-    least = (support((1.0, 0.0), 0), support((0.0, 1.0), 0))
-    if not points:
-        least = (support((1.0, 0.0), max_labels), support((0.0, 1.0), max_labels))
-    if inf in least or not points:
-        return Answer((), inf if inf in least else least[0] * least[1], inf in least and not incumbents)
-    best = min(s * j for s, j in points)
-    # Plans beyond these ends are worse than the best one known: their product exceeds it twice over.
-    chain = [(least[0], 2 * best / least[0]), least, (2 * best / least[1], least[1])]
-    # Prices alone give lines cheaply; labels then sharpen those that still matter.
-    asked: dict[int, list[Point]] = {0: [], max_labels: []}
-    for _ in range(max_lines):
-        best = min(s * j for s, j in points)
-        corner = min(chain, key=lambda p: p[0] * p[1])
-        bound = max(bound, corner[0] * corner[1])
-        labels, weights = next(((n, w) for n in asked if (w := _across(points, corner, asked[n])) is not None), (0, None))
-        if best - bound <= PROVEN * best or weights is None or worked() > deadline:
-            break
-        asked[labels].append(weights)
-        chain = _clip(chain, weights, support(weights, labels))
-    return Answer(tuple(assignments), min(bound, best))
+    def _sum(self, weights: Point) -> float:
+        """What the best plan comes to."""
+        return weights[0] * self.nearest[0] + weights[1] * self.nearest[1]
 
+    def _prices(self, weights: Point) -> dict[str, float] | None:
+        """Prices to begin with: limits are worth about the same part of any sum."""
+        return {name: p * self._sum(weights) for name, p in self.prices.items()} if self.points else None
 
-def _clip(chain: list[Point], weights: Point, bound: float) -> list[Point]:
-    """The corners of the region above a chain after a further line cuts it."""
-    over = [weights[0] * s + weights[1] * j - bound for s, j in chain]
-    kept: list[Point] = []
-    for i, point in enumerate(chain):
-        if i and (over[i - 1] < 0) != (over[i] < 0):
-            f = over[i - 1] / (over[i - 1] - over[i])
-            kept.append((chain[i - 1][0] + f * (point[0] - chain[i - 1][0]), chain[i - 1][1] + f * (point[1] - chain[i - 1][1])))
-        if over[i] >= 0:
-            kept.append(point)
-    return kept
+    def descend(self, labels: int) -> None:
+        """Look along the slope at the best plan, as long as that leads to a better one."""
+        for _ in range(DESCENTS):
+            now, before, at = worked(), self.best, self.nearest
+            self.support((0.5 / at[0], 0.5 / at[1]), labels, now + DESCENT_SHARE * max(0.0, self.deadline - now))
+            if self.best >= before * (1 - DESCENDED) or worked() > self.deadline:
+                break
+
+    def enclose(self, max_labels: int, max_lines: int, tolerance: float) -> None:
+        """A bound from lines around all plans, and the plans that these meet."""
+        idle = (-self.net.problem.idle_power_w, 1.0)
+        *least, spent = (price_limits(self.net, weights, self._sum(weights), self.deadline, self._prices(weights), ROUGH).bound
+                         for weights in ((1.0, 0.0), (0.0, 1.0), idle))
+        if min(least) <= 0:
+            return
+        region = Region((least[0], least[1]), self.best)
+        for line in ((idle, spent), *self.lines):
+            region.clip(*line)
+        # Prices alone give lines cheaply; labels then sharpen those that still matter.
+        asked: dict[int, list[Point]] = {0: [], max_labels: [w for w, _ in self.lines]}
+        half = (worked() + self.deadline) / 2
+        for _ in range(max_lines):
+            self.bound = max(self.bound, region.bound)
+            if worked() > half:
+                tolerance = max(tolerance, NEARLY)
+            labels, weights = next(((n, w) for n in asked if (w := _across(self.points, region.corner, asked[n])) is not None),
+                                   (0, None))
+            if self.best - self.bound <= tolerance * self.best or weights is None or worked() > self.deadline:
+                break
+            asked[labels].append(weights)
+            region.clip(weights, self.support(weights, labels))
 
 
 def _across(points: list[Point], corner: Point, asked: list[Point]) -> Point | None:

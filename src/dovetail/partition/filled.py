@@ -65,7 +65,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     if likely is not None:
         cutoffs, grain = [likely.cutoff], FINE
     elif binding:
-        rough = _fronts(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
+        rough = fronts_below(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH[large])
         path = rough.path() if rough is not None else None
         if rough is not None and path is not None:
             tell(Told(None, net.assignment(path), priced.bound, names))
@@ -75,7 +75,7 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
         if many and spent > 0 and now + GROWN * spent > deadline:
             break
         late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
-        fronts = likely or _fronts(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
+        fronts = likely or fronts_below(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
         if fronts is None:
             return many and spent > 0
         spent = worked() - now
@@ -181,12 +181,12 @@ def _likely(net: Network, weights: tuple[float, float], priced: Priced, goal: fl
     """Fronts near the prices' bound, where boards are many; None where no plan is there, or where one hardly is."""
     if len(net.tables) <= SOME_NODES or priced.value >= priced.bound * (1 + MET):
         return None
-    found = _fronts(net, weights, priced, min(goal, priced.bound * (1 + LIKELY)), deadline, names, share, True, FINE)
+    found = fronts_below(net, weights, priced, min(goal, priced.bound * (1 + LIKELY)), deadline, names, share, True, FINE)
     return found if found is not None and _path(found) is not None else None
 
 
-def _fronts(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
-            names: Names, share: Share, free: bool, grain: Grain | None = None) -> Fronts | None:
+def fronts_below(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,
+                 names: Names, share: Share, free: bool, grain: Grain | None = None) -> Fronts | None:
     """Fronts under what binds, all mixed into one limit.
 
     Where nothing does, under a limit that plans to be seated may need; if `free`, under none: states then have one label each.

@@ -6,7 +6,7 @@ A plan of the pool becomes one of the boards in several ways: whole boards get t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -23,6 +23,7 @@ from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.pool import ROW, Pool, Share, curves
 from dovetail.partition.pouring import pour
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.products import Point, Region, ends
 from dovetail.partition.refine import refine
 from dovetail.partition.seating import homeward, seat
 from dovetail.partition.settling import settle
@@ -57,6 +58,10 @@ NEARLY = 1e-3
 """By how much less than a known plan one of the pool must cost to be poured; within half of it, what comes of it will do."""
 
 
+AIM, LEAST_AIM = 3.5e-3, 5e-4
+"""How far from the best plan a product's corners may be, and how far at least from what the line along its slope proves."""
+
+
 @dataclass
 class Hunt:
     """What is known so far: plans, a bound, and the limits that curves have added."""
@@ -85,6 +90,11 @@ class Hunt:
     """The network over the columns kept, and for which goal they were."""
     poured: set[frozenset[str]] = field(default_factory=set)
     """Which nodes plans that were poured have on boards alone."""
+    region: Region | None = None
+    """Of a product: the lines that no plan is below."""
+    slope: Point | None = None
+    line: float = 0.0
+    """The weights that a product's search has at the moment, and its bound on their sum."""
 
     @property
     def goal(self) -> float:
@@ -96,8 +106,8 @@ class Hunt:
 
     @property
     def weights(self) -> tuple[float, float]:
-        """What latency and energy count; a product counts along its slope at the best plan."""
-        slope = (1.0, 1.0) if self.best is None else (self.best[1], self.best[0])
+        """What latency and energy count; a product counts along its slope at the best plan, or as a search for it goes."""
+        slope = self.slope or ((1.0, 1.0) if self.best is None else (self.best[1], self.best[0]))
         return {Goal.LATENCY: (1.0, 0.0), Goal.ENERGY: (0.0, 1.0)}.get(self.problem.goal, slope)
 
     @property
@@ -113,6 +123,41 @@ class Hunt:
     def value(self, weights: tuple[float, float]) -> float:
         """The least weighted sum of a known plan."""
         return min((weights[0] * s + weights[1] * j for s, j in self.plans), default=inf)
+
+    def face(self, least: Point, others: Mapping[Point, float]) -> None:
+        """Look along a product's slope at the best plan from now on; `least` bounds latency and energy, `others` bounds sums."""
+        assert self.best is not None, "only asked for once there is a plan"
+        self.region, self.slope, self.line = Region(least, self.goal), (self.best[1], self.best[0]), 0.0
+        for weights, bound in others.items():
+            self.region.clip(weights, bound)
+
+    def aside(self, axes: Sequence[Point], asked: Sequence[Point]) -> tuple[Point, float] | None:
+        """Weights not asked for yet of a sum that may cut a product's corner off, and up to where, for what is left to be near.
+
+        None where the corner is the best plan's own.
+        """
+        assert self.region is not None, "it is a product's"
+        assert self.slope is not None, "there is a plan"
+        corner, middle = self.region.corner, self.line ** 2 / (4 * self.slope[0] * self.slope[1])
+        slow = self.slope[0] * corner[0] > self.slope[1] * corner[1]
+        end = ends(self.slope, self.line, min(self.goal * (1 - AIM), middle * (1 - LEAST_AIM)))[slow]
+        for weights in (axes[slow], (corner[1], corner[0])):
+            cutoff = weights[0] * end[0] + weights[1] * end[1]
+            if weights not in asked and cutoff > (weights[0] * corner[0] + weights[1] * corner[1]) * (1 + TOLERANCE):
+                return weights, cutoff
+        return None
+
+    def rise(self, bound: float, weights: Point | None = None) -> None:
+        """Keep a bound on the sum that is looked at, or on another one."""
+        if self.region is not None:
+            self.line = max(self.line, bound) if weights is None else self.line
+            self.region.clip(weights or self.weights, bound)
+            bound = self.region.bound
+        self.bound = max(self.bound, min(bound, self.goal))
+
+    def worth(self, cost: float) -> float:
+        """What a plan is worth at the most whose sum costs so much."""
+        return cost if self.region is None else cost ** 2 / (4 * self.weights[0] * self.weights[1])
 
     def judge(self, assignment: Assignment) -> None:
         """Keep a plan for the boards, after its nodes have moved to where they would rather be."""
@@ -147,7 +192,7 @@ class Hunt:
 
     def told(self, told: Told) -> None:
         """Keep what a search over boards told."""
-        self.bound = max(self.bound, min(told.bound, self.goal))
+        self.rise(told.bound)
         self.filling = told.filling or self.filling
         if told.assignment is None:
             self.of_pool = told.pooled or self.of_pool
@@ -175,7 +220,7 @@ class Hunt:
             # Until one has found room, another may take as long.
             tries, now = tries + 1, worked()
             ending = deadline if self.problem.loose else max(deadline, now + whole_s)
-            found = pour(self.problem, self.pool, assignment, ending, cost * (1 + NEARLY / 2))
+            found = pour(self.problem, self.pool, assignment, ending, self.worth(cost * (1 + NEARLY / 2)))
             if found is not None:
                 judged = evaluate(self.problem, found)
                 own = self.weights[0] * judged.latency_s + self.weights[1] * judged.energy_j
@@ -198,13 +243,13 @@ class Hunt:
             return
         assignment = self.unseated or self.of_pool
         if assignment is None:
-            priced = price_limits(net, self.weights, self.goal, deadline)
+            priced = price_limits(net, self.weights, self.value(self.weights), deadline)
             assignment = net.assignment(cheapest(net, self.weights, priced))
             if self.problem.off_grid:
                 self.wind_lower(net, priced, deadline)
         if self.problem.off_grid and self.wind(self.filled or assignment, deadline):
             if self.merged and not self.close(ASTRAY / 2):
-                self.wind_lower(net, price_limits(net, self.weights, self.goal, deadline), deadline)
+                self.wind_lower(net, price_limits(net, self.weights, self.value(self.weights), deadline), deadline)
             return
         lifted = lift(self.problem, self.relaxed, self.pool, assignment, self.together(assignment), deadline)
         if lifted is not None:
@@ -226,13 +271,13 @@ class Hunt:
         if self.close(FAR):
             return
         if not self.labelled:
-            self.nearer(remembered(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
+            self.nearer(remembered(self.filling, self.below(BESIDE), CLOSER_LABELS, late), deadline)
             return
         if self.close(FARTHER[0]) or not self.close(FARTHER[1]):
-            self.nearer(remembered(self.filling, self.value(self.weights) * (1 - NEAR), CLOSER_LABELS, late), deadline)
+            self.nearer(remembered(self.filling, self.below(NEAR), CLOSER_LABELS, late), deadline)
             if self.close(FAR) or begun + LONGER * (worked() - begun) > late:
                 return
-        self.nearer(remembered_beside(self.filling, self.value(self.weights) * (1 - BESIDE), CLOSER_LABELS, late), deadline)
+        self.nearer(remembered_beside(self.filling, self.below(BESIDE), CLOSER_LABELS, late), deadline)
 
     def move_cuts(self) -> None:
         """Move the cuts of the best plan, if it is cut between candidates: it may be near enough then."""
@@ -285,6 +330,14 @@ class Hunt:
 
     def close(self, tolerance: float) -> bool:
         return self.goal - self.bound <= tolerance * self.goal
+
+    def below(self, distance: float) -> float:
+        """What the sum that is looked at comes to so far below the best plan; a product is twice as far below as its sum."""
+        return self.value(self.weights) * (1 - (distance if self.region is None else distance / 2))
+
+    def enough(self, tolerance: float) -> bool:
+        """Whether plan and bound are near each other, or those of a product's sum are."""
+        return self.close(tolerance) or (self.region is not None and self.below(tolerance) <= self.line)
 
     def largest(self, net: Network) -> Share | None:
         """The budget of which some node takes the largest part."""

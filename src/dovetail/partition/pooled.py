@@ -18,14 +18,16 @@ from dovetail.partition.cuts import Limit, Network, price_limits
 from dovetail.partition.effort import worked
 from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.exact import Answer, mixture_of, solve_network
-from dovetail.partition.filled import Told, fill
+from dovetail.partition.filled import FINE, LITTLE, Told, fill, fronts_below
 from dovetail.partition.hunt import Hunt, cheapest
 from dovetail.partition.labels import Search
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Goal
 from dovetail.partition.pool import STAND_INS, Share, pool_of
 from dovetail.partition.problem import Problem
+from dovetail.partition.products import Point
 from dovetail.partition.quotes import priced_alike
+from dovetail.partition.renaming import Names
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tree import Tree, relaxed_tree
 from dovetail.platform.device import Kind
@@ -56,6 +58,10 @@ POURED = 0.3
 ASTRAY, ROUNDED = (0.006, 0.015), 0.3
 """Distances of plan and bound beyond which plans of the pool of many boards whose limits bind are asked for one after another
 after all, in time and late, and the part of the time by which that may end late then."""
+AXES = ((1.0, 0.0), (0.0, 1.0))
+"""Weights of latency and of energy alone."""
+LATE_ASIDE = 0.5
+"""Part of the time by which fronts may end late that those of a product's corners have."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -146,33 +152,72 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
 def _filled(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
             build: Build) -> bool:
     """Plans and a bound from labels that know how full boards are; whether there are any."""
-    if hunt.problem.goal is Goal.EDP or not _built(hunt, tree, ranking, choices, tolerance, build):
+    if not _built(hunt, tree, ranking, choices, tolerance, build):
         return False
     share = hunt.largest(hunt.net) if hunt.net is not None else None
     if hunt.net is None or share is None:
         return hunt.net is None
+    product = hunt.problem.goal is Goal.EDP
+    if product and not _faced(hunt, hunt.net, deadline):
+        return False
+    found = _looked(hunt, hunt.net, share, deadline, tolerance)
+    if product:
+        _look_aside(hunt, hunt.net, share, deadline + LATE_ASIDE * hunt.late_s)
+    hunt.lift_again(hunt.net, deadline + hunt.late_s / 2)
+    hunt.come_nearer(deadline, deadline + hunt.late_s / 2)
+    return found
 
+
+def _faced(hunt: Hunt, net: Network, deadline: float) -> bool:
+    """Look along a product's slope at the best plan; whether there is one, and prices tell anything."""
+    if hunt.best is None:
+        return False
+    idle = (-hunt.problem.idle_power_w, 1.0)
+    *least, spent = (price_limits(net, weights, hunt.value(weights), deadline).bound for weights in (*AXES, idle))
+    if min(least) > 0:
+        hunt.face((least[0], least[1]), {idle: spent})
+    return min(least) > 0
+
+
+def _looked(hunt: Hunt, net: Network, share: Share, deadline: float, tolerance: float) -> bool:
+    """Look for plans of the least sum, and for a bound on it; whether there was anything to say."""
     def tell(told: Told) -> float:
         hunt.told(told)
         now = worked()
         if not hunt.close(ENOUGH[0][0]):
             hunt.pour(told.offers, now + POURED * max(deadline - now, hunt.late_s))
         used = 1 - (deadline - worked()) / max(whole_s, 1e-9)
-        enough = hunt.close(BEST) or any(used > part and hunt.close(gap) for gap, part in ENOUGH)
+        enough = hunt.enough(BEST) or any(used > part and hunt.enough(gap) for gap, part in ENOUGH)
         return -inf if enough else hunt.value(hunt.weights) * (1 - tolerance)
 
     whole_s = deadline - worked()
     shares, found = [share], False
     while True:
-        goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance), None
-        found |= fill(hunt.net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found), hunt.late_s)
+        # Below a plan near the best, sums are looked at first that are less by so much; of a product that would be twice as much.
+        goal, hunt.unseated = hunt.value(hunt.weights) * (1 - tolerance if hunt.region is None else 1 + LITTLE / 2), None
+        found |= fill(net, hunt.pool, hunt.weights, shares, goal, deadline, tell, bool(hunt.found), hunt.late_s)
         more = hunt.exceeded(shares) if worked() < deadline else []
         if not more:
-            break
+            return found
         shares += more
-    hunt.lift_again(hunt.net, deadline + hunt.late_s / 2)
-    hunt.come_nearer(deadline, deadline + hunt.late_s / 2)
-    return found
+
+
+def _look_aside(hunt: Hunt, net: Network, share: Share, deadline: float) -> None:
+    """Bounds from fronts of other sums where a product's corner is far from the best plan: of one alone, then across it."""
+    asked = list[Point]()
+    many = len(hunt.pool.boards) > len(hunt.pool.stand_ins)
+    names = Names(net, tuple(i for i, d in enumerate(net.problem.devices) if d in hunt.pool.stand_ins), many)
+    while not hunt.close(ENOUGH[0][0]) and worked() < deadline:
+        aside = hunt.aside(AXES, asked)
+        if aside is None:
+            break
+        weights, cutoff = aside
+        asked.append(weights)
+        priced = price_limits(net, weights, cutoff, deadline)
+        fronts = fronts_below(net, weights, priced, cutoff, deadline, names, share, many,
+                              FINE if many and (priced.prices > 0).any() else None)
+        if fronts is not None:
+            hunt.rise(min(fronts.best, cutoff), weights)
 
 
 def _built(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
@@ -194,7 +239,7 @@ def _built(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], tol
 def _first_plan(hunt: Hunt, net: Network, ranking: Ranking, deadline: float) -> None:
     """A plan from labels that keep the budgets of every board, where the stand-ins are the boards; else by lifting."""
     weights = hunt.weights
-    priced = price_limits(net, weights, hunt.goal, deadline, ranking.prices)
+    priced = price_limits(net, weights, hunt.value(weights), deadline, ranking.prices)
     pooled = [x for x, p in zip(net.limits, priced.prices, strict=True) if p > 0]
     if not pooled or hunt.pool.boards != hunt.pool.stand_ins:
         hunt.lift(net.assignment(cheapest(net, weights, priced)))

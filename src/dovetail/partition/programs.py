@@ -128,19 +128,19 @@ PATIENCE = 10.0
 
 
 def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float,
-                  level: int = 0, slowdown: float = 1.0) -> Walk:
+                  level: int = 0, slowdown: float = 1.0, least: float = 0.0) -> Walk:
     """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one.
 
-    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost. It may branch
-    as often as is worth so many seconds of work, and is not begun where its relaxation alone takes longer. The clock, by which a
-    second of computing takes `slowdown` seconds, ends it only where it takes many times as long.
+    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost, which is known
+    to be no less than `least`. It may branch as often as is worth so many seconds of work, and is not begun where its relaxation
+    alone takes longer. The clock, by which a second of computing takes `slowdown` seconds, ends it only where it takes many times
+    as long.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
     count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
-    size = count ** 1.5
-    branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, size)) / should_take("branches", 1, size)))
+    branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, count)) / should_take("branches", 1, count)))
     if branches < 1:
         return Walk(None, None, False)
     index, one = np.arange(count), np.ones(count)
@@ -154,12 +154,12 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
     found = milp(np.r_[np.zeros(count), 1.0] if level else costs,
                  constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(sums, -np.inf, most)],
                  integrality=np.r_[np.ones(count, dtype=np.int64), np.zeros(more, dtype=np.int64)],
-                 bounds=Bounds(0, np.r_[one, np.full(more, np.inf)]),
+                 bounds=Bounds(np.r_[np.zeros(count), np.full(more, least)], np.r_[one, np.full(more, np.inf)]),
                  options={"mip_rel_gap": tolerance, "node_limit": branches,
                           "time_limit": PATIENCE * max(1.0, seconds) * slowdown})
     made = found.mip_node_count or 0
-    spend("walks", 1, size)
-    spend("branches", made, made * size)
+    spend("walks", 1, count)
+    spend("branches", made, made * count)
     if found.status == CLOCK_STRUCK:
         hurry()
     return Walk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),

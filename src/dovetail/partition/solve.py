@@ -10,6 +10,7 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
+from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.by_device import Known, best_of, by_device, choices_of, judge, network_over, points_of, whole_beam
 from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
@@ -31,7 +32,7 @@ from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.thrift import spare
-from dovetail.partition.throughput import rank_interval, shortest_interval
+from dovetail.partition.throughput import shortest_interval
 from dovetail.partition.tree import Tree, relaxed_tree, tree_of
 from dovetail.partition.uncollected import uncollected
 from dovetail.partition.work import check_split
@@ -41,6 +42,9 @@ EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
 TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
+FAST_SHARE, FAST_GAP = 0.5, 1e-3
+"""Part of the time for the fastest plan of equal boards, with which the search for the shortest interval begins, and how near the
+best that need be."""
 FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
 """Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
 
@@ -75,12 +79,17 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
     if problem.mode is Mode.SEQUENTIAL:
         return exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)
     first: tuple[Assignment, ...] = ()
+    fast, now = replace(problem, goal=Goal.LATENCY), worked()
     if not known:  # any plan within the limits, or the reason why there is none
-        first = exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)[0].assignments
-    ceiling = min((e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in first)] if e.feasible),
-                  default=inf)
+        first = exact(fast, known, deadline, tolerance)[0].assignments
+    elif pooled_problem(fast) is not None:  # of boards that are alike, which nodes are on which is best known of fast plans
+        first = exact(fast, known, now + FAST_SHARE * (deadline - now), FAST_GAP)[0].assignments
+    judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
+    others = [e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in problem.loose)] if e.feasible]
+    ceiling = min([*others, *(interval for interval, _ in judged)], default=inf)
     choices = choices_of(problem)
-    answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline)
+    begun = first[min(judged)[1]] if judged else None
+    answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline, begun)
     if problem.blocks and (problem.max_latency_s is not None or problem.max_energy_j is not None):
         # Arms that run at once take less time than the tables say: the bound must not count on limits that add it up.
         free = replace(problem, max_latency_s=None, max_energy_j=None)

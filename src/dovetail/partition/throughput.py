@@ -10,27 +10,28 @@ from the bound until a plan is found, then falls from it until there is none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from math import inf
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.cost.estimate import Flags, Floats
 from dovetail.partition.arcs import solve_steps, used_by
+from dovetail.partition.busy_changes import Changes
 from dovetail.partition.busy_fronts import fitting_bound
+from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.busy_tables import busy_table, shared_names, untimed
+from dovetail.partition.busy_views import Within
 from dovetail.partition.busy_weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
-from dovetail.partition.columns import Held, Options, inputs_held
-from dovetail.partition.cuts import Limit, Network, Priced, completions, follow, network
-from dovetail.partition.effort import spend, worked
+from dovetail.partition.columns import Options, inputs_held
+from dovetail.partition.cuts import Limit, Priced, completions, follow, network
+from dovetail.partition.effort import worked
 from dovetail.partition.exact import Answer
 from dovetail.partition.labels import SLACK, Found, Search
-from dovetail.partition.narrow import Ranking, thin
+from dovetail.partition.narrow import thin
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables import tabulate_all
-from dovetail.partition.tree import Tree, cheapest, marginals
-from dovetail.values import dataclass
+from dovetail.partition.tree import Tree
 
 CORE = 12
 """Columns per node, besides whole placements, that the first search looks at."""
@@ -48,80 +49,48 @@ FEW_LABELS, FEW_NODES = 1_000, 16
 """Networks so small that a few labels may reach everything."""
 MAX_LABELS = 50_000
 """Labels kept per node."""
-POLISHED, NUDGE = 6, 1e-2
-"""Plans met in the search for weights in which single columns change, and what all busy times count beside the interval then."""
+POLISHED = 6
+"""Plans met in the search for weights in which single columns change."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
 CROSSED, CROSSING_S = 40, 1.2
 """Plans met in the search for weights that are put together anew, and seconds of computing that this may take (seldom needed)."""
-FITTING_S, FAR, ENOUGH = 0.6, 0.015, 3e-3
-"""Seconds by which fronts may end late, the relative gap beyond which they are too many, and that at which a bound will do."""
+FITTING_S = 0.6
+"""Seconds by which fronts may end late."""
+BETTER, ENOUGH, PATIENT = 1.5e-3, 3.5e-3, 0.3
+"""Relative gap at which a bound will do, and at which it does once such a part of the time is used."""
+CEILINGS = (3e-3, 7e-3, 0.012)
+"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
+plan is no farther, they end there."""
+EXCHANGED, FARTHEST = 4, 0.03
+"""Polished plans in which pairs of columns change, and how much longer than the best interval theirs may be."""
+CROSSED_GAP = 1e-3
+"""Relative gap at which a program that puts plans together may stop."""
 NEAR = (3, 5)
 """Columns per node that the best plan is offered then, first and last."""
-OTHER_LIMITS = ("latency", "energy")
 PROVEN = 1e-9
 """Relative gap at which a plan counts as met by its bound."""
-
-
-def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float) -> Ranking:
-    """Per column a lower bound on the interval of every plan that uses it, from the tree relaxation."""
-    tree = tree.plain
-    known: dict[str, Held] = inputs_held(problem) | {t.node.output: t.options.held for t in tree.tables}
-    every = [(share.name, [share.taken(t.resources) for t in tree.tables]) for share in problem.shares if share.limit > 0]
-    every += [(name, [a / limit for a in spent]) for name, spent, limit in
-              (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
-              if limit is not None]
-    binding = [a for _, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1]
-    ledger = Ledger(shared_names(problem), tree.tables,
-                    [busy_table(problem, t.options, known, t.inputs) for t in tree.tables], binding)
-
-    def answer(weights: Floats, prices: Floats) -> Reply:
-        return ledger.reply(weights, prices, [entry for _, entry in cheapest(tree, ledger.costs(weights, prices))])
-
-    found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline,
-                         4 * len(ledger.names))
-    least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
-    return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], {})
-
-
-@dataclass(frozen=True, slots=True)
-class _Within(Network):
-    """A network whose cost is the time one thing is kept busy, and in which other such times are limits."""
-
-    ledger: Ledger = field(kw_only=True)
-    chief: str = field(kw_only=True)
-    cutoff: float = field(kw_only=True)
-
-    def amounts(self, limit: Limit) -> list[Floats]:
-        if limit.budget is not None or limit.name in OTHER_LIMITS:
-            return Network.amounts(self, limit)
-        return [seconds / limit.limit for seconds in self._seconds(limit.name)]
-
-    def costs(self, weights: tuple[float, float]) -> list[Floats]:
-        return [np.where(own.engines > self.cutoff, inf, seconds)
-                for own, seconds in zip(self.ledger.busy, self._seconds(self.chief), strict=True)]
-
-    def _seconds(self, name: str) -> list[Floats]:
-        return [own.shared[name] if name in own.shared else np.zeros(table.latency_s.shape)
-                for own, table in zip(self.ledger.busy, self.tables, strict=True)]
 
 
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float) -> None:
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, patient_until: float = 0.0,
+                 late_s: float = 0.0) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
         self.net = network(problem, tuple(tables))
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
-        self.best = ceiling
+        self.changes = Changes(self.net, self.ledger)
+        self.best, self.patient_until, self.late_s = ceiling, patient_until, late_s
         self.to_go: list[Floats] = []
+        self.polished: dict[tuple[int, ...], float] = {}
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
         self.cuts: list[Cut] = []
         self.path: tuple[int, ...] | None = None
-        self.fitted = False
+        self.fitted, self.fitting, self.too_far = False, -inf, inf
 
     @property
     def plans(self) -> tuple[Assignment, ...]:
@@ -153,77 +122,68 @@ class _Search:
 
     def entries(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Where a plan's columns stand in the tables."""
-        at: dict[str, int] = {}
-        found = []
-        for table, column in zip(self.net.tables, path, strict=True):
-            found.append((*(at[t] for t in table.inputs), column))
-            at[table.node.output] = int(table.place_of[column])
-        return found
+        return self.changes.entries(path)
+
+    def judged(self, path: tuple[int, ...]) -> tuple[float, float]:
+        """A plan's interval, and the largest part it takes of a limit."""
+        busy, used = self.ledger.along(self.entries(path))
+        engines = (float(own.engines[c]) for own, c in zip(self.ledger.busy, path, strict=True))
+        return max(float(busy.max()), *engines), float(used.max(initial=0.0))
 
     def keep(self, path: tuple[int, ...]) -> bool:
         """Remember a plan if it is legal and better than all before."""
-        busy, used = self.ledger.along(self.entries(path))
-        interval = max(float(busy.max()), *(float(own.engines[c]) for own, c in zip(self.ledger.busy, path, strict=True)))
-        self.met[interval, float(used.max(initial=0.0))] = path
-        better = bool((used <= 1 + SLACK).all()) and interval < self.best
+        interval, used = self.judged(path)
+        self.met[interval, used] = path
+        better = used <= 1 + SLACK and interval < self.best
         if better:
             self.best, self.path = interval, path
         return better
 
+    def adopt(self, found: Assignment | None) -> None:
+        """Begin with the best plan of another search, if there is one and all of its columns are here."""
+        columns = [list(table.options.splits) for table in self.net.tables]
+        if found is not None and all(found[t.node.name] in own for t, own in zip(self.net.tables, columns, strict=True)):
+            path = tuple(own.index(found[t.node.name]) for t, own in zip(self.net.tables, columns, strict=True))
+            self.path, self.polished[path] = path, self.judged(path)[0]
+
     def polish(self, deadline: float) -> None:
         """Change single columns of the best plans met as long as that shortens the interval."""
         for _, path in sorted(self.met.items())[:POLISHED]:
-            better: tuple[int, ...] | None = path
-            while better is not None and worked() < deadline:
-                self.keep(better)
-                better = self._improved(better)
+            self.improve(path, deadline)
 
-    def _improved(self, path: tuple[int, ...]) -> tuple[int, ...] | None:
-        """One round over all nodes; None if nothing was changed."""
-        chosen, count = list(path), len(self.ledger.names)
-        total = np.concatenate(self.ledger.along(self.entries(path)))
-        for k, own in enumerate(self.ledger.busy):
-            after = total[:, None] + self._changes(k, self.entries(tuple(chosen)))
-            others = [float(x.engines[c]) for i, (x, c) in enumerate(zip(self.ledger.busy, chosen, strict=True)) if i != k]
-            interval = np.maximum(np.maximum(after[:count].max(axis=0), own.engines), max(others, default=0.0))
-            worth = np.where((after[count:] <= 1).all(axis=0), interval + NUDGE * after[:count].sum(axis=0), inf)
-            best = int(worth.argmin())
-            spend("changes", 1, after.size)
-            if worth[best] < worth[chosen[k]] * (1 - TOLERANCE):
-                chosen[k], total = best, after[:, best]
-        return tuple(chosen) if tuple(chosen) != path else None
+    def improve(self, path: tuple[int, ...], deadline: float) -> tuple[tuple[int, ...], float]:
+        """The same of one plan; what becomes of it is remembered, with its interval."""
+        better: tuple[int, ...] | None = path
+        while better is not None and worked() < deadline:
+            path = better
+            self.keep(path)
+            better = self.changes.improved(path)
+        interval, used = self.judged(path)
+        self.polished[path] = interval = interval if used <= 1 + SLACK else inf
+        return path, interval
 
-    def _changes(self, k: int, entries: list[tuple[int, ...]]) -> Floats:
-        """What each column of node k would add to every busy time and limit of a plan in place of the plan's own column."""
-        names, amounts = self.ledger.names, self.ledger.amounts
-        found = np.zeros((len(names) + len(amounts), len(self.net.tables[k].options)))
-        for j, at in self._touched(k, entries):
-            arrays = [*(self.ledger.busy[j].shared.get(name) for name in names), *(a[j] for a in amounts)]
-            for i, array in enumerate(arrays):
-                if array is not None and array.ndim == len(at):
-                    found[i] += array[at] - array[entries[j]]
-                elif array is not None and j == k:
-                    found[i] += array - array[entries[k][-1]]
-        return found
-
-    def _touched(self, k: int, entries: list[tuple[int, ...]]) -> list[tuple[int, tuple[int | Ints, ...]]]:
-        """Tables that see node k's column, and their entries for all of its columns."""
-        table = self.net.tables[k]
-        found: list[tuple[int, tuple[int | Ints, ...]]] = [(k, (*entries[k][:-1], np.arange(len(table.options))))]
-        for consumer in self.net.problem.graph.consumers(table.node.output):
-            j = self.net.problem.graph.position(consumer.name)
-            slot = self.net.tables[j].inputs.index(table.node.output)
-            found.append((j, (*entries[j][:slot], table.place_of, *entries[j][slot + 1:])))
-        return found
+    def exchange(self, found: Weighed, bound: float, deadline: float) -> None:
+        """Change two columns of polished plans at a time as long as that shortens their intervals, until one is near enough."""
+        worth = np.concatenate([found.weights, found.prices])
+        for path, interval in sorted(self.polished.items(), key=lambda pair: pair[1])[:EXCHANGED]:
+            before = min(inf, self.best * (1 + FARTHEST))
+            while interval < before and not self.near(bound) and worked() < deadline:
+                before = interval
+                tried = [(*self.judged(p), p) for p in self.changes.exchanged(path, worth)]
+                best, _, better = min(tried, default=(inf, inf, path))
+                if best < before:
+                    path, interval = self.improve(better, deadline)
+        self.polished.clear()
 
     def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
         bound, active = self.sweep(found, bound, deadline), self.active(found)
+        if self.near(bound):
+            return bound
         bound = max(bound, self.step(found, active, bound, deadline), self.fit(found, deadline))
         self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
-        enough = ENOUGH if self.fitted and len(self.net.tables) > FEW_NODES else PROVEN  # what is left then are many labels
-        while self.best - bound > enough * self.best and worked() < deadline:
+        while self.best - bound > PROVEN * self.best and not self.near(bound) and worked() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
@@ -241,6 +201,11 @@ class _Search:
             else:
                 break
         return bound
+
+    def near(self, bound: float) -> bool:
+        """Whether a bound will do: where area binds and nodes are not few, what is left takes many labels or long programs."""
+        enough = ENOUGH if worked() > self.patient_until else BETTER
+        return self.fitted and len(self.net.tables) > FEW_NODES and self.best - bound <= enough * self.best
 
     def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
@@ -264,13 +229,27 @@ class _Search:
         return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
 
     def fit(self, found: Weighed, deadline: float) -> float:
-        """A bound on plans that fit, once the best plan is not far from the weights' bound; the plan that attains it is kept."""
-        if not CLOSE < self.best / found.bound - 1 < FAR or self.fitted:
-            return found.bound
-        bound, path = fitting_bound(self.net, self.ledger, found, self.best, deadline + FITTING_S)
-        self.fitted = bound > found.bound
-        if path is not None and self.keep(path):
-            self.polish(deadline)
+        """A bound on plans that fit; the plan that attains it is kept and polished.
+
+        Below a ceiling so near to the weights' bound labels are few, wherever the best plan is: what is not below it is above.
+        """
+        bound = max(found.bound, self.fitting)
+        near = self.best <= found.bound * (1 + CEILINGS[-1])
+        late = self.fitted or worked() > deadline + self.late_s
+        for far in () if late else CEILINGS[-1:] if near else CEILINGS:
+            ceiling = min(self.best, found.bound * (1 + far))
+            if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
+                break
+            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline + self.late_s)
+            if closer <= found.bound:
+                self.too_far = ceiling
+                break
+            bound, self.fitted = max(bound, closer), bool(paths) or ceiling == self.best
+            for path in paths:
+                self.improve(path, deadline)
+            if paths:
+                break
+        self.fitting = bound
         return bound
 
     def look(self, found: Weighed, bound: float, deadline: float) -> None:
@@ -300,21 +279,24 @@ class _Search:
                 break
         return bound
 
-    def cross(self, found: Weighed, deadline: float) -> None:
+    def cross(self, found: Weighed, bound: float, deadline: float) -> float:
         """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan.
 
-        The latter again as long as that makes it better, and, where it does not, once over more of them.
+        The latter again as long as that makes it better, and, where it does not, once over more of them. A better plan may make
+        a closer bound possible, which is then known.
         """
         cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
-        if self.path is not None and self.best > found.bound * (1 + CLOSE):
-            self.over(found, used_by(self.net, [*cheap, self.path]), deadline)
+        if self.path is not None and not self.near(bound) and self.best > bound * (1 + CLOSE):
+            self.over(found, used_by(self.net, [*cheap, self.path]), bound, deadline)
         for count in NEAR:
             before = inf
-            while self.path is not None and self.best < before and self.best > found.bound * (1 + CLOSE):
-                if worked() > deadline:
-                    return
+            while self.path is not None and self.best < before:
+                bound = max(bound, self.fit(found, deadline))
+                if worked() > deadline or self.near(bound) or self.best <= bound * (1 + CLOSE):
+                    return bound
                 before = self.best
-                self.over(found, self._near(found, count), deadline)
+                self.over(found, self._near(found, count), bound, deadline)
+        return bound
 
     def _near(self, found: Weighed, count: int) -> list[Flags]:
         """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
@@ -322,16 +304,17 @@ class _Search:
         chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
         worth = np.concatenate([found.weights, found.prices])
         for k, own in enumerate(chosen):
-            own[np.argsort(worth @ self._changes(k, entries), kind="stable")[:count]] = True
+            own[np.argsort(worth @ self.changes.of(k, entries), kind="stable")[:count]] = True
         return chosen
 
-    def over(self, found: Weighed, only: list[Flags], deadline: float) -> None:
+    def over(self, found: Weighed, only: list[Flags], bound: float, deadline: float) -> None:
         """Keep the best plan over some columns, if the program is small enough to find it."""
         view = self._view(found, self.best, frozenset(self.named(found)))
         level = len(view[0].limits) - len(self.net.limits)
-        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - worked()), CLOSE / 2, level, only)
-        if stepped is not None and stepped.path is not None:
-            self.keep(stepped.path)
+        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - worked()), CROSSED_GAP, level, only, bound)
+        if stepped is not None and stepped.path is not None and self.keep(stepped.path):
+            self.improve(stepped.path, deadline)
+            self.exchange(found, bound, deadline)
 
     def _worth(self, found: Weighed, path: tuple[int, ...]) -> float:
         """What a plan comes to under weights and prices."""
@@ -349,14 +332,14 @@ class _Search:
         view, weights, priced = self._view(found, cutoff, active)
         return Search(view, weights, priced).run(cutoff, labels, deadline)
 
-    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[_Within, tuple[float, float], Priced]:
+    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[Within, tuple[float, float], Priced]:
         """The network with the time of most weight as its cost and the other active ones as limits, and their prices."""
         names, weights = self.ledger.names, found.weights
         chief = int(weights.argmax())
         others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
         limited = [(x, p) for x, p in zip(self.net.limits, found.prices, strict=True) if x.name in active]
         limits = (*(Limit(n, None, cutoff) for n, _ in others), *(x for x, _ in limited))
-        view = _Within(self.net.problem, self.net.tables, self.net.stages, limits, ledger=self.ledger, chief=names[chief],
+        view = Within(self.net.problem, self.net.tables, self.net.stages, limits, ledger=self.ledger, chief=names[chief],
                        cutoff=cutoff)
         prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
         to_go = [a / weights[chief] for a in self.to_go]
@@ -370,22 +353,28 @@ class _Search:
 
 
 def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
-                      deadline: float) -> tuple[Answer, list[Options], list[Options] | None]:
+                      deadline: float, begun: Assignment | None = None) -> tuple[Answer, list[Options], list[Options] | None]:
     """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
 
+    `begun` is a plan to begin with.
     As for other goals, the most promising columns are searched first: what cannot beat their best plan is struck.
     """
     ranking = rank_interval(problem, tree, ceiling, deadline)
+    patient_until = worked() + PATIENT * (deadline - worked())
     plans: tuple[Assignment, ...] = ()
     start: Mapping[str, float] = {}
     first: _Search | None = None
     core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
         now = worked()
-        first = _Search(problem, core, ceiling)
+        first = _Search(problem, core, ceiling, patient_until)
+        first.adopt(begun)
         found = first.weigh({}, now + WEIGHED * (deadline - now))
-        first.polish(now + FIRST_SHARE * (deadline - now))
-        first.cross(found, now + FIRST_SHARE * (deadline - now))
+        ending = now + FIRST_SHARE * (deadline - now)
+        first.polish(ending)
+        bound = first.fit(found, ending)
+        first.exchange(found, bound, ending)
+        first.cross(found, max(bound, first.fit(found, ending)), ending)
         ceiling, plans, start = first.best, first.plans, first.named(found)
     left = ranking.strike(choices, ceiling)
     if not all(len(c) for c in left):
@@ -393,10 +382,14 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     kept = thin(problem, left)
     if kept is None:
         return Answer(plans, ranking.bound), left, None
-    search = _Search(problem, kept, ceiling)
+    search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
+    for known in (plans or (begun,))[-1:]:
+        search.adopt(known)
     found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
     bound = search.fit(found, deadline)
-    search.polish(deadline)
-    search.cross(found, deadline)
+    if search.path is None:
+        search.polish(deadline)
+    search.exchange(found, bound, deadline)
+    bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
     bound = search.close(found, bound, deadline) if search.best > bound else bound
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept
