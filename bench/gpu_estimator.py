@@ -73,7 +73,7 @@ def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
     return {key: call for key, (call, _) in counted(name, images, kind).items()}
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def counted(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, tuple[Call, int]]:
     """The same with the number of places where it could."""
     if kind == "int8":
