@@ -42,9 +42,9 @@ EXPLAINED_S, FEW_NODES = 3e-3, 100
 """What explanations and moved cuts take per node, of the nodes beyond so many: time that the search leaves them."""
 TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
-FAST_SHARE, FAST_GAP = 0.5, 1e-3
-"""Part of the time for the fastest plan of equal boards, with which the search for the shortest interval begins, and how near the
-best that need be."""
+FAST_SHARE, FAST_GAP, FAST_NODES = 0.5, 1e-3, 300
+"""Part of the time for the fastest plan of equal boards, with which the search for the shortest interval begins, how near the
+best that need be, and nodes beyond which it takes too long."""
 FINER, FINER_SHARE, FINER_GAIN = 3, 0.1, 1e-5
 """Times cuts are weighed against each other at most, the part of the time that each may take, and what it must bring."""
 
@@ -82,7 +82,8 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
     fast, now = replace(problem, goal=Goal.LATENCY), worked()
     if not known:  # any plan within the limits, or the reason why there is none
         first = exact(fast, known, deadline, tolerance)[0].assignments
-    elif pooled_problem(fast) is not None:  # of boards that are alike, which nodes are on which is best known of fast plans
+    elif len(problem.graph.nodes) <= FAST_NODES and pooled_problem(fast) is not None:
+        # Of boards that are alike, which nodes are on which is best known of fast plans.
         first = exact(fast, known, now + FAST_SHARE * (deadline - now), FAST_GAP)[0].assignments
     judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
     others = [e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in problem.loose)] if e.feasible]

@@ -53,8 +53,11 @@ POLISHED = 6
 """Plans met in the search for weights in which single columns change."""
 STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
 """Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
-CROSSED, CROSSING_S = 40, 1.2
-"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take (seldom needed)."""
+CROSSED, CROSSING_S = 40, (1.2, 0.4)
+"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take whatever the time,
+first and, where plans are not astray, in the second search."""
+ASTRAY = 0.01
+"""Relative gap beyond which plans are astray."""
 FITTING_S = 0.6
 """Seconds by which fronts may end late."""
 BETTER, ENOUGH, PATIENT = 1.5e-3, 3.5e-3, 0.3
@@ -311,7 +314,8 @@ class _Search:
         """Keep the best plan over some columns, if the program is small enough to find it."""
         view = self._view(found, self.best, frozenset(self.named(found)))
         level = len(view[0].limits) - len(self.net.limits)
-        stepped = solve_steps(*view, self.best, max(CROSSING_S, deadline - worked()), CROSSED_GAP, level, only, bound)
+        seconds = max(CROSSING_S[self.late_s > 0 and self.best <= bound * (1 + ASTRAY)], deadline - worked())
+        stepped = solve_steps(*view, self.best, seconds, CROSSED_GAP, level, only, bound)
         if stepped is not None and stepped.path is not None and self.keep(stepped.path):
             self.improve(stepped.path, deadline)
             self.exchange(found, bound, deadline)
