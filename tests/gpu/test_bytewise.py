@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.kernels_bytes import leaves
 from dovetail.ir import Array
-from dovetail.kernels.calls import Call
 from dovetail.numerics.reference import run_integer
+from tests.gpu.layers import behind_pointwise
 from tests.gpu.run_ptx import LAYERS, layer
 
 
@@ -38,15 +37,8 @@ def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int,
     assert scheme is not None
     inputs: dict[str, Array] = {
         "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (1, 3, 7, width)).astype(scheme.dtype)}
-    (name, wanted), made = *run_integer(graph, inputs).items(), compile_graph(graph, "int8", 1)
-    made.launcher.buffers.clear()
-    made.load("x", inputs["x"], made.lowered.inputs["x"])
-    (run,) = made.lowered.runs
-    assert not isinstance(run, Call)
-    options = list(made.lowered.options(run, float("inf")))
-    front = next(call for first, last, call in options if (first, last) == (0, 0) and call.kernel == "conv")
-    made.launcher.bound(front, front.configs[0])()
-    call = next(call for *_, call in options if call.kernel == "bytewise")
+    ((name, wanted),) = run_integer(graph, inputs).items()
+    made, call = behind_pointwise(graph, "int8", inputs["x"], "bytewise")
     made.launcher.bound(call, min(call.configs, key=lambda c: c["R"]))()
     assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.gpu.executor import compile_graph
 from dovetail.ir import RELU, Array, Conv, Graph, Window
-from dovetail.kernels.calls import Call
 from dovetail.numerics.reference import run_float, run_integer
+from tests.gpu.layers import behind_pointwise
 from tests.strategies import Net, quantized
 
 WAYS = [(1, 1, 4, 16, 0, 1), (4, 2, 2, 16, 0, 1), (2, 7, 1, 16, 0, 1), (7, 1, 4, 16, 0, 1),  # R, SIDE, TW, BC, EARLY, LOOPED
@@ -38,15 +37,7 @@ def test_all_ways_through_a_depthwise_layer_agree(kernel: tuple[int, int], strid
     else:
         inputs = {"x": rng.normal(size=(1, 3, 7, 7)).astype(np.float32)}
         (wanted,) = run_float(graph, inputs).values()
-    made = compile_graph(graph, kind, 1)
-    made.launcher.buffers.clear()
-    made.load("x", inputs["x"], made.lowered.inputs["x"])
-    (run,) = made.lowered.runs
-    assert not isinstance(run, Call)
-    options = list(made.lowered.options(run, float("inf")))
-    front = next(call for first, last, call in options if (first, last) == (0, 0) and call.kernel == "conv")
-    made.launcher.bound(front, front.configs[0])()
-    call = next(call for *_, call in options if call.kernel == "depthwise")
+    made, call = behind_pointwise(graph, kind, inputs["x"], "depthwise")
     place, = made.lowered.outputs.values()
     for way in WAYS:
         config = {**dict(zip(("R", "SIDE", "TW", "BC", "EARLY", "LOOPED"), way, strict=True)), "num_warps": 1, "num_stages": 2}
