@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from dovetail.gpu.kernels_bytes import leaves
 from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from tests.gpu.layers import behind_pointwise
+from tests.gpu.outside import printed
 from tests.gpu.run_ptx import LAYERS, layer
 
 
@@ -45,9 +43,5 @@ def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int,
 
 def test_what_compiles_for_a_gpu_computes_what_the_reference_does(tmp_path: Path) -> None:
     """Instructions that Triton's interpreter never sees, run one by one."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-m", "tests.gpu.run_ptx", "90"], env=environment, text=True,
-                          capture_output=True, cwd=Path(__file__).parents[2], check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split("\n") == [*(f"{kernel} {stride} {width} 0" for kernel, stride, width in LAYERS), ""]
+    lines = printed("tests.gpu.run_ptx", 90, tmp_path).split("\n")
+    assert lines == [*(f"{kernel} {stride} {width} 0" for kernel, stride, width in LAYERS), ""]

@@ -46,7 +46,7 @@ def pooled(problem: Problem) -> tuple[Network, Pool, Share]:
 
 
 def boards_of(net: Network, pool: Pool) -> tuple[int, ...]:
-    return tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
+    return pool.among(net.problem.devices)
 
 
 def fronts(net: Network, share: Share, names: Names | None, grain: Grain | None = None) -> Fronts:
@@ -59,12 +59,11 @@ def fronts(net: Network, share: Share, names: Names | None, grain: Grain | None 
 def filling_of(problem: Problem, beside: int | None = None, grain: Grain | None = None) -> tuple[Filling, Names, Pool]:
     """A search for the best plan for all boards, with so many remembered beside a window."""
     net, pool, share = pooled(problem)
-    many = len(pool.boards) > len(pool.stand_ins)
-    names = Names(net, boards_of(net, pool), many)
+    names = Names(net, boards_of(net, pool), pool.many)
     own = {net.problem.budgets[i][0]: i for i in share.budgets}
     chosen = [own[net.problem.devices[b]] for b in names.boards]
     loads = [owner.resources[:, chosen] / share.limit for owner in net.owners]
-    return Filling(fronts(net, share, names, grain), names, loads, many, beside), names, pool
+    return Filling(fronts(net, share, names, grain), names, loads, pool.many, beside), names, pool
 
 
 def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> tuple[Filled, Names, Pool]:

@@ -42,11 +42,9 @@ class ShareCosts:
 
     def part(self, start: int, stop: int) -> ShareCosts:
         """Some of the shares, as views."""
-        cut = slice(start, stop)
-        return ShareCosts(self.alone_s[cut], self.fused_s[cut], self.low_s[cut], self.high_s[cut], self.energy_j[cut],
-                          {r: v[cut] for r, v in self.resources.items()}, self.extrapolated[cut], self.source)
+        return self.take(slice(start, stop))
 
-    def take(self, shares: Ints) -> ShareCosts:
+    def take(self, shares: Ints | slice) -> ShareCosts:
         """Some of the shares, in any order."""
         return ShareCosts(self.alone_s[shares], self.fused_s[shares], self.low_s[shares], self.high_s[shares],
                           self.energy_j[shares], {r: v[shares] for r, v in self.resources.items()}, self.extrapolated[shares],

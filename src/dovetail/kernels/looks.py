@@ -146,7 +146,7 @@ def fused_look(gpu: Gpu, c: Tiles, s: FusedShape) -> Look:
 
 
 LOOKED: Mapping[str, type] = {"conv": ConvShape, "deep": DeepShape, "depthwise": DepthwiseShape, "bytewise": BytewiseShape,
-          "fused": FusedShape}
+                              "fused": FusedShape}
 """Kernels whose tiles are looked at again, by their shapes."""
 LOOKS: Mapping[type, Callable[..., Look]] = {ConvShape: conv_look, DeepShape: deep_look, DepthwiseShape: depthwise_look,
                                              BytewiseShape: bytewise_look, FusedShape: fused_look}

@@ -16,7 +16,7 @@ from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.effort import worked
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
-from dovetail.partition.products import Point, Region
+from dovetail.partition.products import AXES, Point, Region, product
 
 PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
@@ -227,9 +227,9 @@ def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_la
     """
     search = _Products(net, list(incumbents), deadline)
     if not search.points:
-        least = (search.support((1.0, 0.0), max_labels), search.support((0.0, 1.0), max_labels))
+        least = (search.support(AXES[0], max_labels), search.support(AXES[1], max_labels))
         if inf in least or not search.points:
-            return Answer((), inf if inf in least else least[0] * least[1], inf in least)
+            return Answer((), inf if inf in least else product(least), inf in least)
     search.prices = {name: p / (2 * search.best) for name, p in (start or search.prices).items()}
     search.descend(max_labels)
     if not max_lines:
@@ -251,11 +251,11 @@ class _Products:
 
     @property
     def nearest(self) -> Point:
-        return min(self.points, key=lambda p: p[0] * p[1])
+        return min(self.points, key=product)
 
     @property
     def best(self) -> float:
-        return self.nearest[0] * self.nearest[1]
+        return product(self.nearest)
 
     def support(self, weights: Point, labels: int, deadline: float | None = None) -> float:
         """A line below all plans for given weights; the plan met on the way is kept."""
@@ -263,9 +263,8 @@ class _Products:
                           start=self._prices(weights))
         self.prices = {name: p / self._sum(weights) for name, p in found.prices.items()} if self.points else {}
         if found.path is not None:
-            costs = self.net.costs((1.0, 0.0)), self.net.costs((0.0, 1.0))
-            point = total(self.net, found.path, costs[0]), total(self.net, found.path, costs[1])
-            if point[0] * point[1] < min((s * j for s, j in self.points), default=inf):
+            point = total(self.net, found.path, self.net.costs(AXES[0])), total(self.net, found.path, self.net.costs(AXES[1]))
+            if product(point) < min(map(product, self.points), default=inf):
                 self.assignments.append(self.net.assignment(found.path))
             self.points.append(point)
         self.lines.append((weights, found.bound))
@@ -291,7 +290,7 @@ class _Products:
         """A bound from lines around all plans, and the plans that these meet."""
         idle = (-self.net.problem.idle_power_w, 1.0)
         *least, spent = (price_limits(self.net, weights, self._sum(weights), self.deadline, self._prices(weights), ROUGH).bound
-                         for weights in ((1.0, 0.0), (0.0, 1.0), idle))
+                         for weights in (*AXES, idle))
         if min(least) <= 0:
             return
         region = Region((least[0], least[1]), self.best)

@@ -46,8 +46,8 @@ def fill(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequenc
     the goal is that of a plan for the boards; else plans are looked for nearer to the bound first. Of many boards, the first
     fronts may end `late_s` after the deadline, of few all somewhat later: they also have plans to lift or to pour.
     """
-    boards = tuple(i for i, d in enumerate(net.problem.devices) if d in pool.stand_ins)
-    many, loads = len(pool.boards) > len(pool.stand_ins), _loads(net, shares, boards)
+    boards, many = pool.among(net.problem.devices), pool.many
+    loads = _loads(net, shares, boards)
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
     priced, begun = price_limits(net, weights, goal, deadline), worked()

@@ -208,7 +208,7 @@ class Hunt:
 
     def pour(self, offers: Sequence[tuple[float, Assignment]], deadline: float) -> None:
         """Keep what becomes of plans of the pool, each with its cost, where boards are few and nodes may be cut anywhere."""
-        if not self.problem.off_grid or len(self.pool.boards) > len(self.pool.stand_ins):
+        if not self.problem.off_grid or self.pool.many:
             return
         whole_s, tries, beyond = deadline - worked(), 0, 0.0
         for cost, assignment in offers:
@@ -231,7 +231,7 @@ class Hunt:
 
     def exceeded(self, known: list[Share]) -> list[Share]:
         """Resources of single boards that a plan without seats takes too much of, besides those it was made for."""
-        if self.unseated is None or len(self.pool.boards) > len(self.pool.stand_ins):
+        if self.unseated is None or self.pool.many:
             return []
         used = evaluate(self.problem, self.unseated).resources
         over = {r for d, r, limit in self.problem.budgets if d in self.pool.boards and used[d][r] > limit * (1 + TOLERANCE)}

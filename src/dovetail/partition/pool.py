@@ -10,7 +10,7 @@ of the pool bounds those of the board; and the pool of 24 FPGAs is no larger tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -35,6 +35,15 @@ class Pool:
     boards: tuple[str, ...]
     stand_ins: tuple[str, ...]
     idle_power_w: float
+
+    @property
+    def many(self) -> bool:
+        """Whether there are more boards than are looked at one by one."""
+        return len(self.boards) > len(self.stand_ins)
+
+    def among(self, devices: Sequence[str]) -> tuple[int, ...]:
+        """Where the boards that are looked at one by one stand among devices."""
+        return tuple(i for i, d in enumerate(devices) if d in self.stand_ins)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.plan import Goal
 from dovetail.partition.pool import STAND_INS, Share, pool_of
 from dovetail.partition.problem import Problem
-from dovetail.partition.products import Point
+from dovetail.partition.products import AXES, Point
 from dovetail.partition.quotes import priced_alike
 from dovetail.partition.renaming import Names
 from dovetail.partition.separate import strike_dear
@@ -58,8 +58,6 @@ POURED = 0.3
 ASTRAY, ROUNDED = (0.006, 0.015), 0.3
 """Distances of plan and bound beyond which plans of the pool of many boards whose limits bind are asked for one after another
 after all, in time and late, and the part of the time by which that may end late then."""
-AXES = ((1.0, 0.0), (0.0, 1.0))
-"""Weights of latency and of energy alone."""
 LATE_ASIDE = 0.5
 """Part of the time by which fronts may end late that those of a product's corners have."""
 CLOSE = 3e-3
@@ -76,8 +74,7 @@ def pooled_problem(problem: Problem) -> Problem | None:
         found = pool_of(problem.platform)
         if found is None or not priced_alike(problem, found[1].boards):
             return None
-        small = len(found[1].boards) == len(found[1].stand_ins)
-        problem.pools.append(replace(problem, pool=found[1]) if small else Problem(
+        problem.pools.append(replace(problem, pool=found[1]) if not found[1].many else Problem(
             problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks,
             lent=problem.quotes))
     return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
@@ -97,7 +94,7 @@ class Found:
 def crowded(problem: Problem) -> bool:
     """Whether a platform has more equal FPGAs than are looked at one by one."""
     found = pool_of(problem.platform)
-    return found is not None and len(found[1].boards) > len(found[1].stand_ins)
+    return found is not None and found[1].many
 
 
 def of_boards(problem: Problem) -> tuple[str, ...]:
@@ -114,7 +111,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     choices = [options(relaxed, n) for n in relaxed.graph.nodes]
     if not all(len(c) for c in choices):
         return None
-    many = len(pool.boards) > len(pool.stand_ins)
+    many = pool.many
     hunt = Hunt(problem, relaxed, pool, list(known), late_s=(MANY_LATE if many else LATE) * max(0.0, deadline - begun))
     best = hunt.best
     if best is not None:
@@ -205,8 +202,8 @@ def _looked(hunt: Hunt, net: Network, share: Share, deadline: float, tolerance: 
 def _look_aside(hunt: Hunt, net: Network, share: Share, deadline: float) -> None:
     """Bounds from fronts of other sums where a product's corner is far from the best plan: of one alone, then across it."""
     asked = list[Point]()
-    many = len(hunt.pool.boards) > len(hunt.pool.stand_ins)
-    names = Names(net, tuple(i for i, d in enumerate(net.problem.devices) if d in hunt.pool.stand_ins), many)
+    many = hunt.pool.many
+    names = Names(net, hunt.pool.among(net.problem.devices), many)
     while not hunt.close(ENOUGH[0][0]) and worked() < deadline:
         aside = hunt.aside(AXES, asked)
         if aside is None:

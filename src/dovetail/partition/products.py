@@ -12,6 +12,12 @@ from math import sqrt
 
 Point = tuple[float, float]
 """Latency and energy, or what they count."""
+AXES: tuple[Point, Point] = ((1.0, 0.0), (0.0, 1.0))
+"""Weights of latency and of energy alone."""
+
+
+def product(point: Point) -> float:
+    return point[0] * point[1]
 
 
 @dataclass(slots=True)
@@ -34,12 +40,12 @@ class Region:
     @property
     def corner(self) -> Point:
         """Where the product is least."""
-        return min(self.chain, key=lambda p: p[0] * p[1])
+        return min(self.chain, key=product)
 
     @property
     def bound(self) -> float:
         """The least product."""
-        return self.corner[0] * self.corner[1]
+        return product(self.corner)
 
     def clip(self, weights: Point, bound: float) -> None:
         """Leave out what a further line is above; what latency counts may be less than nothing, what energy does may not."""
@@ -61,8 +67,8 @@ class Region:
         self.chain = kept
 
 
-def ends(weights: Point, bound: float, product: float) -> tuple[Point, Point]:
+def ends(weights: Point, bound: float, worth: float) -> tuple[Point, Point]:
     """Where the product along a line is as given, the faster first; the middle of a line on which it is nowhere so large."""
-    aside = sqrt(max(0.0, (bound / 2) ** 2 - weights[0] * weights[1] * product))
+    aside = sqrt(max(0.0, (bound / 2) ** 2 - product(weights) * worth))
     low, high = bound / 2 - aside, bound / 2 + aside
     return (low / weights[0], high / weights[1]), (high / weights[0], low / weights[1])

@@ -32,7 +32,7 @@ def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names,
 
     On a long ring, `line` is the same plan and says where along it boards would be.
     """
-    if len(pool.boards) == len(pool.stand_ins):
+    if not pool.many:
         plans = [_renamed(assignment, dict(zip(problem.devices, (problem.devices[i] for i in order.tolist()), strict=True)))
                  for order in names.orders]
     else:
@@ -44,7 +44,7 @@ def seat(problem: Problem, pool: Pool, assignment: Assignment, names: Names,
     if best is None:
         return None
     chosen, found = best[1], best[0]
-    if len(pool.boards) > len(pool.stand_ins):
+    if pool.many:
         chosen, found = _gathered(problem, pool, chosen, found)
     return reseated(problem, pool, *settle(problem, pool, chosen, found))
 
