@@ -187,45 +187,39 @@ def as_word(d, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT
 
 
 @triton.jit
-def bytewise(x, w, bias, multiplier, shift, y,
-             H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
-             KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-             XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
-             PAD: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
-             R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
-    """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program, input row by input row.
-
-    C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four
-    pixels per row; weights lie (rows x SIDE x WORDS) x C x four channels, each four taps as those pixels need them, biases and
-    shifts four channels x C. `EARLY`: taps are held in registers before the layer in front is done.
-    """
-    image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
-    source = x.to(tl.pointer_type(tl.int32), bitcast=True)
-    target = y.to(tl.pointer_type(tl.int32), bitcast=True)
-    BYTES: tl.constexpr = (ROUND == 2) and (LO == -128) and (HI == 127)
-    ROWS: tl.constexpr = (R - 1) * SH + KH
-    mine = own[None, :]
-    lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
-    taken = w + 4 * tl.minimum(lane, C - 1)
-    o = ()
-    f = ()
-    b = ()
+def fourfold(lane, own, bias, multiplier, shift, C: tl.constexpr, ZERO: tl.constexpr, ROUND: tl.constexpr, BYTES: tl.constexpr):
+    """Of all four channels of each word the same, as tuples."""
+    begins = ()
+    factors = ()
+    ends = ()
     for ch in tl.static_range(4):
-        begins, factor, by = constants_of(lane + ch * C, mine, bias, multiplier, shift, ZERO, ROUND, BYTES)
-        o = o + (begins,)  # noqa: RUF005 - Triton has no unpacking
-        f = f + (factor,)  # noqa: RUF005
-        b = b + (by,)  # noqa: RUF005
-    early = ()
-    if EARLY:
-        for i in tl.static_range(KH):
-            early = early + (taps_of(taken, i, C, SIDE, WORDS),)  # noqa: RUF005
+        begin_at, factor, by = constants_of(lane + ch * C, own, bias, multiplier, shift, ZERO, ROUND, BYTES)
+        begins = begins + (begin_at,)  # noqa: RUF005 - Triton has no unpacking
+        factors = factors + (factor,)  # noqa: RUF005
+        ends = ends + (by,)  # noqa: RUF005
+    return begins, factors, ends
+
+
+@triton.jit
+def all_taps(at, KH: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr):
+    """Taps of all rows, row by row."""
+    taps = ()
+    for i in tl.static_range(KH):
+        taps = taps + (taps_of(at, i, C, SIDE, WORDS),)  # noqa: RUF005
+    return taps
+
+
+@triton.jit
+def sums_by_words(corner, first, column, own, early, taken, begins,
+                  H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
+                  KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+                  XP: tl.constexpr, PAD: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr, R: tl.constexpr, EARLY: tl.constexpr):
+    """Sums of R rows x SIDE columns side by side x four channels, input row by input row; `corner` is where windows begin."""
     sums = ()
     for _ in tl.static_range(R * SIDE):
-        sums = sums + o
-    nothing = tl.zeros((TW, BC), tl.int32)
-    corner = source + ((image * H + first * SH - PH) * W + column * SW - PW)[:, None] * XP + c[None, :]
-    begin(PDL)
-    for i in tl.static_range(ROWS):
+        sums = sums + begins
+    nothing = begins[0] * 0
+    for i in tl.static_range((R - 1) * SH + KH):
         row = column * 0 + first * SH + i - PH
         turned_words = ()
         for u in tl.static_range(WORDS):
@@ -252,6 +246,34 @@ def bytewise(x, w, bias, multiplier, shift, y,
                         four = summed(four, turned_words, taps, u * 4, (q * WORDS + u) * 4)
                 added = added + four
         sums = added
+    return sums
+
+
+@triton.jit
+def bytewise(x, w, bias, multiplier, shift, y,
+             H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
+             KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+             XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
+             PAD: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
+             R: tl.constexpr, TW: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr):
+    """A depthwise layer: R output rows x (TW x SIDE) columns x BC words of four channels per program, input row by input row.
+
+    C, XP and YP count words, PAD is a word of four. SIDE columns side by side are computed from the same WORDS words of four
+    pixels per row; weights lie (rows x SIDE x WORDS) x C x four channels, each four taps as those pixels need them, biases and
+    shifts four channels x C. `EARLY`: taps are held in registers before the layer in front is done.
+    """
+    image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
+    source = x.to(tl.pointer_type(tl.int32), bitcast=True)
+    target = y.to(tl.pointer_type(tl.int32), bitcast=True)
+    BYTES: tl.constexpr = (ROUND == 2) and (LO == -128) and (HI == 127)
+    lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
+    taken = w + 4 * tl.minimum(lane, C - 1)
+    o, f, b = fourfold(lane, own[None, :], bias, multiplier, shift, C, ZERO, ROUND, BYTES)
+    early = all_taps(taken, KH, C, SIDE, WORDS) if EARLY else ()
+    corner = source + ((image * H + first * SH - PH) * W + column * SW - PW)[:, None] * XP + c[None, :]
+    begin(PDL)
+    sums = sums_by_words(corner, first, column, own, early, taken, o, H, W, OH, OW, C, KH, KW, SH, SW, PH, PW, XP, PAD, SIDE,
+                         WORDS, R, EARLY)
     for r in tl.static_range(R):
         for q in tl.static_range(SIDE):
             word = as_word((sums[(r * SIDE + q) * 4], sums[(r * SIDE + q) * 4 + 1], sums[(r * SIDE + q) * 4 + 2],

@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
-from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages
+from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages, words_of
 from dovetail.kernels.layers import (
     STORED_OFFSET,
     Mean,
@@ -180,12 +180,22 @@ def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     item, = part
     x, y, window, layer = item.x, item.y, item.window, item.layer
     side, words = side_by_side(window)
-    four = int.from_bytes(bytes([int(layer.pad) & 255]) * QUARTER, "little", signed=True)
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels // QUARTER,
                  **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **_layer_constants(item),
-                 "PAD": four, "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
-    taps = packed_taps(layer.weights, window, side, words)
-    return (x, taps, _by_fourth(layer.bias), _by_fourth(layer.multipliers), _by_fourth(layer.shifts), y), constants
+                 "PAD": _four_times(layer.pad), "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
+    return (x, *_in_words(item), y), constants
+
+
+def _in_words(item: Item) -> tuple[Array, Array, Array, Array]:
+    """Weights, biases, multipliers and shifts of a depthwise layer of bytes as words of four channels need them."""
+    layer = item.layer
+    taps = packed_taps(layer.weights, item.window, *side_by_side(item.window))
+    return taps, _by_fourth(layer.bias), _by_fourth(layer.multipliers), _by_fourth(layer.shifts)
+
+
+def _four_times(value: float) -> int:
+    """A byte as a word of four."""
+    return int.from_bytes(bytes([int(value) & 255]) * QUARTER, "little", signed=True)
 
 
 def _by_fourth(values: Array) -> Array:
@@ -273,9 +283,8 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
     weights, wk, wn = laid(front.weights, kind)
     taps, words = taps_by_rows(middle.weights, part[1].window.kernel, part[1].window.stride[0])
     pad = int(middle.pad) + STORED_OFFSET
-    four = int.from_bytes(bytes([pad]) * QUARTER, "little", signed=True)
     constants = {**_walked_sizes(part), "W1K": wk, "W1N": wn, "LOD": middle.lo, "HID": middle.hi,
-                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": four,
+                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad, "PAD4": _four_times(pad),
                  "WORDS": words, **sum_constants(part[2].total, part[2].other)}
     other = part[2].other
     return (part[0].x, weights, *as_least_floats(front), taps, *as_floats(without_signs(middle)),
@@ -287,16 +296,19 @@ def _walked_bytes(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]
 def _bridged(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """From one block into the next; weights of pointwise layers as filters x channels."""
     (first, between, _), x, y = part, part[0].x, part[2].y
+    near, words = words_of(kind, first)
     constants: dict[str, int | float | bool | str] = {
         "H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, "M": between.y.channels, "N": y.channels,
-        **window_constants(first.window), "XP": x.pitch, "ZP": between.y.pitch, "YP": y.pitch, "PAD": first.layer.pad,
+        **window_constants(first.window), "XP": x.pitch, "ZP": between.y.pitch, "YP": y.pitch, "NEAR": near, "WORDS": words,
+        "PAD": _four_times(first.layer.pad) if words else first.layer.pad,
         "INTEGER": kind == "int8", "ROUND": common_rounding([item.layer for item in part]), "KEPT": between.kept,
         "PRECISION": precision(kind), **sum_constants(between.total, between.other)}
     arrays: list[Array] = []
     for name, item in zip("D12", part, strict=True):
         constants |= _layer_constants(item, name)
         weights = item.layer.weights if item.depthwise else np.ascontiguousarray(item.layer.weights.T)
-        arrays += [weights, item.layer.bias, item.layer.multipliers, item.layer.shifts]
+        plain = [weights, item.layer.bias, item.layer.multipliers, item.layer.shifts]
+        arrays += _in_words(item) if item.depthwise and words else plain
     return (x, *arrays[:8], between.other if between.other is not None else NOTHING, between.y if between.kept else NOTHING,
             *arrays[8:], y), constants
 

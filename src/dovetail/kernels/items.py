@@ -117,7 +117,7 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     first, last = part[0], part[-1]
     if len(part) == 1:
         if first.depthwise:
-            bytewise = [bytewise_shape(first)] if kind == "int8" and _is_bytewise(first) else []
+            bytewise = [bytewise_shape(first)] if kind == "int8" and is_bytewise(first) else []
             return [s for s in bytewise if s.tiles()] or [depthwise_shape(kind, first)]
         others = [deep_shape(kind, first)] if _is_deep(first) else []
         return [conv_shape(kind, first), *(o for o in others if o.tiles()),
@@ -186,7 +186,7 @@ MOST_ACROSS = 8
 """Taps in a row up to which bytes are turned."""
 
 
-def _is_bytewise(item: Item) -> bool:
+def is_bytewise(item: Item) -> bool:
     """Whether pixels are whole words of four channels."""
     whole = all(number % QUARTER == 0 for place in (item.x, item.y) for number in (place.channels, place.pitch, place.offset))
     return whole and item.window.dilation == (1, 1) and item.window.kernel[1] <= MOST_ACROSS
@@ -282,7 +282,12 @@ def bridged_shape(kind: str, part: Sequence[Item]) -> BridgedShape:
     x, y = first.x, last.y
     moved = x.pixels * x.channels + y.pixels * (y.channels + between.y.channels * (between.kept + (between.other is not None)))
     return BridgedShape(ELEMENT[kind], moved * ELEMENT[kind], y.images, y.height, y.width, x.channels, between.y.channels,
-                        y.channels, *first.window.kernel, first.window.stride[1])
+                        y.channels, *first.window.kernel, first.window.stride[1], *words_of(kind, first))
+
+
+def words_of(kind: str, item: Item) -> tuple[int, int]:
+    """Output columns side by side, and words of four pixels they come from; none where channels come one by one."""
+    return side_by_side(item.window) if kind == "int8" and is_bytewise(item) else (1, 0)
 
 
 def is_scaled(item: Item) -> bool:

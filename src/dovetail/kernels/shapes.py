@@ -238,6 +238,9 @@ class BridgedShape(NamedTuple):
     taps_down: Number
     taps_across: Number
     stride: Number
+    near: Number = 1
+    words: Number = 0
+    """Output columns side by side, and words of four pixels they come from; none where channels come one by one."""
 
     def grid(self, c: Tiles) -> Grid:
         pixels = np.ceil(self.height / c["R"]) * np.ceil(self.width / c["SIDE"])

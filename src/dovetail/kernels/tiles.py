@@ -189,8 +189,8 @@ def walked_registers(c: Tiles, s: WalkedShape) -> Number:
 
 BRIDGED_PIXELS = 8
 """Pixels of a program from one block into the next: as many as matrix units take at least."""
-MOST_BRIDGED, MOST_BRIDGED_BYTES = 200, 200 << 10
-"""Registers of a thread of such a program, and the weights it holds in shared memory."""
+MOST_BRIDGED, MOST_BRIDGED_WORDS, MOST_BRIDGED_BYTES = 200, 255, 200 << 10
+"""Registers of a thread of such a program, the same where channels come four in a word, and weights it holds in shared memory."""
 MOST_BRIDGED_STEPS, MOST_BRIDGED_TAPS, MOST_BRIDGED_BLOCKS, BRIDGED_WASTE = 3, 27, 2, 1.5
 """Its blocks of channels, taps of all of them, and blocks of the layer between: Triton unrolls them (75 taps took it 39 s). How
 many times its channels it may compute."""
@@ -198,17 +198,17 @@ many times its channels it may compute."""
 
 @lru_cache(maxsize=1024)
 def bridged_tiles(s: BridgedShape) -> Tiles:
-    """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 of them at once.
+    """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 at least.
 
     Of as many warps, tiles with the fewest blocks of channels: with more they are no faster, and Triton takes seconds longer.
     """
     side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
     found: list[Config] = []
-    for warps in (2, 4) if s.element == BYTE else (1, 2, 4):
+    for warps in (1, 2, 4):
         fitting: list[Config] = []
         for each, bn in product((1, 2, 4), (64, 128, 256, 512)):
-            tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BM": 16 * warps, "BN": bn,
-                    "num_warps": warps, "num_stages": 1}
+            tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BN": bn,
+                    "BM": max(16 * warps, 32 if s.element == BYTE else 16), "num_warps": warps, "num_stages": 1}
             if min(256, s.filters) <= bn < 2 * s.filters and _is_bridged_tile(tile, s):
                 fitting.append(tile)
         fewest = min((ceil(s.channels / tile["BC"]) for tile in fitting), default=0)
@@ -222,14 +222,20 @@ def _is_bridged_tile(tile: Config, s: BridgedShape) -> bool:
     wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
     unrolled = steps * s.taps_down * s.taps_across <= MOST_BRIDGED_TAPS and blocks <= MOST_BRIDGED_BLOCKS
     return bool(steps <= MOST_BRIDGED_STEPS and unrolled and wasted <= BRIDGED_WASTE
-                and bridged_registers(alone, s) <= MOST_BRIDGED and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
+                and bridged_registers(alone, s) <= (MOST_BRIDGED_WORDS if s.words else MOST_BRIDGED)
+                and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
 
 
 def bridged_registers(c: Tiles, s: BridgedShape) -> Number:
-    """Registers of a thread: taps of its channels, which are held, sums and a row of values of one block."""
+    """Registers of a thread: taps of its channels, which are held, sums and a row of values of one block.
+
+    Of words: taps and constants of all its channels, and the last sums.
+    """
     each, steps = c["BC"] / (32 * c["num_warps"]), np.ceil(s.channels / c["BC"])
     across = (c["SIDE"] - 1) * s.stride + s.taps_across
-    return 40 + each * (steps * (s.taps_down * s.taps_across + BRIDGED_PIXELS / 2) + BRIDGED_PIXELS + across)
+    values = each * (steps * (s.taps_down * s.taps_across + BRIDGED_PIXELS / 2) + BRIDGED_PIXELS + across)
+    words = each / 4 * c["SIDE"] / s.near * steps * (4 * s.taps_down * s.near * s.words + 8) + c["BN"] / (4 * c["num_warps"])
+    return 40 + np.where(np.asarray(s.words) > 0, words, values)
 
 
 def bridged_bytes(c: Tiles, s: BridgedShape) -> Number:
