@@ -14,6 +14,8 @@ from dovetail.numerics.reference import run_float, run_integer
 from tests.kernels.networks import blocks
 from tests.strategies import quantized
 
+WORDS = 52
+"""Channels that come four in a word where they are bytes."""
 TOLERANCE = {"float16": 0.02, "tf32": 1e-3, "int8": 0.0}
 
 
@@ -25,12 +27,14 @@ def through(made: Compiled) -> Call:
 
 
 @pytest.mark.usefixtures("kept_inside")
-@pytest.mark.parametrize(("size", "kernel", "stride", "adds", "kept", "kind"), [
-    ((3, 9), 3, 1, True, True, "tf32"), *((*case, kind) for kind in ("float16", "int8") for case in (
-        ((3, 9), 3, 1, True, True), ((4, 10), 3, 2, False, True), ((3, 3), 5, 1, True, False), ((3, 9), 5, 2, False, False)))])
-def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool,
+@pytest.mark.parametrize(("size", "kernel", "stride", "adds", "kept", "inner", "kind"), [
+    ((3, 9), 3, 1, True, True, 50, "tf32"), ((3, 9), 3, 1, True, True, 50, "int8"), *(
+        (*case, inner, kind) for inner, kind in ((50, "float16"), (WORDS, "int8")) for case in (
+            ((3, 9), 3, 1, True, True), ((4, 10), 3, 2, False, True), ((3, 3), 5, 1, True, False), ((3, 9), 5, 2, False, False))),
+    ((9, 3), 3, 2, False, False, WORDS, "int8"), ((7, 7), 5, 1, False, True, WORDS, "int8")])
+def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool, inner: int,
                                             kind: str) -> None:
-    graph, rng = blocks(size, kernel, stride, adds, kept), np.random.default_rng(0)
+    graph, rng = blocks(size, kernel, stride, adds, kept, inner), np.random.default_rng(0)
     if kind == "int8":
         graph = quantized(graph)
         scheme = graph.tensors["x"].scheme
@@ -43,6 +47,7 @@ def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, 
     made = compile_graph(graph, kind, 2)
     call = through(made)
     assert (call.constants["KEPT"], call.constants["ADD"]) == (kept, adds)
+    assert (call.constants["WORDS"] > 0) == (inner == WORDS)
     made.launcher.buffers.clear()
     made.load("x", inputs["x"], made.lowered.inputs["x"])
     order = [way for run in made.lowered.runs if not isinstance(run, Call) for way in made.lowered.options(run, inf)]

@@ -51,13 +51,14 @@ def inverted(stride: int = 1, kernel: int = 3, residual: bool = True, size: tupl
     return net.graph(net.add(Add(), out, x) if residual and stride == 1 else out)
 
 
-def blocks(size: tuple[int, int] = (5, 9), kernel: int = 3, stride: int = 1, adds: bool = True, kept: bool = True) -> Graph:
+def blocks(size: tuple[int, int] = (5, 9), kernel: int = 3, stride: int = 1, adds: bool = True, kept: bool = True,
+           inner: int = 50) -> Graph:
     """A block and the next one, which, where it is `kept`, adds what the first one made; no size is that of a tile."""
     net = Net(kernel + 10 * stride + adds)
     x = net.add(Conv(12, Window((1, 1)), clamp=RELU), net.input((1, 3, *size)))
-    wide = net.add(Conv(50, Window((1, 1)), clamp=RELU6), x)
+    wide = net.add(Conv(inner, Window((1, 1)), clamp=RELU6), x)
     pads = (kernel // 2,) * 4
-    deep = net.add(Conv(50, Window((kernel, kernel), (stride, stride), pads), groups=50, clamp=RELU6), wide)
+    deep = net.add(Conv(inner, Window((kernel, kernel), (stride, stride), pads), groups=inner, clamp=RELU6), wide)
     end = net.add(Conv(12, Window((1, 1))), deep)
     if adds:
         end = net.add(Add(), end, x)
