@@ -127,8 +127,8 @@ def constants_of(at, own, bias, multiplier, shift, ZERO: tl.constexpr, ROUND: tl
 
 @triton.constexpr_function
 def four_loaded(distance):
-    """The instruction that loads four words so many bytes behind an address."""
-    return f"ld.global.nc.v4.b32 {{$0, $1, $2, $3}}, [$4+{distance}];"
+    """The instruction that loads four words so many bytes behind an address; as constants (`.nc`) ptxas would load them late."""
+    return f"ld.global.v4.b32 {{$0, $1, $2, $3}}, [$4+{distance}];"
 
 
 @triton.jit

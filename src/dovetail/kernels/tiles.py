@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,20 +114,22 @@ def depthwise_registers(each: Number, rows: Number, side: Number, early: Number,
     return 24 + 1.1 * each * (rows * side + (side - 1) * s.stride + s.taps_across + held)
 
 
-MOST_SUMS, MOST_TAPS, MOST_WORDS = 112, 160, 320
-"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has, and for them and all taps; and
-instructions of four products in a row: more take Triton half a minute, and a tile with more was never faster by 4 %."""
+MOST_SUMS, LIGHT_TAPS, MOST_TAPS, MOST_WORDS = 112, 160, 208, 320
+"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has; for them and all taps, up to where
+taps are held in any case, and up to which they may be; and instructions of four products in a row: more take Triton half a
+minute, and a tile with more was never faster by 4 %."""
 
 
 @lru_cache(maxsize=1024)
 def bytewise_tiles(height: int, width: int, quarters: int, s: BytewiseShape) -> Tiles:
-    found = []
+    found: list[Config] = []
     for r, tw, bc, each in product(_together(height), (4, 8, 16, 32), (4, 8, 16, 32, 64), (1, 2, 4)):
         fits = (tw == 4 or tw < 2 * width) and (bc == 4 or bc < 2 * quarters) and 32 <= tw * bc // each <= 256
         words = each * r * s.taps_down * s.side * s.words * 4
         if fits and words <= MOST_WORDS and bytewise_registers(each, r, 0, s) <= MOST_SUMS:
-            found.append({"R": r, "TW": tw, "BC": bc, "EARLY": int(bytewise_registers(each, r, 1, s) <= MOST_TAPS),
-                          "num_warps": max(1, tw * bc // each // 32), "num_stages": 2})
+            held = bytewise_registers(each, r, 1, s)
+            found += [{"R": r, "TW": tw, "BC": bc, "EARLY": early, "num_warps": max(1, tw * bc // each // 32), "num_stages": 2}
+                      for early in (1, 0) if held <= (MOST_TAPS if early else inf) and (early or held > LIGHT_TAPS)]
     return tiles_of(found)
 
 
