@@ -176,15 +176,27 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
     every = [call for ways in options for *_, call in ways]
     tuner.look_at(every, 1)
     tuner.look_at(within(every, detours(options, tuner), DETOUR))
-    parts = divided(options, tuner)
-    if tuner.timing and tuner.launcher.kind == "int8":
+    parts = running(options, tuner)
+    if not tuner.timing or any(p.seconds == float("inf") for p in parts):  # what must not run is launched in no place either
+        return parts
+    if tuner.launcher.kind == "int8":
         tuner.look_at(worth_more(options, tuner, sum(p.seconds for p in parts)), FURTHER)
         parts = divided(options, tuner)
-    if tuner.timing:
-        parts = settled_in_place(parts, options, tuner)
-        tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
-        tuner.remembered.save()
+    parts = settled_in_place(parts, options, tuner)
+    tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
+    tuner.remembered.save()
     return parts
+
+
+def running(options: Options, tuner: Tuner) -> list[Part]:
+    """The cheapest kernels; further tiles are timed of those that nothing can take the place of and that ran with none so far."""
+    while True:
+        parts = divided(options, tuner)
+        stuck = [(len(tuner.ranked(p.call)), p.call) for p in parts if p.seconds == float("inf")]
+        open_ones = [(known, call) for known, call in stuck if known < len(call.configs)]
+        if not open_ones or not tuner.timing:
+            return parts
+        tuner.look_at([call for _, call in open_ones], min(known for known, _ in open_ones) + CANDIDATES)
 
 
 def detours(options: Options, tuner: Tuner) -> dict[str, float]:
@@ -219,16 +231,18 @@ def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
 
 
 def divided(options: Options, tuner: Tuner) -> list[Part]:
-    """The cheapest kernels that together compute all runs, by their times alone."""
+    """The cheapest kernels that together compute all runs, by their times alone; the fewest layers in kernels that do not run."""
     parts: list[Part] = []
     for run, ways in enumerate(options):
-        best: list[tuple[float, list[Part]]] = [(0.0, [])]
+        best: list[tuple[tuple[int, float], list[Part]]] = [((0, 0.0), [])]
         for stop in range(1, 2 + max(last for _, last, _ in ways)):
             found = []
             for first, last, call in ways:
                 if last == stop - 1:
                     seconds, config = tuner.ranked(call)[0]
-                    found.append((best[first][0] + seconds, [*best[first][1], Part(run, first, last, call, config, seconds)]))
+                    (broken, before), own = best[first]
+                    cost = (broken, before + seconds) if seconds < float("inf") else (broken + stop - first, before)
+                    found.append((cost, [*own, Part(run, first, last, call, config, seconds)]))
             best.append(min(found, key=lambda f: f[0]))
         parts += best[-1][1]
     return parts
