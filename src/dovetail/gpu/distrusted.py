@@ -38,7 +38,12 @@ COMPARED = re.compile(r"^\s*(?:@!?%p\d+\s+)?setp\.\w+\.\w+\s+%p\d+,\s*([^;]*);",
 
 def distrusted(ptx: str, spilled: int) -> bool:
     """Whether a kernel with this code, that spills so many registers, must not be launched."""
-    return spilled > (0 if GROUPED in ptx else MOST_SPILLED) or reads_too_early(ptx) or compares_halves(ptx)
+    return spills_too_much(ptx, spilled) or reads_too_early(ptx) or compares_halves(ptx)
+
+
+def spills_too_much(ptx: str, spilled: int) -> bool:
+    """Whether registers do not suffice, which fewer values loaded ahead would hardly change."""
+    return spilled > (0 if GROUPED in ptx else MOST_SPILLED)
 
 
 def compares_halves(ptx: str) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from dovetail.gpu.distrusted import distrusted
+from dovetail.gpu.distrusted import distrusted, spills_too_much
 from dovetail.gpu.precompile import Job, precompile
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
@@ -148,19 +148,29 @@ class Tuner:
         return call.estimates_s[0] if few and seconds == float("inf") else seconds
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
-        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
-        seconds, plain = self.timed(call, config), without_pipelining(call, config)
-        return (seconds, config) if seconds < float("inf") or plain is None else (self.timed(call, plain), plain)
+        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining.
+
+        One whose registers do not suffice is not compiled again: that would be one by one, and they hardly ever do then.
+        """
+        made, plain = self.loaded(call, config), without_pipelining(call, config)
+        if plain is None or (made is not None and (spills_too_much(*made) or not distrusted(*made))):
+            return self.timed(call, config), config
+        return self.timed(call, plain), plain
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
+        made = self.loaded(call, config)
+        if made is None or distrusted(*made):
+            return float("inf")
+        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
+
+    def loaded(self, call: Call, config: Config) -> tuple[str, int] | None:
+        """The code of a kernel, and the registers it spills; None where it does not fit."""
         try:
             made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
-            return float("inf")
-        if distrusted(made.asm["ptx"], made.n_spills):
-            return float("inf")
-        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
+            return None
+        return made.asm["ptx"], made.n_spills
 
 
 def chosen(options: Options, tuner: Tuner) -> list[Part]:
