@@ -19,14 +19,14 @@ from dovetail.kernels.estimator import CANDIDATES, Config
 from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import GRAPHS, activated, blocks, wide_stem
+from tests.kernels.networks import GRAPHS, activated, blocks, dense, wide_stem
 from tests.strategies import quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
 KINDS = ("float16", "float32", "int8")
 NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     **{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
-    "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
+    "dense": (dense, ("int8",)), "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
     "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16",))}
 
 
@@ -61,6 +61,7 @@ def main(capability: int) -> None:
             for run in lowered.runs:
                 for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
                     what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), make is wide_stem,
+                            make is dense and call.constants.get("KH"),
                             call.constants.get("ADD"), bool(call.constants.get("AC")), call.constants.get("ACT"),
                             call.constants.get("ACTD"))
                     if what not in done:

@@ -86,6 +86,21 @@ class Stub:
         return lambda: None
 
 
+class Spilling(Stub):
+    """The same, whose registers do not suffice."""
+
+    def loaded(self, call: Call, config: dict[str, int]) -> Any:
+        assert config["num_stages"] > 1 or config in call.configs, "compiled once more"
+        return Made({"ptx": FENCE + BARRIER + PRODUCT}, 1)
+
+
+def test_kernels_that_spill_are_not_compiled_without_pipelining() -> None:
+    net = Net(0)
+    call = next(c for c in calls_of(net.graph(net.add(Conv(256, Window((3, 3))), net.input((1, 192, 28, 28)))), 8))
+    ranked = Tuner(cast("Launcher", Spilling()), timing=True).ranked(call)
+    assert [(seconds, tile) for seconds, tile in ranked] == [(float("inf"), tile) for tile in call.configs[:CANDIDATES]]
+
+
 def test_kernels_that_read_too_early_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "captured", lambda launches: launches)
     monkeypatch.setattr(tuning, "replay_seconds", lambda replay: 1e-6)

@@ -10,7 +10,7 @@ import pytest
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import FURTHER, Tuner, chosen, detours, divided, settled_in_place, worth_more
+from dovetail.gpu.tuning import FURTHER, REPEATS, Tuner, chosen, detours, divided, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
@@ -74,6 +74,53 @@ def test_tiles_are_timed_of_kernels_that_could_be_chosen(monkeypatch: pytest.Mon
     assert {key: len(tuner.known[key]) for key in seconds} == {"alone": 1, "behind": 1, "both": FURTHER, "slow": 1,
                                                                "tail": CANDIDATES}
     assert len(compiled) == len(set(compiled)) == sum(len(tuner.known[key]) for key in seconds)
+
+
+class Faulty(Bytes):
+    """The same, of which some kernels' first tiles cannot be loaded."""
+
+    def __init__(self, faults: dict[str, int]) -> None:
+        self.faults, self.asked = faults, set[tuple[str, int]]()
+
+    def loaded(self, call: Any, config: dict[str, int]) -> Any:
+        self.asked.add((call.key, config["tile"]))
+        if config["tile"] < self.faults.get(call.key, 0):
+            raise RuntimeError("out of shared memory")
+        return super().loaded(call, config)
+
+
+def timed_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel takes what it is estimated to; what is swapped in place is not looked at."""
+    monkeypatch.setattr(tuning, "precompile", lambda jobs: None)
+    monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
+    monkeypatch.setattr(tuning, "replay_seconds", lambda launch: launch[0].estimates_s[0])
+    monkeypatch.setattr(tuning, "settled_in_place", lambda parts, *_: parts)
+
+
+def test_tiles_are_timed_until_one_runs_where_a_layer_has_no_other_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_without_a_gpu(monkeypatch)
+    first, second, twin, pair = (made_up(key, tiles=40) for key in ("first", "second", "twin", "pair"))
+    options = [[(0, 0, first), (1, 1, second), (1, 1, twin), (0, 1, pair)]]
+    faulty = Faulty({"first": 2 * CANDIDATES + 1, "second": CANDIDATES, "pair": 40})
+    tuner = Tuner(cast("Launcher", faulty), timing=True)
+    parts = chosen(cast("Any", options), tuner)
+    assert [(p.call.key, p.config["tile"]) for p in parts] == [("first", 2 * CANDIDATES + 1), ("twin", 0)]
+    assert ("first", 3 * CANDIDATES) not in faulty.asked  # one of the ones before ran
+    assert ("second", CANDIDATES) not in faulty.asked  # it has a twin that runs
+    assert ("pair", CANDIDATES) not in faulty.asked  # its layers run apart
+    assert len(tuner.remembered.networks) == 1
+
+
+def test_a_network_with_a_layer_that_no_tile_computes_is_neither_launched_nor_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_without_a_gpu(monkeypatch)
+    monkeypatch.setattr(tuning, "settled_in_place", None)
+    never, after = made_up("never", tiles=15), made_up("after")
+    faulty = Faulty({"never": 15})
+    tuner = Tuner(cast("Launcher", faulty), timing=True)
+    parts = chosen(cast("Any", [[(0, 0, never), (1, 1, after)]]), tuner)
+    assert [(p.call.key, p.seconds) for p in parts] == [("never", float("inf")), ("after", 1.0 / REPEATS)]
+    assert {tile for key, tile in faulty.asked if key == "never"} == set(range(15))
+    assert not tuner.remembered.networks
 
 
 def test_a_swap_that_helps_only_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,13 @@ def flattened() -> Graph:
     return net.graph(net.add(Gemm(11, RELU), net.add(Reshape((1, int(np.prod(shape)))), x)))
 
 
+def dense() -> Graph:
+    """A 3x3 layer of many pixels, whose products of bytes are Hopper's matrix instructions of four warps."""
+    net = Net(0)
+    x = net.add(Conv(32, Window((1, 1)), clamp=RELU), net.input((1, 16, 56, 56)))
+    return net.graph(net.add(Conv(64, Window((3, 3), pads=SAME), clamp=RELU), x))
+
+
 def fire() -> Graph:
     """Two arms side by side, written where they are concatenated, then shuffled, and one half taken."""
     net = Net(3)

@@ -2,10 +2,11 @@
 
 **Shared memory read before it is written.** Hopper's matrix instructions (`wgmma`) read operands in shared memory by a way of
 their own, the asynchronous proxy. What threads stored there arrives for certain only if each of them fences its stores for that
-proxy first and all meet at a barrier then. Where a loop is pipelined and one operand comes through registers, because its
-values are too narrow to be copied asynchronously, Triton (3.6 to 3.9) takes the barrier behind the copies of the other operand
-for enough and fences after it: a warp may then multiply what another warp's stores have not replaced yet. Without pipelining
-the order is right.
+proxy first and all meet at a barrier then. Where one operand comes through registers, because its values are too narrow to be
+copied asynchronously into a pipelined loop, or because they are changed after they were loaded, Triton (3.6 to 3.9) takes the
+barrier that the way through registers needs, or the one behind the copies of the other operand, for enough and fences after it: a
+warp may then multiply what another warp's stores have not replaced yet. Kernels multiply values as they were loaded
+(`gpu/kernels.operand`), and without pipelining where they are narrow.
 
 **Descriptors that are spilled.** Where registers do not suffice, ptxas (12.8) keeps `wgmma`'s descriptors of shared memory
 among what it spills, and such a kernel was seen to read beyond its shared memory.
@@ -37,7 +38,12 @@ COMPARED = re.compile(r"^\s*(?:@!?%p\d+\s+)?setp\.\w+\.\w+\s+%p\d+,\s*([^;]*);",
 
 def distrusted(ptx: str, spilled: int) -> bool:
     """Whether a kernel with this code, that spills so many registers, must not be launched."""
-    return spilled > (0 if GROUPED in ptx else MOST_SPILLED) or reads_too_early(ptx) or compares_halves(ptx)
+    return spills_too_much(ptx, spilled) or reads_too_early(ptx) or compares_halves(ptx)
+
+
+def spills_too_much(ptx: str, spilled: int) -> bool:
+    """Whether registers do not suffice, which fewer values loaded ahead would hardly change."""
+    return spilled > (0 if GROUPED in ptx else MOST_SPILLED)
 
 
 def compares_halves(ptx: str) -> bool:

@@ -97,6 +97,21 @@ def taken_along(source, target, picked, m, alive, AC: tl.constexpr, AXP: tl.cons
 
 
 @triton.jit
+def operand(at, seen, PAD: tl.constexpr):
+    """The same for a product of matrices, straight from the load.
+
+    Values that anything is done with in between come through registers, and beside weights in shared memory Triton (3.6) then puts
+    the barrier before the fence (`gpu/distrusted.py`). Filled in by the load itself they do not; `PAD` is hidden, as a number
+    that Triton knows would be filled in wrong (`padded`).
+    """
+    if PAD != 0:
+        v = tl.load(at, mask=seen, other=unbounded(tl.full((), PAD, tl.int32)).to(at.dtype.element_ty))
+    else:
+        v = tl.load(at, mask=seen, other=0)
+    return v
+
+
+@triton.jit
 def window_values(start, row, column, alive, k, K: tl.constexpr, H: tl.constexpr, W: tl.constexpr, XH: tl.constexpr,
                   XW: tl.constexpr, XC: tl.constexpr, PLAIN: tl.constexpr, PAD: tl.constexpr):
     """Channels of the pixel at a row and a column of every window; of `PLAIN` windows, which no pixel lies outside of, as they are."""
@@ -105,7 +120,7 @@ def window_values(start, row, column, alive, k, K: tl.constexpr, H: tl.constexpr
         v = tl.load(at, mask=alive[:, None] & (k < K)[None, :], other=0)
     else:
         seen = alive & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        v = padded(at, seen[:, None] & (k < K)[None, :], PAD)
+        v = operand(at, seen[:, None] & (k < K)[None, :], PAD)
     return v
 
 
@@ -119,7 +134,7 @@ def gathered(start, top, left, alive, k, K: tl.constexpr, H: tl.constexpr, W: tl
     c = k % CI
     seen = alive[:, None] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
     at = start[:, None] + row * XH + column * XW + (c * XC)[None, :]
-    return padded(at, seen & (k < K)[None, :], PAD)
+    return operand(at, seen & (k < K)[None, :], PAD)
 
 
 @triton.jit

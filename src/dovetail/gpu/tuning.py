@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from dovetail.gpu.distrusted import distrusted
+from dovetail.gpu.distrusted import distrusted, spills_too_much
 from dovetail.gpu.precompile import Job, precompile
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
@@ -148,19 +148,29 @@ class Tuner:
         return call.estimates_s[0] if few and seconds == float("inf") else seconds
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
-        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining."""
-        seconds, plain = self.timed(call, config), without_pipelining(call, config)
-        return (seconds, config) if seconds < float("inf") or plain is None else (self.timed(call, plain), plain)
+        """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining.
+
+        One whose registers do not suffice is not compiled again: that would be one by one, and they hardly ever do then.
+        """
+        made, plain = self.loaded(call, config), without_pipelining(call, config)
+        if plain is None or (made is not None and (spills_too_much(*made) or not distrusted(*made))):
+            return self.timed(call, config), config
+        return self.timed(call, plain), plain
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
+        made = self.loaded(call, config)
+        if made is None or distrusted(*made):
+            return float("inf")
+        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
+
+    def loaded(self, call: Call, config: Config) -> tuple[str, int] | None:
+        """The code of a kernel, and the registers it spills; None where it does not fit."""
         try:
             made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
-            return float("inf")
-        if distrusted(made.asm["ptx"], made.n_spills):
-            return float("inf")
-        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
+            return None
+        return made.asm["ptx"], made.n_spills
 
 
 def chosen(options: Options, tuner: Tuner) -> list[Part]:
@@ -176,15 +186,27 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
     every = [call for ways in options for *_, call in ways]
     tuner.look_at(every, 1)
     tuner.look_at(within(every, detours(options, tuner), DETOUR))
-    parts = divided(options, tuner)
-    if tuner.timing and tuner.launcher.kind == "int8":
+    parts = running(options, tuner)
+    if not tuner.timing or any(p.seconds == float("inf") for p in parts):  # what must not run is launched in no place either
+        return parts
+    if tuner.launcher.kind == "int8":
         tuner.look_at(worth_more(options, tuner, sum(p.seconds for p in parts)), FURTHER)
         parts = divided(options, tuner)
-    if tuner.timing:
-        parts = settled_in_place(parts, options, tuner)
-        tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
-        tuner.remembered.save()
+    parts = settled_in_place(parts, options, tuner)
+    tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
+    tuner.remembered.save()
     return parts
+
+
+def running(options: Options, tuner: Tuner) -> list[Part]:
+    """The cheapest kernels; further tiles are timed of those that nothing can take the place of and that ran with none so far."""
+    while True:
+        parts = divided(options, tuner)
+        stuck = [(len(tuner.ranked(p.call)), p.call) for p in parts if p.seconds == float("inf")]
+        open_ones = [(known, call) for known, call in stuck if known < len(call.configs)]
+        if not open_ones or not tuner.timing:
+            return parts
+        tuner.look_at([call for _, call in open_ones], min(known for known, _ in open_ones) + CANDIDATES)
 
 
 def detours(options: Options, tuner: Tuner) -> dict[str, float]:
@@ -219,16 +241,18 @@ def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
 
 
 def divided(options: Options, tuner: Tuner) -> list[Part]:
-    """The cheapest kernels that together compute all runs, by their times alone."""
+    """The cheapest kernels that together compute all runs, by their times alone; the fewest layers in kernels that do not run."""
     parts: list[Part] = []
     for run, ways in enumerate(options):
-        best: list[tuple[float, list[Part]]] = [(0.0, [])]
+        best: list[tuple[tuple[int, float], list[Part]]] = [((0, 0.0), [])]
         for stop in range(1, 2 + max(last for _, last, _ in ways)):
             found = []
             for first, last, call in ways:
                 if last == stop - 1:
                     seconds, config = tuner.ranked(call)[0]
-                    found.append((best[first][0] + seconds, [*best[first][1], Part(run, first, last, call, config, seconds)]))
+                    (broken, before), own = best[first]
+                    cost = (broken, before + seconds) if seconds < float("inf") else (broken + stop - first, before)
+                    found.append((cost, [*own, Part(run, first, last, call, config, seconds)]))
             best.append(min(found, key=lambda f: f[0]))
         parts += best[-1][1]
     return parts
