@@ -44,7 +44,7 @@ IN_PLACE_SLACK = 1.3
 """How much slower alone than what it replaces a kernel may be to be tried in its place."""
 IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
-IN_PLACE_S = 20.0
+IN_PLACE_S = 12.0
 """Seconds this search may take, unless a tuner says otherwise."""
 
 

@@ -115,9 +115,9 @@ def depthwise_registers(each: Number, rows: Number, side: Number, early: Number,
 
 
 MOST_SUMS, LIGHT_TAPS, MOST_TAPS, MOST_WORDS = 112, 160, 208, 320
-"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has; for them and all taps, up to where
-taps are held in any case, and up to which they may be; and instructions of four products in a row: more take Triton half a
-minute, and a tile with more was never faster by 4 %."""
+"""Registers of a thread for sums and a row of pixels that a program of the kernel for bytes has; for them and all taps, up to
+where taps are held in any case, and may be; and instructions of four products in a row: more take Triton half a minute, and a
+tile with more was never faster by 4 %."""
 
 
 @lru_cache(maxsize=1024)
