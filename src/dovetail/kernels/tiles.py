@@ -202,15 +202,17 @@ many times its channels it may compute."""
 def bridged_tiles(s: BridgedShape) -> Tiles:
     """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 at least.
 
+    Eight warps share those of four: what they are for is the depthwise layer in front and the layer behind.
+
     Of as many warps, tiles with the fewest blocks of channels: with more they are no faster, and Triton takes seconds longer.
     """
     side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
     found: list[Config] = []
-    for warps in (1, 2, 4):
+    for warps in (1, 2, 4, 8):
         fitting: list[Config] = []
         for each, bn in product((1, 2, 4), (64, 128, 256, 512)):
             tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BN": bn,
-                    "BM": max(16 * warps, 32 if s.element == BYTE else 16), "num_warps": warps, "num_stages": 1}
+                    "BM": max(16 * min(warps, 4), 32 if s.element == BYTE else 16), "num_warps": warps, "num_stages": 1}
             if min(256, s.filters) <= bn < 2 * s.filters and _is_bridged_tile(tile, s):
                 fitting.append(tile)
         fewest = min((ceil(s.channels / tile["BC"]) for tile in fitting), default=0)
@@ -223,7 +225,8 @@ def _is_bridged_tile(tile: Config, s: BridgedShape) -> bool:
     steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
     wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
     unrolled = steps * s.taps_down * s.taps_across <= MOST_BRIDGED_TAPS and blocks <= MOST_BRIDGED_BLOCKS
-    return bool(steps <= MOST_BRIDGED_STEPS and unrolled and wasted <= BRIDGED_WASTE
+    busy = not s.words or tile["BC"] * tile["SIDE"] // (4 * s.near) >= 32 * tile["num_warps"]
+    return bool(steps <= MOST_BRIDGED_STEPS and unrolled and busy and wasted <= BRIDGED_WASTE
                 and bridged_registers(alone, s) <= (MOST_BRIDGED_WORDS if s.words else MOST_BRIDGED)
                 and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
 
