@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 
+from dovetail.gpu import precompile
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.precompile import ALIGNED, DONE, UNALIGNED, Anywhere, Job, Workers, serve
 from dovetail.kernels.place import Place
@@ -70,6 +71,15 @@ def test_numbers_that_triton_treats_alike_make_one_job() -> None:
     assert numbered(32) == numbered(64)
     assert len({numbered(n) for n in (1, 16, 17, 1 << 31, (1 << 31) + 1)}) == 5
     assert numbered(3) == numbered(8)
+
+
+def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[str]()
+    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, workers, done: begun.extend(job.kernel for job in jobs))
+    monkeypatch.setattr(precompile.os, "cpu_count", lambda: 2)
+    precompile.precompile(Job(kernel, (), {"number": n}, {"num_warps": 1}, pdl=False) for n in range(2)
+                          for kernel in ("conv", "fused", "add", "walked", "bridged"))
+    assert begun == ["bridged"] * 2 + ["walked"] * 2 + ["fused"] * 2 + ["conv", "add"] * 2
 
 
 def test_the_place_of_a_process_that_dies_is_taken_and_one_that_never_works_is_let_go() -> None:

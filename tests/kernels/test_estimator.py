@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import CANDIDATES, Costs, Factors, Work, costs, seconds, shared_out, tiles_of
+from dovetail.kernels.estimator import (
+    CANDIDATES,
+    MOST_IN_A_ROW,
+    Costs,
+    Factors,
+    Work,
+    costs,
+    seconds,
+    shared_out,
+    tiles_of,
+)
 from dovetail.kernels.lower import lower
-from dovetail.kernels.ranking import ranked
-from dovetail.kernels.shapes import DepthwiseShape
+from dovetail.kernels.ranking import best_seconds, ranked, work_of
+from dovetail.kernels.shapes import DepthwiseShape, WalkedShape
 from dovetail.platform.gpu_specification import matching, specification, specifications
 from tests.kernels.networks import GRAPHS
 
@@ -76,3 +86,17 @@ def test_of_bytes_depthwise_tiles_with_one_column_are_among_those_timed() -> Non
     configs, times = ranked(specification("h200"), "int8", shape)
     assert {c["SIDE"] == 1 for c in configs[:CANDIDATES]} == {False, True}
     assert len({tuple(sorted(c.items())) for c in configs}) == len(configs) == len(times)
+
+
+def test_a_thread_has_no_more_products_in_a_row_than_are_soon_compiled() -> None:
+    """128 channels in front of four rows were 27,648 of them, which took Triton two minutes."""
+    shape = WalkedShape(element=4, moved_bytes=1e6, images=1, height=28, width=28, inner=128, channels=128, filters=128,
+                        taps_down=3, taps_across=3, stride=2, back=False)
+    gpu = specification("h200")
+    assert np.isinf(ranked(gpu, "float32", shape)[1]).all()
+    assert np.isinf(best_seconds(gpu, "float32", [shape])).all()
+    assert np.isfinite(ranked(gpu, "tf32", shape)[1]).all()  # matrix units take them
+    for own in calls("h200", "float32"):
+        if own.kernel in ("conv", "deep", "fused", "banded", "walked"):
+            assert (work_of(gpu, own.shape, tiles_of(own.configs)).unrolled <= MOST_IN_A_ROW).all(), own.nodes
+            assert (work_of(gpu, own.shape, tiles_of(own.configs)).unrolled > 0).all()

@@ -43,8 +43,8 @@ for _kernel in KERNELS.values():  # Triton's keys depend on which were asked for
     getattr(_kernel, "cache_key", None)
 ALIGNED, UNALIGNED = 16, " unaligned"
 """Bytes that Triton takes operands to begin at a multiple of, and what is said of those that do not."""
-SLOW = ("bridged",)
-"""Kernels that take Triton seconds each: those are begun first, so that none is left when all others are done."""
+SLOW = ("bridged", "banded", "walked", "walked_bytes", "fused")
+"""Kernels that take Triton seconds each, the longest first: they are begun so, and none is left when all others are done."""
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
 
@@ -162,7 +162,8 @@ atexit.register(WORKERS.end)
 
 def precompile(jobs: Iterable[Job], told: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Compile all jobs into Triton's cache, on all processors; `told` hears how many of how many are done."""
-    each = sorted({job.alike: job for job in jobs}.values(), key=lambda job: job.kernel not in SLOW)
+    turns = {kernel: turn - len(SLOW) for turn, kernel in enumerate(SLOW)}
+    each = sorted({job.alike: job for job in jobs}.values(), key=lambda job: turns.get(job.kernel, 0))
     workers, done = min(os.cpu_count() or 1, len(each) // 4), count(1)
     if len(each) >= FEWEST and workers >= 2:
         WORKERS.compile(each, workers, lambda: told(next(done), len(each)))

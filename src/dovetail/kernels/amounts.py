@@ -37,8 +37,11 @@ VECTOR = 16
 """Bytes a thread loads at once."""
 
 
-def _work(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number, moved_bytes: Number) -> Work:
-    return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, c, flops, moved_bytes, out.fits)
+def _work(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number, moved_bytes: Number,
+          products: Number = 0.0) -> Work:
+    """`products`: those of a program's matrices that follow each other without a loop."""
+    return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, c, flops, moved_bytes, out.fits,
+                products / (32 * c["num_warps"]))
 
 
 def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
@@ -47,7 +50,7 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
     sums: Number = c.get("SUMS", np.ones(1))
     steps = np.ceil(s.depth / c["BK"] / sums) * s.steps_of
     tile = sums * (c["BP"] + c["BN"]) * c["BK"] * s.element
-    results = c["BP"] * c["BN"] / threads
+    results, products = c["BP"] * c["BN"] / threads, sums * c["BP"] * c["BN"] * c["BK"]
     loaded = np.where(steps == 1, tile / 4 / threads, 0.0)
     out = shared_out(gpu, programs, warps, 1.2 * results + 40 + loaded, tile * np.minimum(c["num_stages"], steps))
     vector = VECTOR / s.element
@@ -59,7 +62,7 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
         "sm_results": out.each * results * warps, "depth": out.waves * c["BK"], "programs": programs,
         "wide": out.waves * (warps >= 8),
         "chain": out.waves * np.minimum(c["BK"] * steps, 2 * s.depth * s.steps_of) / warps},
-        2.0 * programs * sums * c["BP"] * c["BN"] * c["BK"] * steps, s.moved_bytes)
+        2.0 * programs * products * steps, s.moved_bytes, products)
 
 
 def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:
@@ -73,7 +76,7 @@ def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:
         "waves": out.waves, "cache": out.each * held * c["BP"] * s.element, "weights": out.each * held * c["BN"] * s.element,
         "chain": out.waves * c["BK"] * steps * np.maximum(1.0, c["PARTS"] * c["BP"] * c["BN"] / 256 / warps),
         "sm_results": out.each * results * warps, "wide": out.waves * warps, "programs": programs},
-        2.0 * programs * c["BP"] * c["BN"] * held, s.moved_bytes)
+        2.0 * programs * c["BP"] * c["BN"] * held, s.moved_bytes, c["BP"] * c["BN"] * held)
 
 
 def depthwise_work(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Work:
@@ -124,7 +127,7 @@ def fused_work(gpu: Gpu, c: Tiles, s: FusedShape) -> Work:
         "sm_inputs": out.each * rows * depth / threads / vector * warps, "sm_weights": out.each * blocks * weights * warps,
         "weights": out.waves * blocks * weights, "sm_matrix": out.each * blocks * products / 2048,
         "recomputed": out.waves * blocks * values * np.where(s.front, s.middle, 0.0)},
-        2.0 * programs * blocks * products, s.moved_bytes)
+        2.0 * programs * blocks * products, s.moved_bytes, products)
 
 
 def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
@@ -139,7 +142,7 @@ def banded_work(gpu: Gpu, c: Tiles, s: BandedShape) -> Work:
         "waves": out.waves, "sm_shuffles": out.each * warps * fetched * np.ceil(c["BR"] / 32),
         "sm_values": out.each * warps * fetched, "sm_inputs": out.each * warps * inputs / threads / vector,
         "sm_weights": out.each * warps * weights / threads / vector, "sm_matrix": out.each * products / 2048},
-        2.0 * programs * products, s.moved_bytes)
+        2.0 * programs * products, s.moved_bytes, products)
 
 
 def walked_work(gpu: Gpu, c: Tiles, s: WalkedShape) -> Work:
@@ -156,7 +159,7 @@ def walked_work(gpu: Gpu, c: Tiles, s: WalkedShape) -> Work:
         "sm_sums": own * blocks * c["R"] * each, "sm_inputs": own * blocks * dots * c["BP"] * c["BC"] / threads / vector,
         "sm_weights": own * blocks * c["BE"] * (c["BC"] + width) / threads / vector,
         "sm_results": own * c["R"] * c["BP"] * width / threads, "sm_matrix": out.each * blocks * products / 2048},
-        2.0 * programs * blocks * products, s.moved_bytes)
+        2.0 * programs * blocks * products, s.moved_bytes, products)
 
 
 def bridged_work(gpu: Gpu, c: Tiles, s: BridgedShape) -> Work:

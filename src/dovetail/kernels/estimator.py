@@ -36,6 +36,9 @@ FITTED_KIND = "float16"
 """GPU and arithmetic whose times the costs were fitted to."""
 CANDIDATES = 6
 """Tiles of a kernel that are timed, the most promising first."""
+WITHOUT_UNITS, MOST_IN_A_ROW = ("float32",), 6144
+"""Arithmetics whose products no matrix unit takes, and how many of these a thread may have in a row: Triton writes down each of
+them, a thousand in a second (and 27,648 in two minutes), and an instruction cache holds about as many."""
 RESERVED_SHARED = 1024
 """Bytes of shared memory every program takes for itself."""
 BUSY = ("cache", "weights", "programs")
@@ -67,6 +70,8 @@ class Work:
     moved_bytes: Number
     """What must reach or leave device memory at least once."""
     fits: Flags
+    unrolled: Number = 0.0
+    """Products of a thread that follow each other without a loop where no matrix unit takes them."""
 
 
 @cache
@@ -196,7 +201,8 @@ def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = No
                                + (parts["busy"] * own.busy.of(work.tiles)) ** p) ** (1 / p)
     rate = np.where(np.asarray(work.moved_bytes) < gpu.cache_bytes / 2, gpu.cache_bytes_per_s, gpu.bytes_per_s)
     least = gpu.launch_s + np.maximum(work.flops / gpu.flops[kind], work.moved_bytes / rate)
-    return np.asarray(np.where(work.fits, np.maximum(spent, least), np.inf), dtype=np.float64)
+    fits = work.fits & (np.asarray(work.unrolled) <= (MOST_IN_A_ROW if kind in WITHOUT_UNITS else np.inf))
+    return np.asarray(np.where(fits, np.maximum(spent, least), np.inf), dtype=np.float64)
 
 
 def power(value: int, least: int = 16) -> int:
