@@ -83,10 +83,13 @@ class Faulty(Bytes):
         self.faults, self.asked = faults, set[tuple[str, int]]()
 
     def loaded(self, call: Any, config: dict[str, int]) -> Any:
+        again = (call.key, config["tile"]) in self.asked
         self.asked.add((call.key, config["tile"]))
-        if config["tile"] < self.faults.get(call.key, 0):
+        if config["tile"] >= self.faults.get(call.key, 0):
+            return super().loaded(call, config)
+        if not again:
             raise RuntimeError("out of shared memory")
-        return super().loaded(call, config)
+        return SimpleNamespace(asm={"ptx": ""})  # Triton says it once, then hands out a kernel that knows nothing of registers
 
 
 def timed_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +112,12 @@ def test_tiles_are_timed_until_one_runs_where_a_layer_has_no_other_kernel(monkey
     assert ("second", CANDIDATES) not in faulty.asked  # it has a twin that runs
     assert ("pair", CANDIDATES) not in faulty.asked  # its layers run apart
     assert len(tuner.remembered.networks) == 1
+
+
+def test_a_kernel_that_does_not_fit_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_without_a_gpu(monkeypatch)
+    tuner = Tuner(cast("Launcher", Faulty({"never": 1})), timing=True)
+    assert [tuner.timed_at_best(made_up("never"), {"tile": 0})[0] for _ in range(3)] == [float("inf")] * 3
 
 
 def test_a_network_with_a_layer_that_no_tile_computes_is_neither_launched_nor_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,12 +165,16 @@ class Tuner:
         return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
 
     def loaded(self, call: Call, config: Config) -> tuple[str, int] | None:
-        """The code of a kernel, and the registers it spills; None where it does not fit."""
+        """The code of a kernel, and the registers it spills; None where it does not fit.
+
+        Triton says so the first time it is asked for such a kernel; later it knows nothing of its registers.
+        """
         try:
             made = self.launcher.loaded(call, config)
         except (triton.TritonError, RuntimeError):
             return None
-        return made.asm["ptx"], made.n_spills
+        spilled = getattr(made, "n_spills", None)
+        return None if spilled is None else (made.asm["ptx"], spilled)
 
 
 def chosen(options: Options, tuner: Tuner) -> list[Part]:
