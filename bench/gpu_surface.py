@@ -7,6 +7,7 @@ smooth function of what is known of tiles and layers, and noise, the more of it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,20 @@ import numpy as np
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, Floats
 from dovetail.kernels.second_look import FINE, UNIT, Scale, Surface, nearness
+from gpu_reaches import Sample, learned, taken
 from gpu_trees import Table
 
 REACH, LAYERS_REACH = 0.7, 2.0
-"""How many standard deviations apart, in the mean of what is known of them, tiles and layers still have something to say."""
+"""How many standard deviations apart, in the mean of what is known of them, tiles and layers still have something to say: where
+learning begins (bench/gpu_reaches.py)."""
 HEIGHT, NOISE, FAST, WORST, APART = 0.2, 0.05, 1.5, 1.0, 0.5
-"""Standard deviations of losses and of noise at the fastest tile, how it grows with what a tile loses, the worst loss that
-counts, and the standard deviation of a kernel's own value."""
+"""Standard deviations of losses and of noise at the fastest tile, where learning begins; how noise grows with what a tile loses,
+the worst loss that counts, and the standard deviation of a kernel's own value."""
 Timed = tuple[Call, Sequence[tuple[float, Config]]]
 
 
 def scaled(table: Table) -> Scale:
-    """What tells tiles apart, or layers, each with the same weight."""
+    """What tells tiles apart, or layers, each with the same weight: nothing is learned yet."""
     kernels = int(table.owner.max()) + 1
     least, most = np.full((kernels, table.known.shape[1]), np.inf), np.full((kernels, table.known.shape[1]), -np.inf)
     np.minimum.at(least, table.owner, table.known)
@@ -37,16 +40,25 @@ def scaled(table: Table) -> Scale:
 
 
 def surface_through(table: Table) -> Surface:
-    """The surface that timed tiles make likeliest."""
+    """The surface that timed tiles make likeliest, with the reaches that make them likeliest."""
     from scipy.linalg import cho_factor, cho_solve
     scale = scaled(table)
-    places = scale.places(table.known[:, [table.names.index(n) for n in scale.names]])
-    lost, counts = np.minimum(table.lost, WORST), np.bincount(table.owner)
-    apart = lost - (np.bincount(table.owner, lost) / counts)[table.owner]
-    together = HEIGHT**2 * nearness(scale.of_layer, places, places) + APART**2 * (table.owner[:, None] == table.owner[None])
-    together[np.diag_indices(len(lost))] += (NOISE * np.exp(FAST * lost)) ** 2
+    columns, lost = table.known[:, [table.names.index(n) for n in scale.names]], np.minimum(table.lost, WORST)
+    apart = lost - (np.bincount(table.owner, lost) / np.bincount(table.owner))[table.owner]
+    noise, some = (NOISE * np.exp(FAST * lost)) ** 2, taken(table.owner)
+    factor, higher, noisier = learned(Sample(scale, scale.places(columns[some]), apart[some], of_kernels(table.owner[some]),
+                                             HEIGHT**2, noise[some]))
+    scale, height = replace(scale, factor=(scale.factor * factor).round(5)), (HEIGHT * higher) ** 2
+    places = scale.places(columns)
+    together = height * nearness(scale.of_layer, places, places) + of_kernels(table.owner)
+    together[np.diag_indices(len(lost))] += noise * noisier**2
     weights = cho_solve(cho_factor(together, lower=True, overwrite_a=True, check_finite=False), apart)
-    return Surface(scale, places, HEIGHT**2 * weights)
+    return Surface(scale, places, height * weights)
+
+
+def of_kernels(owner: Any) -> Floats:
+    """What tiles of one kernel have in common: its own value."""
+    return np.asarray(APART**2 * (owner[:, None] == owner[None]), dtype=np.float64)
 
 
 def stored(surface: Surface, found: Sequence[Timed], estimates: Floats) -> dict[str, Any]:
