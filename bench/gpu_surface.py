@@ -24,6 +24,8 @@ learning begins (bench/gpu_reaches.py)."""
 HEIGHT, NOISE, FAST, WORST, APART = 0.2, 0.05, 1.5, 1.0, 0.5
 """Standard deviations of losses and of noise at the fastest tile, where learning begins; how noise grows with what a tile loses,
 the worst loss that counts, and the standard deviation of a kernel's own value."""
+ONE_LENGTH = ("conv",)
+"""Kernels whose reaches are not learned: with so many tiles, lengths of their own made no choice better."""
 Timed = tuple[Call, Sequence[tuple[float, Config]]]
 
 
@@ -39,19 +41,21 @@ def scaled(table: Table) -> Scale:
                  table.known.std(0)[used].round(4), (1 / reach[used]).round(4), of_layer[used])
 
 
-def surface_through(table: Table) -> Surface:
-    """The surface that timed tiles make likeliest, with the reaches that make them likeliest."""
+def surface_through(table: Table, kernel: str) -> Surface:
+    """The surface that timed tiles make likeliest, with the reaches that make them likeliest where these are learned."""
     from scipy.linalg import cho_factor, cho_solve
     scale = scaled(table)
     columns, lost = table.known[:, [table.names.index(n) for n in scale.names]], np.minimum(table.lost, WORST)
     apart = lost - (np.bincount(table.owner, lost) / np.bincount(table.owner))[table.owner]
-    noise, some = (NOISE * np.exp(FAST * lost)) ** 2, taken(table.owner)
-    factor, higher, noisier = learned(Sample(scale, scale.places(columns[some]), apart[some], of_kernels(table.owner[some]),
-                                             HEIGHT**2, noise[some]))
-    scale, height = replace(scale, factor=(scale.factor * factor).round(5)), (HEIGHT * higher) ** 2
+    noise, height = (NOISE * np.exp(FAST * lost)) ** 2, HEIGHT**2
+    if kernel not in ONE_LENGTH:
+        some = taken(table.owner)
+        factor, higher, noisier = learned(Sample(scale, scale.places(columns[some]), apart[some], of_kernels(table.owner[some]),
+                                                 height, noise[some]))
+        scale, height, noise = replace(scale, factor=(scale.factor * factor).round(5)), height * higher**2, noise * noisier**2
     places = scale.places(columns)
     together = height * nearness(scale.of_layer, places, places) + of_kernels(table.owner)
-    together[np.diag_indices(len(lost))] += noise * noisier**2
+    together[np.diag_indices(len(lost))] += noise
     weights = cho_solve(cho_factor(together, lower=True, overwrite_a=True, check_finite=False), apart)
     return Surface(scale, places, height * weights)
 
@@ -75,6 +79,6 @@ def stored(surface: Surface, found: Sequence[Timed], estimates: Floats) -> dict[
             "weights": np.rint(surface.weights / UNIT).astype(int).tolist()}
 
 
-def fitted_surface(table: Table, found: Sequence[Timed]) -> dict[str, Any]:
+def fitted_surface(table: Table, kernel: str, found: Sequence[Timed]) -> dict[str, Any]:
     """The same at once."""
-    return stored(surface_through(table), found, table.known[:, table.names.index("estimate")])
+    return stored(surface_through(table, kernel), found, table.known[:, table.names.index("estimate")])

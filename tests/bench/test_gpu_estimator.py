@@ -54,8 +54,8 @@ def test_a_surface_read_back_is_the_one_that_was_fitted() -> None:
     calls = [call for call in tiled("mobilenet-v1", 1).values() if call.kernel == "deep"]
     timed = [(call, [(1e-6 * (1 + tile["BP"] / tile["BN"]), tile) for tile in call.configs]) for call in calls]
     table = tabled(specification("h200"), "deep", timed, costs()["deep"])
-    made = surface_through(table)
-    again = surface_from("deep", json.loads(json.dumps(fitted_surface(table, timed))))
+    made = surface_through(table, "deep")
+    again = surface_from("deep", json.loads(json.dumps(fitted_surface(table, "deep", timed))))
     assert again.places == pytest.approx(made.places, abs=1e-3)
     known = {name: table.known[:, i] for i, name in enumerate(table.names)}
     scores = made.scores(known, len(table.lost))
@@ -107,6 +107,7 @@ def test_what_tuning_timed_takes_the_place_of_what_was_timed_before() -> None:
     assert replaced(held, found, ["vector"], "tuned so", "2026-11-17") == {
         "kind": "int8", "command": "before", "kernels": [{"kernel": "conv"}, *found],
         "tuned": {"vector": {"date": "2026-11-17", "command": "tuned so"}}}
+    assert replaced(held, found, ["vector"], "tuned so", "2026-11-17", keep=True)["kernels"] == [*held["kernels"], *found]
 
 
 def test_a_tile_timed_twice_counts_once() -> None:
