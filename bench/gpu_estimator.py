@@ -237,7 +237,7 @@ def grow(paths: Sequence[Path], kernels: Sequence[str] = tuple(LOOKED), own: Map
     for kernel in (kernel for kernel in kernels if kernel in found):
         timed = [(k.call, k.times) for k in different(found[kernel])]
         table = tabled(gpu, kernel, timed, own[kernel])
-        made["surfaces"][kernel] = fitted_surface(table, timed)
+        made["surfaces"][kernel] = fitted_surface(table, kernel, timed)
         if kernel in WOODED:
             made["forests"][kernel] = grown_forest(table)
         print(f"{kernel}: looked at again", flush=True)

@@ -97,7 +97,7 @@ def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Cho
         own, look = costs_from(fit_kernel(kernel, kept)), None
         if kernel in LOOKED:
             table = tabled(gpu, kernel, [(k.call, k.times) for k in every if alike(k.call) not in out], own)
-            look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table))
+            look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table, kernel))
         made += [replace(choice(k, own, look), division=division, aside=set_aside(k.call)) for k in judged]
     return made
 

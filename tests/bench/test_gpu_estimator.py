@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from bench.gpu_estimator import fit, grow, judge, once, tiled
 from bench.gpu_held_out import Choice, choices, different, readings
-from bench.gpu_surface import fitted_surface, surface_through
-from bench.gpu_trees import tabled
+from bench.gpu_reaches import Sample, learned, taken, unlikely
+from bench.gpu_surface import fitted_surface, of_kernels, scaled, surface_through
+from bench.gpu_trees import Table, tabled
+from bench.gpu_tuned import replaced
+from bench.gpu_tuned import taken as taken_from
 
 from dovetail.kernels.estimator import costs, costs_from, judged
 from dovetail.kernels.second_look import forest_from, looks, surface_from
@@ -51,13 +54,60 @@ def test_a_surface_read_back_is_the_one_that_was_fitted() -> None:
     calls = [call for call in tiled("mobilenet-v1", 1).values() if call.kernel == "deep"]
     timed = [(call, [(1e-6 * (1 + tile["BP"] / tile["BN"]), tile) for tile in call.configs]) for call in calls]
     table = tabled(specification("h200"), "deep", timed, costs()["deep"])
-    made = surface_through(table)
-    again = surface_from("deep", json.loads(json.dumps(fitted_surface(table, timed))))
+    made = surface_through(table, "deep")
+    again = surface_from("deep", json.loads(json.dumps(fitted_surface(table, "deep", timed))))
     assert again.places == pytest.approx(made.places, abs=1e-3)
     known = {name: table.known[:, i] for i, name in enumerate(table.names)}
     scores = made.scores(known, len(table.lost))
     assert again.scores(known, len(table.lost)) == pytest.approx(scores, abs=2e-3)
     assert np.corrcoef(scores, np.minimum(table.lost, 1.0))[0, 1] > 0.7  # it knows what it was fitted to
+
+
+def sampled(kernels: int = 12, tiles: int = 8) -> Sample:
+    """Kernels of which two numbers tell layers apart and two tell tiles apart, one of each decides."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(kernels), tiles)
+    known = np.concatenate([rng.standard_normal((kernels, 2))[owner], rng.standard_normal((kernels * tiles, 2))], axis=1)
+    lost = 0.2 * np.abs(known[:, 2] - known[:, 0])
+    lost = lost - np.array([lost[owner == i].min() for i in range(kernels)])[owner]
+    table = Table(("layer", "layer too", "tile", "tile too"), known, owner, np.zeros(len(lost)), lost)
+    scale = scaled(table)
+    return Sample(scale, scale.places(known), lost - lost.mean(), of_kernels(owner), 0.04, (0.05 * np.exp(lost)) ** 2)
+
+
+def test_what_decides_reaches_less_far_than_what_does_not() -> None:
+    factors = dict(zip(sampled().scale.names, learned(sampled())[0], strict=True))
+    assert factors["tile"] > 2 * factors["tile too"]
+    assert factors["layer"] > 2 * factors["layer too"]
+
+
+def test_reaches_are_learned_along_the_slope_of_the_likelihood() -> None:
+    sample, tried = sampled(4, 5), np.random.default_rng(1).standard_normal(6) / 3
+    (_, slopes), each = unlikely(sample, tried), 1e-5 * np.eye(6)
+    apart = [(unlikely(sample, tried + step)[0] - unlikely(sample, tried - step)[0]) / 2e-5 for step in each]
+    assert slopes == pytest.approx(apart, abs=1e-7)
+
+
+def test_reaches_are_learned_from_whole_kernels() -> None:
+    owner = np.repeat(np.arange(300), 7)
+    some = taken(owner)
+    assert 990 < some.sum() <= 1000
+    assert {int(n) for n in np.bincount(owner[some])} == {0, 7}
+    assert taken(owner[:70]).all()
+
+
+def test_what_tuning_timed_takes_the_place_of_what_was_timed_before() -> None:
+    calls = tiled("mobilenet-v1", 1)
+    (key, call), other = next((k, c) for k, c in calls.items() if c.kernel == "vector"), next(
+        (k, c) for k, c in calls.items() if c.kernel == "conv")
+    tiles = {key: ((1e-6, call.configs[0]), (float("inf"), call.configs[1])), other[0]: ((2e-6, other[1].configs[0]),)}
+    found = taken_from(tiles, {("a", 1): calls, ("b", 1): calls}, ["vector"])
+    assert found == [{"network": "a", "images": 1, "kernel": "vector", "nodes": call.nodes, "times": [(1e-6, call.configs[0])]}]
+    held = {"kind": "int8", "command": "before", "kernels": [{"kernel": "vector"}, {"kernel": "conv"}]}
+    assert replaced(held, found, ["vector"], "tuned so", "2026-11-17") == {
+        "kind": "int8", "command": "before", "kernels": [{"kernel": "conv"}, *found],
+        "tuned": {"vector": {"date": "2026-11-17", "command": "tuned so"}}}
+    assert replaced(held, found, ["vector"], "tuned so", "2026-11-17", keep=True)["kernels"] == [*held["kernels"], *found]
 
 
 def test_a_tile_timed_twice_counts_once() -> None:

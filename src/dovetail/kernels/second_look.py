@@ -110,17 +110,17 @@ def _columns(known: Mapping[str, Floats], names: tuple[str, ...], count: int) ->
 
 def nearness(of_layer: Flags, some: Floats, others: Floats) -> Floats:
     """How much tiles have to say about each other: by their own sizes, and by those of their layers too."""
-    tiles, layers = (_squared(some[:, own], others[:, own]) for own in (~of_layer, of_layer))
-    return np.asarray(SHARE * _falling(tiles / WIDER**2) + _falling(tiles) * _falling(layers), dtype=np.float64)
+    tiles, layers = (squared(some[:, own], others[:, own]) for own in (~of_layer, of_layer))
+    return np.asarray(SHARE * falling(tiles / WIDER**2) + falling(tiles) * falling(layers), dtype=np.float64)
 
 
-def _squared(some: Floats, others: Floats) -> Floats:
+def squared(some: Floats, others: Floats) -> Floats:
     """Squares of distances."""
     sums = np.square(some).sum(1)[:, None] + np.square(others).sum(1)[None]
     return np.asarray(np.maximum(sums - 2 * some @ others.T, 0.0), dtype=np.float64)
 
 
-def _falling(squared: Floats) -> Floats:
+def falling(squared: Floats) -> Floats:
     """Matérn's covariance of smoothness 3/2."""
     far = np.sqrt(3 * squared)
     return np.asarray((1 + far) * np.exp(-far), dtype=np.float64)
