@@ -28,7 +28,11 @@ from dovetail.gpu.tuning import IN_PLACE_S
 from dovetail.ir import Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.kernels.calls import Call
+from dovetail.kernels.estimator import Config, seconds, tiles_of
 from dovetail.kernels.place import ELEMENT, Place
+from dovetail.kernels.ranking import WORK, work_of
+from dovetail.platform.gpu_specification import Gpu
 from gpu_peers import TorchNetwork
 from gpu_record import mistaken
 from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
@@ -105,14 +109,19 @@ def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energ
     return outcome
 
 
+def estimated_s(gpu: Gpu, kind: str, call: Call, config: Config) -> float:
+    """What a call is estimated to take with a tile."""
+    work = work_of(gpu, call.shape, tiles_of([config]))
+    return float(seconds(gpu, WORK[type(call.shape)][0], kind, work)[0])
+
+
 def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: float, spread: float) -> dict[str, Any]:
     """What every measurement says of ours; peers are filled in where there are any."""
     return {"ours_us": ours, "ours_spread_us": spread, "cudnn_us": None, "compile_us": None, "eager_us": None,
             "floor_us": floor_us(made, bandwidth), "cold_us": cold_us(made.replay), "rel_err": 0.0, "cudnn_rel_err": None,
             "ours_mj": None, "compile_mj": None, "cudnn_mj": None, "kernels": len(made.calls),
             "fused": sum(call.kernel in FUSED for call, _ in made.calls), **tuning,
-            "estimated_us": sum(dict(zip(map(str, call.configs), call.estimates_s, strict=True)).get(str(config), 0.0)
-                                for call, config in made.calls) * 1e6,
+            "estimated_us": sum(estimated_s(made.lowered.gpu, made.lowered.kind, *one) for one in made.calls) * 1e6,
             "calls": [(call.kernel, *call.nodes) for call, _ in made.calls]}
 
 

@@ -7,7 +7,8 @@ shared memory before the kernel in front is done; every program reads all those 
 channels each are best.
 
 Products of matrices have channels as rows and pixels as columns: eight pixels are enough for matrix units then, and every warp has
-channels of its own, so that nothing is added up between warps.
+channels of its own, so that nothing is added up between warps. Of bytes, matrix units take four channels of a pixel at once: those
+come from one thread, and lie side by side.
 """
 
 import triton
@@ -85,12 +86,13 @@ def bridged(x, wd, bd, md, sd, w1, b1, m1, s1, other, z, w2, b2, m2, s2, y,
             ZERO2: tl.constexpr, ACT2: tl.constexpr, PAD: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr,
             ADD: tl.constexpr, A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr,
             A_SHIFT: tl.constexpr, ALO: tl.constexpr, AHI: tl.constexpr, AZERO: tl.constexpr,
-            KEPT: tl.constexpr, PRECISION: tl.constexpr, NEAR: tl.constexpr, WORDS: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr,
-            BN: tl.constexpr, PDL: tl.constexpr):
+            KEPT: tl.constexpr, PRECISION: tl.constexpr, NEAR: tl.constexpr, WORDS: tl.constexpr, R: tl.constexpr,
+            SIDE: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr):
     """R x SIDE pixels x BN channels of the last layer per program: C channels in blocks of BC, M of the layer between in blocks of BM.
 
     Weights of dense layers are filters x channels. `WORDS`: the depthwise layer is one of bytes as in `gpu/kernels_bytes.py`, with
-    NEAR columns from so many words, its weights and constants as there, PAD a word of four. `KEPT`: others read the output of the layer between, it is stored as well.
+    NEAR columns from so many words, its weights and constants as there, PAD a word of four. `KEPT`: others read the output of the
+    layer between, it is stored as well.
     """
     kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
     stored: tl.constexpr = x.dtype.element_ty
