@@ -202,13 +202,13 @@ many times its channels it may compute."""
 def bridged_tiles(s: BridgedShape) -> Tiles:
     """Warps have channels of their own, sixteen of the layer between at a time; of bytes matrix units take 32 at least.
 
-    Eight warps share those of four: what they are for is the depthwise layer in front and the layer behind.
+    Of words, eight warps share those of four: what they are for is the depthwise layer in front and the layer behind.
 
     Of as many warps, tiles with the fewest blocks of channels: with more they are no faster, and Triton takes seconds longer.
     """
     side = BRIDGED_PIXELS if s.width > BRIDGED_PIXELS // 2 else BRIDGED_PIXELS // 2
     found: list[Config] = []
-    for warps in (1, 2, 4, 8):
+    for warps in (1, 2, 4, 8) if s.words else (1, 2, 4):
         fitting: list[Config] = []
         for each, bn in product((1, 2, 4), (64, 128, 256, 512)):
             tile = {"R": BRIDGED_PIXELS // side, "SIDE": side, "BC": 32 * warps * each, "BN": bn,
