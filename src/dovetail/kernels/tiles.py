@@ -225,7 +225,7 @@ def _is_bridged_tile(tile: Config, s: BridgedShape) -> bool:
     steps, blocks, alone = ceil(s.channels / tile["BC"]), ceil(s.middle / tile["BM"]), tiles_of([tile])
     wasted = max(steps * tile["BC"] / s.channels, blocks * tile["BM"] / (2.0 * s.middle))
     unrolled = steps * s.taps_down * s.taps_across <= MOST_BRIDGED_TAPS and blocks <= MOST_BRIDGED_BLOCKS
-    busy = not s.words or tile["BC"] * tile["SIDE"] // (4 * s.near) >= 32 * tile["num_warps"]
+    busy = not s.words or tile["num_warps"] == 1 or tile["BC"] * tile["SIDE"] // (4 * s.near) >= 32 * tile["num_warps"]
     return bool(steps <= MOST_BRIDGED_STEPS and unrolled and busy and wasted <= BRIDGED_WASTE
                 and bridged_registers(alone, s) <= (MOST_BRIDGED_WORDS if s.words else MOST_BRIDGED)
                 and bridged_bytes(alone, s) <= MOST_BRIDGED_BYTES)
