@@ -15,21 +15,9 @@ import triton
 import triton.language as tl
 
 from dovetail.gpu.kernels import begin, settled
-from dovetail.gpu.kernels_bytes import all_taps, fourfold, sums_by_words
+from dovetail.gpu.kernels_bytes import all_taps, ended, fourfold, sums_by_words
 from dovetail.gpu.kernels_depthwise import edges, no_sums, row_by_row, weights_of
-from dovetail.gpu.kernels_finishing import as_bytes, constants, finished, least, to_store, with_other
-
-
-@triton.jit
-def side_by_side(columns, first: tl.constexpr, step: tl.constexpr, COUNT: tl.constexpr):
-    """Tensors (1 x channels) of a tuple as one (channels x COUNT), in the registers they are in."""
-    if COUNT == 1:
-        both = tl.reshape(columns[first], (columns[first].numel, 1))
-    else:
-        even = side_by_side(columns, first, 2 * step, COUNT // 2)
-        odd = side_by_side(columns, first + step, 2 * step, COUNT // 2)
-        both = tl.reshape(tl.join(even, odd), (even.shape[0], COUNT))
-    return both
+from dovetail.gpu.kernels_finishing import as_bytes, constants, packs, to_store, with_other
 
 
 @triton.jit
@@ -42,6 +30,13 @@ def stacked(tensors, first: tl.constexpr, step: tl.constexpr, COUNT: tl.constexp
         odd = stacked(tensors, first + step, 2 * step, COUNT // 2)
         both = tl.reshape(tl.join(even, odd), (even.shape[0], even.shape[1], COUNT))
     return both
+
+
+@triton.jit
+def side_by_side(columns, COUNT: tl.constexpr):
+    """Tensors (1 x channels) of a tuple as one (channels x COUNT), in the registers they are in."""
+    both = stacked(columns, 0, 1, COUNT)
+    return tl.reshape(both, (both.shape[1], COUNT))
 
 
 @triton.jit
@@ -67,11 +62,7 @@ def bytes_of(sums, f, b, R: tl.constexpr, SIDE: tl.constexpr, LO: tl.constexpr, 
     values = ()
     for i in tl.static_range(R * SIDE):
         for ch in tl.static_range(4):
-            if BYTES:
-                value = least(sums[4 * i + ch], f[ch], b[ch])
-            else:
-                value = finished(sums[4 * i + ch], 0, f[ch], b[ch], LO, HI, ZERO, ACT, True, ROUND)
-            values = values + (value,)  # noqa: RUF005 - Triton has no unpacking
+            values = values + (ended(sums[4 * i + ch], f[ch], b[ch], LO, HI, ZERO, ACT, ROUND, BYTES),)  # noqa: RUF005 - no unpacking
     every = by_channels(values, R, SIDE)
     return as_bytes(every) if BYTES else every.to(tl.int8)
 
@@ -117,7 +108,7 @@ def bridged(x, wd, bd, md, sd, w1, b1, m1, s1, other, z, w2, b2, m2, s2, y,
         behind = behind + (tl.load(w2 + n[:, None] * M + e[None, :], mask=(n < N)[:, None] & (e < M)[None, :], other=0),)  # noqa: RUF005
         ends = ends + (constants(e, e < M, b1, m1, s1, INTEGER, ROUND),)  # noqa: RUF005
     o2, f2, y2 = constants(n, n < N, b2, m2, s2, INTEGER, ROUND)
-    BYTES: tl.constexpr = (ROUND == 2) and (LOD == -128) and (HID == 127)
+    BYTES: tl.constexpr = packs(ROUND, LOD, HID)
     TW: tl.constexpr = SIDE // NEAR
     taps = ()
     middles = ()
@@ -163,7 +154,7 @@ def bridged(x, wd, bd, md, sd, w1, b1, m1, s1, other, z, w2, b2, m2, s2, y,
             sums = ()
             for r in tl.static_range(R):
                 sums = sums + rows[r]
-            a = to_store(tl.trans(side_by_side(sums, 0, 1, BP)), od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND, stored)
+            a = to_store(tl.trans(side_by_side(sums, BP)), od, fd, yd, LOD, HID, ZEROD, ACTD, INTEGER, ROUND, stored)
             inputs = inputs + (tl.trans(a),)  # noqa: RUF005
     totals = ()
     for _ in tl.static_range(BLOCKS):

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from dovetail.gpu.kernels import begin, strip
 from dovetail.gpu.kernels_depthwise import reaches
-from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, finished, least, least_constants
+from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, finished, least, least_constants, packs
 from dovetail.gpu.kernels_walked import may_leave
 
 
@@ -173,17 +173,25 @@ def taps_of(at, row: tl.constexpr, C: tl.constexpr, SIDE: tl.constexpr, WORDS: t
 
 
 @triton.jit
+def ended(total, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr,
+          BYTES: tl.constexpr):
+    """Sums of one channel, finished: without sign and not yet between bounds where they are `BYTES`."""
+    if BYTES:
+        done = least(total, factor, by)
+    else:
+        done = finished(total, 0, factor, by, LO, HI, ZERO, ACT, True, ROUND)
+    return done
+
+
+@triton.jit
 def as_word(d, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr,
             BYTES: tl.constexpr):
     """Sums of four channels, finished, as one word."""
-    if BYTES:
-        word = stored(least(d[0], f[0], b[0]), least(d[1], f[1], b[1]), least(d[2], f[2], b[2]), least(d[3], f[3], b[3]))
-    else:
-        word = combined(finished(d[0], 0, f[0], b[0], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[1], 0, f[1], b[1], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[2], 0, f[2], b[2], LO, HI, ZERO, ACT, True, ROUND),
-                        finished(d[3], 0, f[3], b[3], LO, HI, ZERO, ACT, True, ROUND))
-    return word
+    v0 = ended(d[0], f[0], b[0], LO, HI, ZERO, ACT, ROUND, BYTES)
+    v1 = ended(d[1], f[1], b[1], LO, HI, ZERO, ACT, ROUND, BYTES)
+    v2 = ended(d[2], f[2], b[2], LO, HI, ZERO, ACT, ROUND, BYTES)
+    v3 = ended(d[3], f[3], b[3], LO, HI, ZERO, ACT, ROUND, BYTES)
+    return stored(v0, v1, v2, v3) if BYTES else combined(v0, v1, v2, v3)
 
 
 @triton.jit
@@ -265,7 +273,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     image, first, column, c, own = strip(OH, OW, C, R, TW, SIDE, BC)
     source = x.to(tl.pointer_type(tl.int32), bitcast=True)
     target = y.to(tl.pointer_type(tl.int32), bitcast=True)
-    BYTES: tl.constexpr = (ROUND == 2) and (LO == -128) and (HI == 127)
+    BYTES: tl.constexpr = packs(ROUND, LO, HI)
     lane = tl.broadcast_to(c[None, :], (TW, BC))  # every thread loads for its own channels: those of others pass shared memory
     taken = w + 4 * tl.minimum(lane, C - 1)
     o, f, b = fourfold(lane, own[None, :], bias, multiplier, shift, C, ZERO, ROUND, BYTES)

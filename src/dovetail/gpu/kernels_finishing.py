@@ -130,11 +130,17 @@ def finished(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: 
     return done
 
 
+@triton.constexpr_function
+def packs(rounding, lo, hi):
+    """Whether the instruction that packs bytes keeps bounds, and one multiplication rounds (`packs_to_bytes` of a layer)."""
+    return rounding == 2 and lo == -128 and hi == 127
+
+
 @triton.jit
 def to_store(acc, offset, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
              INTEGER: tl.constexpr, ROUND: tl.constexpr, kind: tl.constexpr):
     """The same in the type they are stored in; bounds that are those of bytes cost nothing of their own. Of a multiple of four sums."""
-    if INTEGER and (ROUND == 2) and (LO == -128) and (HI == 127):
+    if INTEGER and packs(ROUND, LO, HI):
         start, scale, ones = least_constants(offset, by, ZERO)
         done = as_bytes(least(acc + start, scale, ones))
     else:

@@ -153,13 +153,17 @@ class Tuner:
         One whose registers do not suffice is not compiled again: that would be one by one, and they hardly ever do then.
         """
         made, plain = self.loaded(call, config), without_pipelining(call, config)
-        if plain is None or (made is not None and (spills_too_much(*made) or not distrusted(*made))):
-            return self.timed(call, config), config
+        seconds = self.launched(call, config, made)
+        if seconds < float("inf") or plain is None or (made is not None and spills_too_much(*made)):
+            return seconds, config
         return self.timed(call, plain), plain
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
-        made = self.loaded(call, config)
+        return self.launched(call, config, self.loaded(call, config))
+
+    def launched(self, call: Call, config: Config, made: tuple[str, int] | None) -> float:
+        """The same of a kernel that was loaded."""
         if made is None or distrusted(*made):
             return float("inf")
         return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
