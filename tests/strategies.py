@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,6 +26,7 @@ from dovetail.ir import (
     Node,
     Op,
     Reshape,
+    Scheme,
     Select,
     Tensor,
     Window,
@@ -77,6 +78,17 @@ class Net:
 
 def quantized(graph: Graph, seed: int = 0) -> Graph:
     return quantize_graph(graph, synthetic(graph, 4, seed))
+
+
+def of_any_scale(graph: Graph, seed: int = 0) -> Graph:
+    """The same integers, meant in steps of other sizes, with zero points: what models quantized elsewhere bring."""
+    rng, tensors = np.random.default_rng(seed), dict(graph.tensors)
+    for name, tensor in graph.tensors.items():
+        scheme = tensor.scheme
+        assert scheme is not None
+        zero, mantissa = int(rng.integers(scheme.lo // 4, scheme.lo // 4 + scheme.hi // 2)), float(rng.uniform(1.0, 2.0))
+        tensors[name] = replace(tensor, scheme=Scheme(8, scheme.signed, scheme.exponents, None, (mantissa,), zero))
+    return replace(graph, tensors=tensors)
 
 
 clamps = st.sampled_from([None, RELU, Clamp(0.0, 6.0), Clamp(-1.0, 1.5)])

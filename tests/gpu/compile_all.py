@@ -19,15 +19,18 @@ from dovetail.kernels.estimator import CANDIDATES, Config
 from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import GRAPHS, activated, blocks, dense, wide_stem
-from tests.strategies import quantized
+from tests.kernels.networks import GRAPHS, activated, blocks, dense, narrow_pool, wide_stem
+from tests.strategies import of_any_scale, quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
 KINDS = ("float16", "float32", "int8")
 NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     **{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
     "dense": (dense, ("int8",)), "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
-    "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16",))}
+    "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16",)),
+    "narrow pool": (narrow_pool, ("float32",)), "gated": (GRAPHS["gated"], ("float16", "int8")),
+    "pooled": (GRAPHS["pooled"], KINDS), "any scale": (lambda: of_any_scale(quantized(GRAPHS["pooled"]())), ("int8",)),
+    "gated, any scale": (lambda: of_any_scale(quantized(GRAPHS["gated"]())), ("int8",))}
 
 
 def compiled(call: Call, tile: Config, kind: str, capability: int) -> str:
@@ -54,16 +57,17 @@ def compiled(call: Call, tile: Config, kind: str, capability: int) -> str:
 
 def main(capability: int) -> None:
     done = set()
-    for make, kinds in NETWORKS.values():
+    for name, (make, kinds) in NETWORKS.items():
         for kind in kinds:
             graph = make()
-            lowered = lower(quantized(graph) if kind == "int8" else graph, kind, specification("h200"))
+            lowered = lower(quantized(graph) if kind == "int8" and not graph.quantized else graph, kind, specification("h200"))
             for run in lowered.runs:
                 for call in (run,) if isinstance(run, Call) else (c for *_, c in lowered.options(run)):
                     what = (call.kernel, kind, len(call.nodes), call.constants.get("FLAT"), make is wide_stem,
                             make is dense and call.constants.get("KH"),
                             call.constants.get("ADD"), bool(call.constants.get("AC")), call.constants.get("ACT"),
-                            call.constants.get("ACTD"))
+                            call.constants.get("ACTD"), call.constants.get("LARGEST"), call.constants.get("PADS_COUNT"),
+                            call.constants.get("SAME"), name if name.endswith(("pool", "scale")) else "")
                     if what not in done:
                         # Of fused modules some tiles are as they must not be; tuning refuses these and takes another.
                         tiles = call.configs[:CANDIDATES if call.kernel == "fused" else 1]

@@ -10,7 +10,7 @@ import pytest
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import FURTHER, REPEATS, Tuner, chosen, detours, divided, settled_in_place, worth_more
+from dovetail.gpu.tuning import FURTHER, Tuner, chosen, detours, divided, repeats_of, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
@@ -127,7 +127,7 @@ def test_a_network_with_a_layer_that_no_tile_computes_is_neither_launched_nor_re
     faulty = Faulty({"never": 15})
     tuner = Tuner(cast("Launcher", faulty), timing=True)
     parts = chosen(cast("Any", [[(0, 0, never), (1, 1, after)]]), tuner)
-    assert [(p.call.key, p.seconds) for p in parts] == [("never", float("inf")), ("after", 1.0 / REPEATS)]
+    assert [(p.call.key, p.seconds) for p in parts] == [("never", float("inf")), ("after", 1.0 / repeats_of(after))]
     assert {tile for key, tile in faulty.asked if key == "never"} == set(range(15))
     assert not tuner.remembered.networks
 

@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 from dovetail.ir import (
     RELU,
     Add,
+    AvgPool,
     Clamp,
+    Clip,
     Concat,
     Conv,
     Function,
@@ -160,10 +162,35 @@ def unit() -> Graph:
     return net.graph(net.add(Conv(7, Window((1, 1))), net.add(Select(high), net.add(Concat(), past, out))))
 
 
+def pooled() -> Graph:
+    """Means and maxima of windows, with padding that counts and that does not; limits that stand alone."""
+    net = Net(21)
+    x = stem(net, (17, 13))
+    means = [net.add(AvgPool(Window((3, 3), (2, 2), SAME), count_pads=counted), x) for counted in (False, True)]
+    largest = net.add(MaxPool(Window((3, 2), (2, 2), (1, 0, 1, 1))), x)
+    return net.graph(net.add(Concat(), *means, net.add(Clip(RELU), largest)), net.add(AvgPool(Window((2, 2), (2, 2))), x))
+
+
+def gated() -> Graph:
+    """A product with one value per channel, as in squeeze-and-excitation, and one of two maps."""
+    net = Net(22)
+    x = stem(net)
+    gate = net.add(Conv(12, Window((1, 1)), clamp=RELU), net.add(GlobalAvgPool(), x))
+    y = net.add(Mul(), net.add(Conv(12, Window((1, 1))), x), gate)
+    return net.graph(net.add(Mul(RELU), y, x), net.add(Add(), y, net.add(Select(tuple(range(11, -1, -1))), x)))
+
+
+def narrow_pool() -> Graph:
+    """The last pooling of Xception: rows and columns of maps so small fit sixteen bits."""
+    net = Net(0)
+    return net.graph(net.add(MaxPool(Window((3, 3), (2, 2), SAME)), net.add(Conv(64, Window((1, 1))), net.input((1, 4, 19, 19)))))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "inverted": inverted, "inverted stride 2": lambda: inverted(2), "inverted 5x5": lambda: inverted(1, 5),
     "inverted one row": lambda: inverted(1, 3, True, (1, 9)), "classifier": classifier, "flattened": flattened, "fire": fire,
-    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled, "unit": unit}
+    "grouped": grouped, "deep": deep_pointwise, "tiny": tiny, "sums": two_sums, "shuffled": shuffled, "unit": unit,
+    "pooled": pooled, "gated": gated}
 
 
 FORMULAS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {

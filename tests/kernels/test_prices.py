@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.ir import Add, Concat, Conv, GlobalAvgPool, Graph, Mul, Select, Window
+from dovetail.ir import Add, Concat, Conv, Graph, Mul, Select, Window
 from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.kernels.prices import Run, priced
@@ -107,8 +107,8 @@ def test_an_operator_without_a_kernel_has_no_price_and_others_keep_theirs() -> N
 
 
 def unsupported() -> Graph:
-    """Squeeze and excite, whose product no kernel computes."""
+    """A gate of one value per pixel, whose product no kernel computes."""
     net = Net(8)
     x = stem(net)
-    gate = net.add(Conv(12, Window((1, 1))), net.add(GlobalAvgPool(), x))
+    gate = net.add(Conv(1, Window((1, 1))), x)
     return net.graph(net.add(Conv(4, Window((1, 1))), net.add(Mul(), x, gate)))

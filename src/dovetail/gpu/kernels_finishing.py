@@ -183,14 +183,26 @@ def limited(acc, LO: tl.constexpr, HI: tl.constexpr):
     return acc
 
 
+@triton.constexpr_function
+def fits_words(most, divisor):
+    """Whether integers up to `most`, divided by another, need no more than 32 bits on their way."""
+    return max(most, 2 * divisor) < 1 << 31
+
+
 @triton.jit
-def joined(acc, other, own_factor, other_factor, own_zero, other_zero, shift, LO: tl.constexpr, HI: tl.constexpr,
-           ZERO: tl.constexpr, INTEGER: tl.constexpr):
+def shifted(total, SHIFT: tl.constexpr):
+    """Integers of 32 or 64 bits / 2**SHIFT, half to even."""
+    return rounded(total, total, tl.full((1, 1), SHIFT, total.dtype), 0)
+
+
+@triton.jit
+def joined(acc, other, own_factor: tl.constexpr, other_factor: tl.constexpr, own_zero: tl.constexpr, other_zero: tl.constexpr,
+           shift: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, INTEGER: tl.constexpr):
     """A finished value plus another tensor's, as an addition of its own would be."""
     if INTEGER:
-        total = (acc - own_zero) * own_factor + (other.to(tl.int32) - other_zero) * other_factor
-        total = rounded(total, total, tl.full((1, 1), shift, tl.int32), 0) + ZERO
-        done = tl.minimum(tl.maximum(total, LO), HI)
+        wide: tl.constexpr = tl.int32 if fits_words(255 * (own_factor + other_factor), 1 << shift) else tl.int64
+        total = (acc - own_zero).to(wide) * own_factor + (other.to(tl.int32) - other_zero).to(wide) * other_factor
+        done = tl.minimum(tl.maximum(shifted(total, shift) + ZERO, LO), HI).to(tl.int32)
     else:
         done = limited(acc + other.to(tl.float32), LO, HI)
     return done
@@ -243,26 +255,35 @@ def with_other(acc, other, offset, factor, by, LO: tl.constexpr, HI: tl.constexp
     return done
 
 
-@triton.constexpr_function
-def fits_words(pixels, factor, shift):
-    """Whether a mean of bytes needs no more than 32 bits."""
-    return max(255 * pixels * factor, 2 * pixels << shift) < 1 << 31
+@triton.jit
+def changed(total, MOST: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr,
+            HI: tl.constexpr):
+    """Integers up to `MOST` times FACTOR / 2**SHIFT, half to even, above a zero point and between bounds."""
+    wide: tl.constexpr = tl.int32 if fits_words(MOST * FACTOR, 1 << SHIFT) else tl.int64
+    return tl.minimum(tl.maximum(shifted(total.to(wide) * FACTOR, SHIFT) + ZERO, LO), HI).to(tl.int32)
+
+
+@triton.jit
+def divided(total, by, MOST: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr,
+            HI: tl.constexpr):
+    """The same of sums of `MOST` bytes or fewer, divided by their number: the exact quotient, rounded half to even once."""
+    wide: tl.constexpr = tl.int32 if fits_words(255 * MOST * FACTOR, MOST << SHIFT) else tl.int64
+    whole = tl.cast(by, wide) << SHIFT
+    product = total.to(wide) * FACTOR
+    # Division rounds towards zero; the quotient below is the floor.
+    quotient = product // whole
+    quotient -= (quotient * whole > product).to(wide)
+    rest = product - quotient * whole
+    up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
+    return tl.minimum(tl.maximum(quotient + up.to(wide) + ZERO, LO), HI).to(tl.int32)
 
 
 @triton.jit
 def averaged(total, PIXELS: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
              LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr):
-    """Sums over all pixels of an image as their mean; of integers the exact quotient, rounded half to even once."""
+    """Sums over all pixels of an image as their mean."""
     if INTEGER:
-        whole: tl.constexpr = PIXELS << SHIFT
-        wide: tl.constexpr = tl.int32 if fits_words(PIXELS, FACTOR, SHIFT) else tl.int64
-        product = (total - PIXELS * FROM).to(wide) * FACTOR
-        # Division rounds towards zero; the quotient below is the floor.
-        quotient = product // whole
-        quotient -= (quotient * whole > product).to(wide)
-        rest = product - quotient * whole
-        up = (2 * rest > whole) | ((2 * rest == whole) & ((quotient & 1) == 1))
-        done = tl.minimum(tl.maximum((quotient + up.to(wide)).to(tl.int32) + ZERO, LO), HI)
+        done = divided(total - PIXELS * FROM, PIXELS, PIXELS, FACTOR, SHIFT, ZERO, LO, HI)
     else:
         done = total / PIXELS
     return done

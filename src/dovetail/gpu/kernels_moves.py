@@ -3,19 +3,25 @@
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels import begin, corner
-from dovetail.gpu.kernels_finishing import activated, averaged, joined, rounded
+from dovetail.gpu.kernels import begin, corner, unbounded
+from dovetail.gpu.kernels_finishing import activated, averaged, changed, divided, joined, limited
 
 
 @triton.jit
 def pool(x, y, images, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LARGEST: tl.constexpr, PADS_COUNT: tl.constexpr,
-         LOWEST: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
-    """Maximum (also of stored integers) or mean (floats) over windows; BP pixels x BC channels per program."""
+         LOWEST: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr,
+         LO: tl.constexpr, HI: tl.constexpr, SAME: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+         PDL: tl.constexpr):
+    """Maximum or mean over windows, of integers brought to the target's unless they stay the `SAME`.
+
+    BP pixels x BC channels per program. Sums of bytes are exact in float32.
+    """
     m = tl.program_id(0) * BP + tl.arange(0, BP)
     alive = m < images * OH * OW
     image, top, left = corner(m, OH, OW, SH, SW, PH, PW)
+    top, left = unbounded(top), unbounded(left)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     own = c < C
     begin(PDL)
@@ -31,9 +37,23 @@ def pool(x, y, images, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: t
         else:
             best += v.to(tl.float32)
             count += seen.to(tl.float32)
-    if not LARGEST:
+    if INTEGER:
+        best = pooled(best.to(tl.int32), count.to(tl.int32), KH * KW, LARGEST, PADS_COUNT, FACTOR, SHIFT, FROM, ZERO, LO, HI, SAME)
+    elif not LARGEST:
         best /= KH * KW if PADS_COUNT else tl.maximum(count, 1.0)[:, None]
     tl.store(y + m.to(tl.int64)[:, None] * YP + c[None, :], best.to(y.dtype.element_ty), mask=alive[:, None] & own[None, :])
+
+
+@triton.jit
+def pooled(best, count, TAPS: tl.constexpr, LARGEST: tl.constexpr, PADS_COUNT: tl.constexpr, FACTOR: tl.constexpr,
+           SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, SAME: tl.constexpr):
+    """The largest stored integers of windows, or sums of so many of them, as the target's; padding is the stored form of zero."""
+    if not LARGEST:
+        by = TAPS if PADS_COUNT else tl.maximum(count, 1)[:, None]
+        best = divided(best - (count * FROM)[:, None], by, TAPS, FACTOR, SHIFT, ZERO, LO, HI)
+    elif not SAME:
+        best = changed(best - FROM, 255, FACTOR, SHIFT, ZERO, LO, HI)
+    return best
 
 
 @triton.jit
@@ -74,7 +94,7 @@ def add(x, other, y, pixels, C: tl.constexpr, XP: tl.constexpr, OP: tl.constexpr
 
 @triton.jit
 def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, FACTOR: tl.constexpr,
-           X_ZERO: tl.constexpr, SHIFT: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
+           SHIFT: tl.constexpr, FROM: tl.constexpr, ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
            SAME: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
     """Channels in another order or number; unless they stay the `SAME`, limited, activated, and brought to the target's integers."""
     m = tl.program_id(0) * BP + tl.arange(0, BP)
@@ -87,10 +107,9 @@ def chosen(x, y, indices, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.cons
     v = tl.load(x + at * XP + source[None, :], mask=keep, other=0)
     if not SAME:
         if INTEGER:
-            total = (v.to(tl.int32) - X_ZERO) * FACTOR
-            v = tl.minimum(tl.maximum(rounded(total, total, tl.full((1, 1), SHIFT, tl.int32), 0) + ZERO, LO), HI)
+            v = changed(v.to(tl.int32) - FROM, 255, FACTOR, SHIFT, ZERO, LO, HI)
         else:
-            v = activated(tl.minimum(tl.maximum(v.to(tl.float32), LO), HI), ACT)
+            v = activated(limited(v.to(tl.float32), LO, HI), ACT)
     tl.store(y + at * YP + c[None, :], v.to(y.dtype.element_ty), mask=keep)
 
 
@@ -111,14 +130,20 @@ def looked_up(x, table, y, pixels, C: tl.constexpr, XP: tl.constexpr, YP: tl.con
 
 @triton.jit
 def multiplied(x, other, y, pixels, AREA: tl.constexpr, C: tl.constexpr, XP: tl.constexpr, OP: tl.constexpr, YP: tl.constexpr,
-               GATE: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PDL: tl.constexpr):
-    """The product of two float tensors, limited; of a `GATE` one value per image and channel is read."""
+               GATE: tl.constexpr, FACTOR: tl.constexpr, SHIFT: tl.constexpr, FROM: tl.constexpr, O_FROM: tl.constexpr,
+               ZERO: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, INTEGER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+               PDL: tl.constexpr):
+    """The product of two tensors, limited; of a `GATE` one value per image and channel is read."""
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
     m = tl.program_id(0) * BP + tl.arange(0, BP)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     keep = (m < pixels)[:, None] & (c < C)[None, :]
     at = m.to(tl.int64)[:, None]
     begin(PDL)
-    a = tl.load(x + at * XP + c[None, :], mask=keep, other=0).to(tl.float32)
-    b = tl.load(other + (at // AREA if GATE else at) * OP + c[None, :], mask=keep, other=0).to(tl.float32)
-    out = tl.minimum(tl.maximum(a * b, LO), HI)
+    a = tl.load(x + at * XP + c[None, :], mask=keep, other=0).to(kind)
+    b = tl.load(other + (at // AREA if GATE else at) * OP + c[None, :], mask=keep, other=0).to(kind)
+    if INTEGER:
+        out = changed((a - FROM) * (b - O_FROM), 255 * 255, FACTOR, SHIFT, ZERO, LO, HI)
+    else:
+        out = limited(a * b, LO, HI)
     tl.store(y + at * YP + c[None, :], out.to(y.dtype.element_ty), mask=keep)

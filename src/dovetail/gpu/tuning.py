@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
+TOGETHER_S = 4e-3
+"""Seconds that copies of a kernel timed together need not exceed: of long kernels, fewer say as much."""
 IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
 FURTHER = 2 * CANDIDATES
@@ -97,6 +99,11 @@ def replay_seconds(replay: Callable[[], None], replays: int = REPLAYS, rounds: i
         torch.cuda.synchronize()
         found.append(start.elapsed_time(stop) / replays * 1e-3)
     return float(median(found))
+
+
+def repeats_of(call: Call) -> int:
+    """Copies of a call that are timed together."""
+    return max(2, min(REPEATS, int(TOGETHER_S / call.estimates_s[0])))
 
 
 def candidates(launcher: Launcher, calls: Iterable[Call]) -> list[Job]:
@@ -166,7 +173,8 @@ class Tuner:
         """The same of a kernel that was loaded."""
         if made is None or distrusted(*made):
             return float("inf")
-        return replay_seconds(captured([self.launcher.bound(call, config)] * REPEATS)) / REPEATS
+        repeats = repeats_of(call)
+        return replay_seconds(captured([self.launcher.bound(call, config)] * repeats)) / repeats
 
     def loaded(self, call: Call, config: Config) -> tuple[str, int] | None:
         """The code of a kernel, and the registers it spills; None where it does not fit.

@@ -12,7 +12,7 @@ from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages, words_of
 from dovetail.kernels.layers import (
     STORED_OFFSET,
-    Mean,
+    Change,
     Sum,
     as_floats,
     as_least_floats,
@@ -76,10 +76,14 @@ def sum_constants(total: Sum | None, other: Place | None) -> dict[str, int | flo
             "OP": other.pitch if other is not None else 1}
 
 
-def mean_constants(how: Mean | None) -> dict[str, int | float]:
-    how = how or Mean()
+def mean_constants(how: Change | None) -> dict[str, int | float]:
+    how = how or Change()
     return {"M_FACTOR": how.factor, "M_SHIFT": how.shift, "M_FROM": how.source, "M_ZERO": how.zero, "M_LO": how.lo,
             "M_HI": how.hi}
+
+
+def change_constants(how: Change) -> dict[str, int | float]:
+    return {"FACTOR": how.factor, "SHIFT": how.shift, "FROM": how.source, "ZERO": how.zero, "LO": how.lo, "HI": how.hi}
 
 
 def precision(kind: str) -> str:

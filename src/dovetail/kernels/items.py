@@ -8,7 +8,7 @@ from math import inf
 
 from dovetail.ir import Node, Window
 from dovetail.kernels.estimator import power
-from dovetail.kernels.layers import FLOATING, Layer, Mean, Sum, finished_in_floats, packs_to_bytes
+from dovetail.kernels.layers import FLOATING, Change, Layer, Sum, finished_in_floats, packs_to_bytes
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     BandedShape,
@@ -61,7 +61,7 @@ class Item:
     other: Place | None = None
     total: Sum | None = None
     mean: Place | None = None
-    average: Mean | None = None
+    average: Change | None = None
     activation: int = 0
     names: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)

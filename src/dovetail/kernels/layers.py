@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Add, Array, Clamp, Conv, Gemm, Graph, Node, Scheme
 from dovetail.numerics.fixed import integer_bounds
-from dovetail.numerics.requantize import requantizer
+from dovetail.numerics.requantize import Requantizer, requantizer
 
 STORED_OFFSET = 128
 PLAIN, WIDE, FLOATING = 0, 1, 2
@@ -58,8 +58,11 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """Constants of a mean over all pixels; of integers, the pixels' zero point, the factor and shift of their sum, and bounds."""
+class Change:
+    """What makes a sum, or a mean, of a tensor's values another tensor's.
+
+    Of integers: the zero point `source` of every value, factor and shift of the sum, the result's zero point and bounds.
+    """
 
     factor: int = 1
     shift: int = 0
@@ -224,18 +227,21 @@ def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:
     return replace(weights, weights=spread.reshape(-1, own.shape[2]))
 
 
-def mean_of(graph: Graph, node: Node) -> Mean:
-    """The constants of a mean over all pixels of an image."""
+def change_of(graph: Graph, node: Node, index: int = 0) -> Change:
+    """How sums over values of one of a node's inputs become its output; of products, those of both."""
     if not graph.quantized:
-        return Mean()
-    how, target = requantizer(graph, node), byte_scheme(graph, node.output)
-    (multiplier, shift), *rest = set(how.per_channel(1))
-    if rest or shift < -16 or shift > 40:
-        raise UnsupportedError(f"node {node.name}: a mean between scales too far apart")
+        lo, hi = float_bounds(node.op.bounds)
+        return Change(lo=lo, hi=hi)
+    how, source, target = requantizer(graph, node), byte_scheme(graph, node.inputs[index]), byte_scheme(graph, node.output)
     lo, hi = integer_bounds(node.op.bounds, target)
     moved = offset_of(target)
-    return Mean(multiplier << max(-shift, 0), max(shift, 0), how.zeros[0] - offset_of(byte_scheme(graph, node.inputs[0])),
-                how.zero - moved, lo - moved, hi - moved)
+    return Change(_factor(how, index), max(how.shifts[0], 0), how.zeros[index] - offset_of(source), how.zero - moved,
+                  lo - moved, hi - moved)
+
+
+def _factor(how: Requantizer, index: int) -> int:
+    """What values of an input are multiplied by before they are shifted to the right, where one factor serves all channels."""
+    return how.factors[index][0] * how.multipliers[0] << max(-how.shifts[0], 0)
 
 
 def addition(graph: Graph, node: Node, first: str) -> Sum:
@@ -244,13 +250,9 @@ def addition(graph: Graph, node: Node, first: str) -> Sum:
     if not graph.quantized:
         return Sum(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
     how, target = requantizer(graph, node), byte_scheme(graph, node.output)
-    if any(m != 1 for m in how.multipliers) or len(how.shifts) != 1 or any(len(f) != 1 for f in how.factors) \
-            or not 0 <= how.shifts[0] <= 30 or max(f[0] for f in how.factors) > 1 << 20:
-        raise UnsupportedError(f"node {node.name}: an addition between scales that are no powers of two, or far apart; such "
-                               "parts run in the integer interpreter")
     order = (0, 1) if node.inputs[0] == first else (1, 0)
     zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]
     lo, hi = integer_bounds(node.op.clamp, target)
     moved = offset_of(target)
-    return Sum((how.factors[order[0]][0], how.factors[order[1]][0]), (zeros[0], zeros[1]), how.shifts[0], lo - moved, hi - moved,
-               how.zero - moved)
+    return Sum((_factor(how, order[0]), _factor(how, order[1])), (zeros[0], zeros[1]), max(how.shifts[0], 0), lo - moved,
+               hi - moved, how.zero - moved)

@@ -32,7 +32,16 @@ from dovetail.ir import (
     Select,
     Window,
 )
-from dovetail.kernels.calls import Call, Constants, Operands, mean_constants, moved_call, sum_constants, window_constants
+from dovetail.kernels.calls import (
+    Call,
+    Constants,
+    Operands,
+    change_constants,
+    mean_constants,
+    moved_call,
+    sum_constants,
+    window_constants,
+)
 from dovetail.kernels.items import Along, Item
 from dovetail.kernels.layers import (
     ACTIVATIONS,
@@ -40,17 +49,14 @@ from dovetail.kernels.layers import (
     addition,
     among,
     byte_scheme,
-    float_bounds,
+    change_of,
     is_depthwise,
     layer,
-    mean_of,
     offset_of,
 )
 from dovetail.kernels.options import Lowered
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import MovedShape
-from dovetail.numerics.fixed import integer_bounds
-from dovetail.numerics.requantize import requantizer
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_MEAN = 256
@@ -183,7 +189,7 @@ class Lowering:
         return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
     def _mean(self, node: Node) -> None:
-        x, y, how = self.places[node.inputs[0]], self._target(node.output), mean_of(self.graph, node)
+        x, y, how = self.places[node.inputs[0]], self._target(node.output), change_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
         if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
                 and x.height * x.width <= MOST_MEAN and item.y is x:
@@ -202,19 +208,22 @@ class Lowering:
         flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
         if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
             raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers or at the end only")
-        self.places[node.output] = x
+        y = x
+        if not self._unchanged(node):
+            y = replace(x, buffer=node.output, pitch=x.channels, offset=0)
+            self._choose(node, 0, x, y, np.arange(x.channels))
+        self.places[node.output] = y
 
     def _pool(self, node: Node) -> None:
         x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
         assert isinstance(op, MaxPool | AvgPool)
         largest = isinstance(op, MaxPool)
-        before, after = (self.graph.tensors[t].scheme for t in (node.inputs[0], node.output))
-        if self.graph.quantized and (not largest or before != after):
-            raise UnsupportedError(f"node {node.name}: pooling that rounds integers; such parts run in the integer interpreter")
         constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(op.window),
                      "DH": op.window.dilation[0], "DW": op.window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
                      "PADS_COUNT": isinstance(op, AvgPool) and (op.count_pads or not any(op.window.pads)),
-                     "LOWEST": (-128.0 if self.kind == "int8" else -inf) if largest else 0.0}
+                     "LOWEST": (-128.0 if self.kind == "int8" else -inf) if largest else 0.0,
+                     **change_constants(change_of(self.graph, node)), "SAME": largest and self._unchanged(node),
+                     "INTEGER": self.kind == "int8"}
         self._call("pool", node, (x, y, x.images), constants, y, rows=y.pixels)
 
     def _join(self, node: Node) -> None:
@@ -257,9 +266,9 @@ class Lowering:
                 return
         self._choose(node, 0, x, y, np.array(node.op.indices))
 
-    def _unchanged(self, node: Node) -> bool:
+    def _unchanged(self, node: Node, index: int = 0) -> bool:
         """Whether a movement keeps its values as they are stored."""
-        schemes = [self.graph.tensors[t].scheme for t in (node.inputs[0], node.output)]
+        schemes = [self.graph.tensors[t].scheme for t in (node.inputs[index], node.output)]
         return node.op.bounds is None and schemes[0] == schemes[1]
 
     def _read_in_place(self, node: Node, indices: tuple[int, ...]) -> bool:
@@ -277,22 +286,8 @@ class Lowering:
 
     def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
                 activation: int = 0) -> None:
-        lo, hi = float_bounds(node.op.bounds)
-        constants: dict[str, int | float | bool | str] = {
-            "C": y.channels, "XP": x.pitch, "YP": y.pitch, "FACTOR": 1, "X_ZERO": 0, "SHIFT": 0, "ZERO": 0, "LO": lo, "HI": hi,
-            "SAME": node.op.bounds is None and not activation, "ACT": activation, "INTEGER": self.kind == "int8"}
-        if self.graph.quantized:
-            source, target = (byte_scheme(self.graph, t) for t in (node.inputs[index], node.output))
-            constants["SAME"] = source == target and node.op.bounds is None
-            if not constants["SAME"]:
-                how = requantizer(self.graph, node)
-                if any(m != 1 for m in how.multipliers) or len(how.factors[index]) != 1 or len(how.shifts) != 1 \
-                        or not 0 <= how.shifts[0] <= 30:
-                    raise UnsupportedError(f"node {node.name}: a change of scale that is no power of two")
-                low, high = integer_bounds(node.op.bounds, target)
-                moved = offset_of(target)
-                constants |= {"FACTOR": how.factors[index][0], "X_ZERO": how.zeros[index] - offset_of(source),
-                              "SHIFT": how.shifts[0], "ZERO": how.zero - moved, "LO": low - moved, "HI": high - moved}
+        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(change_of(self.graph, node, index)),
+                     "SAME": self._unchanged(node, index) and not activation, "ACT": activation, "INTEGER": self.kind == "int8"}
         self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
 
     def _function(self, node: Node) -> None:
@@ -313,16 +308,16 @@ class Lowering:
             self._choose(node, 0, x, y, np.arange(y.channels), ACTIVATIONS[op.name])
 
     def _multiply(self, node: Node) -> None:
-        """A product of floats of one shape, or with a gate: one value per image and channel."""
+        """A product of tensors of one shape, or with a gate: one value per image and channel."""
         shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
         gates = [s for s in shapes if s != shape]
-        if self.kind == "int8" or gates not in ([], [(1, shape[1], 1, 1)]):
-            raise UnsupportedError(f"node {node.name}: GPU kernels multiply floats of one shape, or by one value per channel")
+        if gates not in ([], [(1, shape[1], 1, 1)]):
+            raise UnsupportedError(f"node {node.name}: GPU kernels multiply tensors of one shape, or by one value per channel")
         order = sorted(range(2), key=lambda i: shapes[i] != shape)
         (x, other), y = (self.places[node.inputs[i]] for i in order), self._target(node.output)
-        lo, hi = float_bounds(node.op.bounds)
+        how, beside = (change_of(self.graph, node, i) for i in order)
         constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
-                     "GATE": bool(gates), "LO": lo, "HI": hi}
+                     "GATE": bool(gates), **change_constants(how), "O_FROM": beside.source, "INTEGER": self.kind == "int8"}
         self._call("multiplied", node, (x, other, y, y.pixels), constants, y)
 
     def _look_up(self, node: Node) -> None:
