@@ -27,7 +27,7 @@ KINDS = ("float16", "float32", "int8")
 NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     **{name: (GRAPHS[name], KINDS) for name in ("inverted", "deep", "fire", "classifier")},
     "dense": (dense, ("int8",)), "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
-    "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16",)),
+    "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16", "int8")),
     "narrow pool": (narrow_pool, ("float32",)), "gated": (GRAPHS["gated"], ("float16", "int8")),
     "pooled": (GRAPHS["pooled"], KINDS), "any scale": (lambda: of_any_scale(quantized(GRAPHS["pooled"]())), ("int8",)),
     "gated, any scale": (lambda: of_any_scale(quantized(GRAPHS["gated"]())), ("int8",))}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dovetail.gpu.executor import compile_graph
-from dovetail.ir import RELU, Array, Clip, Graph, Scheme
+from dovetail.gpu.executor import Compiled, compile_graph
+from dovetail.ir import RELU, Array, Clip, Conv, Graph, Scheme, Window
+from dovetail.kernels.layers import LOOKED_UP
 from dovetail.numerics.reference import run_integer
-from tests.kernels.networks import GRAPHS, stem
+from tests.gpu.test_executor import every_tile
+from tests.kernels.networks import GRAPHS, SAME, activated, function, stem
 from tests.strategies import Net, of_any_scale, quantized
 
 
@@ -41,9 +44,36 @@ def test_a_limit_brings_bytes_to_finer_and_coarser_steps(exponent: int) -> None:
     equal_to_the_reference(replace(graph, tensors=tensors))
 
 
-def equal_to_the_reference(graph: Graph) -> None:
-    frames = frames_of(graph, 3)
-    found = compile_graph(graph, "int8", 2).run(frames)
+def equal_to_the_reference(graph: Graph) -> Compiled:
+    """The network, whose results were compared."""
+    frames, made = frames_of(graph, 3), compile_graph(graph, "int8", 2)
+    found = made.run(frames)
     for tensor, value in run_integer(graph, frames).items():
         assert np.array_equal(found[tensor], value), tensor
         assert value.min() < value.max(), "nothing is said by values that are all the same"
+    return made
+
+
+@pytest.mark.usefixtures("kept_inside")
+@pytest.mark.parametrize("name", ["GELU", "HardSwish"])
+@pytest.mark.parametrize("scales", [lambda graph: graph, of_any_scale], ids=["own scales", "any scale"])
+def test_a_table_joins_the_layer_before_it(name: str, scales: Callable[[Graph], Graph]) -> None:
+    graph = scales(quantized(activated(name)))
+    made = equal_to_the_reference(graph)
+    assert {call.kernel for call, _ in made.calls if call.constants.get("ACT") == LOOKED_UP} == {"conv", "bytewise"}
+    assert sum(call.kernel == "looked_up" for call, _ in made.calls) == 1  # the one behind an addition
+    every_tile(made, {"conv2", "bytewise2", "vector2"}, 0)
+
+
+def test_a_table_joins_a_depthwise_layer_whose_channels_are_no_words() -> None:
+    net = Net(24)
+    x = net.add(Conv(7, Window((3, 3), (1, 1), SAME), groups=7), net.add(Conv(7, Window((1, 1))), net.input((1, 3, 9, 7))))
+    graph = quantized(net.graph(net.add(function("SiLU"), x)))
+    assert [call.kernel for call, _ in equal_to_the_reference(graph).calls] == ["conv", "depthwise"]
+
+
+@pytest.mark.usefixtures("kept_inside")
+def test_a_table_joins_a_layer_whose_weights_are_held() -> None:
+    net = Net(25)
+    graph = quantized(net.graph(net.add(function("GELU"), net.add(Conv(24, Window((1, 1))), stem(net, filters=40)))))
+    every_tile(equal_to_the_reference(graph), {"deep2"}, 0)

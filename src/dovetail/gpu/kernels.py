@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from dovetail.gpu.kernels_finishing import INTERPRETED, averaged, constants, finished, to_store, with_other
+from dovetail.gpu.kernels_finishing import INTERPRETED, averaged, constants, exchanged, finished, to_store, with_other
 
 
 @triton.jit
@@ -157,7 +157,7 @@ def in_halves(start, w, alive, own, n, acc, K: tl.constexpr, XC: tl.constexpr, W
 
 
 @triton.jit
-def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images,
+def conv(x, w, bias, multiplier, shift, table, other, y, source, target, picked, images,
          H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, N: tl.constexpr,
          KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
          DH: tl.constexpr, DW: tl.constexpr, XB: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr, XC: tl.constexpr,
@@ -238,7 +238,7 @@ def conv(x, w, bias, multiplier, shift, other, y, source, target, picked, images
             done = with_other(acc, beside, offset, factor, by, LO, HI, ZERO, ACT, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT,
                               ALO, AHI, AZERO, INTEGER, ROUND, y.dtype.element_ty)
         else:
-            done = to_store(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+            done = exchanged(to_store(acc, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty), table, ACT)
         tl.store(y + m.to(tl.int64)[:, None] * YP + channel[None, :], done, mask=keep)
         if AC > 0:
             if (tl.program_id(1) == 0) & (group == 0):

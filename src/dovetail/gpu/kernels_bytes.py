@@ -10,7 +10,7 @@ import triton.language as tl
 
 from dovetail.gpu.kernels import begin, strip
 from dovetail.gpu.kernels_depthwise import reaches
-from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, finished, least, least_constants, packs
+from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, TABLE, finished, least, least_constants, packs
 from dovetail.gpu.kernels_walked import may_leave
 
 
@@ -184,14 +184,27 @@ def ended(total, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.conste
 
 
 @triton.jit
-def as_word(d, f, b, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr,
+def entry(value, table, BYTES: tl.constexpr):
+    """What a table has in the place of what `ended` gives."""
+    at = tl.minimum(tl.maximum(value, 0), 255) if BYTES else value + 128
+    return tl.load(table + at).to(tl.int32)
+
+
+@triton.jit
+def as_word(d, f, b, table, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, ROUND: tl.constexpr,
             BYTES: tl.constexpr):
     """Sums of four channels, finished, as one word."""
     v0 = ended(d[0], f[0], b[0], LO, HI, ZERO, ACT, ROUND, BYTES)
     v1 = ended(d[1], f[1], b[1], LO, HI, ZERO, ACT, ROUND, BYTES)
     v2 = ended(d[2], f[2], b[2], LO, HI, ZERO, ACT, ROUND, BYTES)
     v3 = ended(d[3], f[3], b[3], LO, HI, ZERO, ACT, ROUND, BYTES)
-    return stored(v0, v1, v2, v3) if BYTES else combined(v0, v1, v2, v3)
+    if ACT == TABLE:
+        word = combined(entry(v0, table, BYTES), entry(v1, table, BYTES), entry(v2, table, BYTES), entry(v3, table, BYTES))
+    elif BYTES:
+        word = stored(v0, v1, v2, v3)
+    else:
+        word = combined(v0, v1, v2, v3)
+    return word
 
 
 @triton.jit
@@ -258,7 +271,7 @@ def sums_by_words(corner, first, column, own, early, taken, begins,
 
 
 @triton.jit
-def bytewise(x, w, bias, multiplier, shift, y,
+def bytewise(x, w, bias, multiplier, shift, table, y,
              H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
              KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
              XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,
@@ -285,7 +298,7 @@ def bytewise(x, w, bias, multiplier, shift, y,
     for r in tl.static_range(R):
         for q in tl.static_range(SIDE):
             word = as_word((sums[(r * SIDE + q) * 4], sums[(r * SIDE + q) * 4 + 1], sums[(r * SIDE + q) * 4 + 2],
-                            sums[(r * SIDE + q) * 4 + 3]), f, b, LO, HI, ZERO, ACT, ROUND, BYTES)
+                            sums[(r * SIDE + q) * 4 + 3]), f, b, table, LO, HI, ZERO, ACT, ROUND, BYTES)
             below = column * 0 + first + r
             keep = ((column + q < OW) & (below < OH))[:, None] & own[None, :]
             tl.store(target + ((image * OH + below) * OW + column + q)[:, None] * YP + c[None, :], word, mask=keep)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from dovetail.gpu.kernels import begin, padded, strip
-from dovetail.gpu.kernels_finishing import constants, to_store
+from dovetail.gpu.kernels_finishing import constants, exchanged, to_store
 
 
 @triton.constexpr_function
@@ -107,16 +107,16 @@ def row_by_row(sums, start, inside, left, top, taps, held, own, H: tl.constexpr,
 
 
 @triton.jit
-def stored(at, sums, offset, factor, by, left, own, OW: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
+def stored(at, sums, offset, factor, by, table, left, own, OW: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
            ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, SIDE: tl.constexpr):
     """Outputs side by side, finished and written."""
     for q in tl.static_range(SIDE):
         d = to_store(sums[q], offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, at.dtype.element_ty)
-        tl.store(at + q * YP, d, mask=(left + q < OW)[:, None] & own[None, :])
+        tl.store(at + q * YP, exchanged(d, table, ACT), mask=(left + q < OW)[:, None] & own[None, :])
 
 
 @triton.jit
-def depthwise(x, w, bias, multiplier, shift, y,
+def depthwise(x, w, bias, multiplier, shift, table, y,
               H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
               KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
               DH: tl.constexpr, DW: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
@@ -155,4 +155,4 @@ def depthwise(x, w, bias, multiplier, shift, y,
     for r in tl.static_range(R):
         if first + r < OH:
             at = y + ((image * OH + first + r) * OW * YP) + (column * YP)[:, None] + c[None, :]
-            stored(at, sums[r], offset, factor, by, column, own, OW, YP, LO, HI, ZERO, ACT, INTEGER, ROUND, SIDE)
+            stored(at, sums[r], offset, factor, by, table, column, own, OW, YP, LO, HI, ZERO, ACT, INTEGER, ROUND, SIDE)

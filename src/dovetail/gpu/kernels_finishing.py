@@ -7,7 +7,7 @@ multiplication rounds half to even, in one instruction, and every step before th
 import triton
 import triton.language as tl
 
-from dovetail.kernels.layers import FLOATS_BEGIN, FLOATS_BITS, LEAST_BITS
+from dovetail.kernels.layers import FLOATS_BEGIN, FLOATS_BITS, LEAST_BITS, LOOKED_UP
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 """Triton's interpreter knows no instructions: there, the same is computed by what it knows."""
@@ -96,6 +96,17 @@ def as_bytes(values):
 def saturated(values):
     """Integers with a sign as bytes, what lies beyond them as the nearest."""
     return as_bytes(values + 128)
+
+
+TABLE = tl.constexpr(LOOKED_UP)
+
+
+@triton.jit
+def exchanged(values, table, ACT: tl.constexpr):
+    """Stored bytes, or what a table of 256 has in the place of each, from the lowest on."""
+    if ACT == TABLE:
+        values = tl.load(table + (values.to(tl.int32) + 128))
+    return values
 
 
 @triton.jit

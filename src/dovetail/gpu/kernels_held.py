@@ -7,11 +7,11 @@ import triton
 import triton.language as tl
 
 from dovetail.gpu.kernels import begin
-from dovetail.gpu.kernels_finishing import averaged, constants, finished, to_store, with_other
+from dovetail.gpu.kernels_finishing import averaged, constants, exchanged, finished, to_store, with_other
 
 
 @triton.jit
-def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr,
+def deep(x, w, bias, multiplier, shift, table, other, y, images, SPACE: tl.constexpr, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr,
          WK: tl.constexpr, WN: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr,
          ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr, ROUND: tl.constexpr, ADD: tl.constexpr,
          A_FACTOR: tl.constexpr, O_FACTOR: tl.constexpr, A_ZERO: tl.constexpr, O_ZERO: tl.constexpr, A_SHIFT: tl.constexpr,
@@ -69,12 +69,12 @@ def deep(x, w, bias, multiplier, shift, other, y, images, SPACE: tl.constexpr, K
             done = with_other(total, beside, offset, factor, by, LO, HI, ZERO, ACT, A_FACTOR, O_FACTOR, A_ZERO, O_ZERO, A_SHIFT,
                               ALO, AHI, AZERO, INTEGER, ROUND, y.dtype.element_ty)
         else:
-            done = to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty)
+            done = exchanged(to_store(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND, y.dtype.element_ty), table, ACT)
         tl.store(y + m[:, None] * YP + n[None, :], done, mask=keep)
 
 
 @triton.jit
-def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
+def vector(x, w, bias, multiplier, shift, table, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
            LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr,
            ROUND: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
     """A fully connected layer of one pixel per image: BN outputs per program, all their weights (filters x channels) at once.
@@ -92,4 +92,5 @@ def vector(x, w, bias, multiplier, shift, y, K: tl.constexpr, N: tl.constexpr, X
     v = tl.load(x + image * XP + k, mask=k < K, other=0)
     total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
     total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)  # of two outputs there are no four to pack
+    total = exchanged(total, table, ACT)
     tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])

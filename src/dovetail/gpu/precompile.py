@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from math import prod
 from typing import Any, BinaryIO
 
 import torch
@@ -43,10 +44,16 @@ for _kernel in KERNELS.values():  # Triton's keys depend on which were asked for
     getattr(_kernel, "cache_key", None)
 ALIGNED, UNALIGNED = 16, " unaligned"
 """Bytes that Triton takes operands to begin at a multiple of, and what is said of those that do not."""
-SLOW = ("bridged", "banded", "walked", "walked_bytes", "fused")
+SLOW = ("bridged", "banded", "walked", "walked_bytes", "fused", "depthwise")
 """Kernels that take Triton seconds each, the longest first: they are begun so, and none is left when all others are done."""
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
+
+
+def unrolled(job: Job) -> int:
+    """Products in a row of every element a thread of a depthwise layer has: what Triton takes time for."""
+    return prod(int(given[name]) for given, names in ((job.constants, ("KH", "KW")), (job.config, ("R", "SIDE")))
+                for name in names if name in given)
 
 
 class Anywhere(MockTensor):  # type: ignore[misc]  # Triton states no types
@@ -163,7 +170,7 @@ atexit.register(WORKERS.end)
 def precompile(jobs: Iterable[Job], told: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Compile all jobs into Triton's cache, on all processors; `told` hears how many of how many are done."""
     turns = {kernel: turn - len(SLOW) for turn, kernel in enumerate(SLOW)}
-    each = sorted({job.alike: job for job in jobs}.values(), key=lambda job: turns.get(job.kernel, 0))
+    each = sorted({job.alike: job for job in jobs}.values(), key=lambda job: (turns.get(job.kernel, 0), -unrolled(job)))
     workers, done = min(os.cpu_count() or 1, len(each) // 4), count(1)
     if len(each) >= FEWEST and workers >= 2:
         WORKERS.compile(each, workers, lambda: told(next(done), len(each)))

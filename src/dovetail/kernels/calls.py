@@ -11,6 +11,7 @@ from dovetail.ir import Array, Window
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import QUARTER, Item, fused_shape, is_scaled, side_by_side, stages, words_of
 from dovetail.kernels.layers import (
+    LOOKED_UP,
     STORED_OFFSET,
     Change,
     Sum,
@@ -117,6 +118,15 @@ def _layer_constants(item: Item | None, suffix: str = "") -> dict[str, int | flo
     return dict(zip((f"LO{suffix}", f"HI{suffix}", f"ZERO{suffix}", f"ACT{suffix}"), found, strict=True))
 
 
+def _constants(item: Item) -> tuple[Array, Array, Array, Array]:
+    """Biases, multipliers and shifts of channels, and the table behind them."""
+    return item.layer.bias, item.layer.multipliers, item.layer.shifts, _table(item)
+
+
+def _table(item: Item) -> Array:
+    return NOTHING if item.activation != LOOKED_UP or item.table is None else item.table
+
+
 def _along(item: Item) -> Operands:
     """Where channels that are copied along lie and go, and which they are."""
     if item.along is None:
@@ -144,7 +154,7 @@ def _conv(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
                  **mean_constants(item.average), "FLAT": item.taps > 1 and channels < 16, "PRECISION": precision(kind),
                  **sum_constants(item.total, item.other), **_along_constants(item)}
     beside = item.other if item.other is not None else NOTHING
-    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, *_along(item), y.images), constants
+    return (x, weights, *_constants(item), beside, out, *_along(item), y.images), constants
 
 
 def _deep(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -157,7 +167,7 @@ def _deep(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
                  "MEAN": item.mean is not None, **mean_constants(item.average),
                  "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
     beside = item.other if item.other is not None else NOTHING
-    return (x, weights, layer.bias, layer.multipliers, layer.shifts, beside, out, y.images), constants
+    return (x, weights, *_constants(item), beside, out, y.images), constants
 
 
 def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -166,7 +176,7 @@ def _vector(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     layer = item.layer
     constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **_layer_constants(item),
                  "INTEGER": kind == "int8", "ROUND": layer.rounding}
-    return (item.x, np.ascontiguousarray(layer.weights.T), layer.bias, layer.multipliers, layer.shifts, item.y), constants
+    return (item.x, np.ascontiguousarray(layer.weights.T), *_constants(item), item.y), constants
 
 
 def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -176,7 +186,7 @@ def _depthwise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **_layer_constants(item),
                  "PAD": layer.pad, "INTEGER": kind == "int8", "ROUND": layer.rounding}
-    return (x, layer.weights, layer.bias, layer.multipliers, layer.shifts, y), constants
+    return (x, layer.weights, *_constants(item), y), constants
 
 
 def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
@@ -187,7 +197,7 @@ def _bytewise(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels // QUARTER,
                  **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **_layer_constants(item),
                  "PAD": _four_times(layer.pad), "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
-    return (x, *_in_words(item), y), constants
+    return (x, *_in_words(item), _table(item), y), constants
 
 
 def _in_words(item: Item) -> tuple[Array, Array, Array, Array]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from dovetail.ir import Node, Window
+from dovetail.ir import Array, Node, Window
 from dovetail.kernels.estimator import power
-from dovetail.kernels.layers import FLOATING, Change, Layer, Sum, finished_in_floats, packs_to_bytes
+from dovetail.kernels.layers import FLOATING, LOOKED_UP, Change, Layer, Sum, finished_in_floats, packs_to_bytes
 from dovetail.kernels.place import ELEMENT, Place
 from dovetail.kernels.shapes import (
     BandedShape,
@@ -63,6 +63,8 @@ class Item:
     mean: Place | None = None
     average: Change | None = None
     activation: int = 0
+    table: Array | None = None
+    """What an activation of bytes makes of each, from the lowest on."""
     names: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     """What joined the layer, in order: `other`, `mean` or `activation`."""
@@ -88,7 +90,7 @@ class Item:
     @property
     def ends(self) -> bool:
         """Whether no other layer can follow in the same kernel."""
-        return self.joined or self.kept
+        return self.joined or self.kept or self.activation == LOOKED_UP
 
     @property
     def joined(self) -> bool:
@@ -115,6 +117,8 @@ class Item:
 def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     """The kernels that compute a part of a run, each by its shape; none where no kernel does."""
     first, last = part[0], part[-1]
+    if len(part) > 1 and last.activation == LOOKED_UP:
+        return []
     if len(part) == 1:
         if first.depthwise:
             bytewise = [bytewise_shape(first)] if kind == "int8" and is_bytewise(first) else []

@@ -26,6 +26,8 @@ LARGEST_SUM = 1 << 31
 
 ACTIVATIONS = {"HardSwish": 1, "HardSigmoid": 2, "GELU": 3, "GELU (tanh)": 4, "SiLU": 5, "Sigmoid": 6, "Tanh": 7}
 """Functions of floats that kernels compute, by the names that reading a model gives them."""
+LOOKED_UP = 8
+"""What stands for a function of bytes, which is a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 from dovetail.errors import UnsupportedError
 from dovetail.ir import (
     Add,
+    Array,
     AvgPool,
     Clip,
     Concat,
@@ -45,6 +46,7 @@ from dovetail.kernels.calls import (
 from dovetail.kernels.items import Along, Item
 from dovetail.kernels.layers import (
     ACTIVATIONS,
+    LOOKED_UP,
     Layer,
     addition,
     among,
@@ -168,7 +170,7 @@ class Lowering:
             raise UnsupportedError(f"node {node.name}: an addition of other than two tensors of one shape")
         y = self._target(node.output)
         owners = [(self.work.index(m), t, m) for t in node.inputs if (m := self.makers.get(t)) is not None and not m.depthwise
-                  and m.other is None and self._alone(t) and m.output is self.places[t]]
+                  and m.other is None and m.activation != LOOKED_UP and self._alone(t) and m.output is self.places[t]]
         if owners:
             _, own, item = max(owners, key=lambda o: o[0])
             other = self.places[next(t for t in node.inputs if t != own)]
@@ -291,21 +293,29 @@ class Lowering:
         self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
 
     def _function(self, node: Node) -> None:
-        """A function of floats joins the layer before it, if nothing else reads that."""
+        """A function of floats joins the layer before it, if nothing else reads that; one of bytes is planned as its table."""
         op, source = node.op, node.inputs[0]
         assert isinstance(op, Function)
         if op.name not in ACTIVATIONS or op.per_channel or (self.kind == "int8" and self.graph.quantized):
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
-        x, y, item = self.places[source], self._target(node.output), self.makers.get(source)
-        if self.kind == "int8":  # planned for as the table it becomes
-            self._call("looked_up", node, (x, y), {}, y)
-        elif item is not None and not item.joins and self._alone(source) and item.y is x:
-            item.activation, item.y = ACTIVATIONS[op.name], y
-            item.names.append(node.name)
-            item.joins.append("activation")
-            self.makers[node.output], self.places[node.output] = item, y
-        else:
-            self._choose(node, 0, x, y, np.arange(y.channels), ACTIVATIONS[op.name])
+        x, y, activation = self.places[source], self._target(node.output), ACTIVATIONS[op.name]
+        if not self._activate(node, y, LOOKED_UP if self.kind == "int8" else activation, None):
+            if self.kind == "int8":
+                self._call("looked_up", node, (x, y), {}, y)
+            else:
+                self._choose(node, 0, x, y, np.arange(y.channels), activation)
+
+    def _activate(self, node: Node, y: Place, activation: int, table: Array | None) -> bool:
+        """Whether an activation joins the layer before it: if nothing else reads that, and nothing joined it before."""
+        source = node.inputs[0]
+        item = self.makers.get(source)
+        if item is None or item.joins or not self._alone(source) or item.y is not self.places[source]:
+            return False
+        item.activation, item.table, item.y = activation, table, y
+        item.names.append(node.name)
+        item.joins.append("activation")
+        self.makers[node.output], self.places[node.output] = item, y
+        return True
 
     def _multiply(self, node: Node) -> None:
         """A product of tensors of one shape, or with a gate: one value per image and channel."""
@@ -323,9 +333,11 @@ class Lowering:
     def _look_up(self, node: Node) -> None:
         x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
         assert isinstance(op, Lookup)
-        table = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
-        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}
-        self._call("looked_up", node, (x, table.astype(np.int8).reshape(-1), y, x.pixels), constants, y)
+        entries = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
+        table = entries.astype(np.int8).reshape(-1)
+        if op.by_channel or not self._activate(node, y, LOOKED_UP, table):
+            constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}
+            self._call("looked_up", node, (x, table, y, x.pixels), constants, y)
 
     def _call(self, kernel: str, node: Node, operands: Operands, constants: Constants, y: Place, rows: int | None = None,
               by_image: bool = False) -> None:
