@@ -122,7 +122,7 @@ def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: f
             "ours_mj": None, "compile_mj": None, "cudnn_mj": None, "kernels": len(made.calls),
             "fused": sum(call.kernel in FUSED for call, _ in made.calls), **tuning,
             "estimated_us": sum(estimated_s(made.lowered.gpu, made.lowered.kind, *one) for one in made.calls) * 1e6,
-            "calls": [(call.kernel, *call.nodes) for call, _ in made.calls]}
+            "calls": [" ".join((call.kernel, *call.nodes)) for call, _ in made.calls]}
 
 
 def measure_compiled(graph: Graph, kind: str, images: int, energy: bool) -> dict[str, Any]:

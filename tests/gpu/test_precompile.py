@@ -82,6 +82,17 @@ def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> N
     assert begun == ["bridged"] * 2 + ["walked"] * 2 + ["fused"] * 2 + ["conv", "add"] * 2
 
 
+def test_depthwise_kernels_with_the_most_products_in_a_row_are_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[tuple[str, int]]()
+    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, workers, done: begun.extend(
+        (job.kernel, job.constants.get("KH", 0) * job.config["R"]) for job in jobs))
+    monkeypatch.setattr(precompile.os, "cpu_count", lambda: 2)
+    precompile.precompile([Job("conv", (), {"n": n}, {"R": 1}, pdl=False) for n in range(4)] + [
+        Job("depthwise", (), {"KH": taps, "KW": taps}, {"R": rows, "SIDE": 1}, pdl=False)
+        for taps, rows in ((3, 4), (7, 1), (5, 4), (7, 4))])
+    assert begun == [("depthwise", 28), ("depthwise", 20), ("depthwise", 7), ("depthwise", 12), *[("conv", 0)] * 4]
+
+
 def test_the_place_of_a_process_that_dies_is_taken_and_one_that_never_works_is_let_go() -> None:
     workers, done = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "4"))), list[None]()
     workers.compile([job(n) for n in range(12)], 2, lambda: done.append(None))

@@ -10,7 +10,7 @@ import pytest
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import FURTHER, Tuner, chosen, detours, divided, repeats_of, settled_in_place, worth_more
+from dovetail.gpu.tuning import COLD_S, FURTHER, Tuner, chosen, detours, divided, repeats_of, settled_in_place, worth_more
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
@@ -112,6 +112,19 @@ def test_tiles_are_timed_until_one_runs_where_a_layer_has_no_other_kernel(monkey
     assert ("second", CANDIDATES) not in faulty.asked  # it has a twin that runs
     assert ("pair", CANDIDATES) not in faulty.asked  # its layers run apart
     assert len(tuner.remembered.networks) == 1
+
+
+def test_a_search_in_place_is_shorter_where_all_before_it_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(perf_counter=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(tuning, "time", clock)
+    tuner, ends = Tuner(cast("Launcher", Stub()), timing=True, in_place_s=12.0), []
+    for clock.now in (110.0, 145.0, 160.0):
+        ends.append(tuner.in_place_until() - clock.now)
+    assert ends == pytest.approx([12.0, 100.0 + COLD_S - 145.0, 4.0])
+
+
+def test_long_kernels_are_timed_in_fewer_copies() -> None:
+    assert [repeats_of(made_up("any", seconds)) for seconds in (1e-6, 1e-4, 5e-4, 1.0)] == [20, 20, 8, 2]
 
 
 def test_a_kernel_that_does_not_fit_never_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,8 @@ IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
 IN_PLACE_S = 12.0
 """Seconds this search may take, unless a tuner says otherwise."""
+COLD_S, LEAST_IN_PLACE = 50.0, 1 / 3
+"""Seconds of all tuning after which the search stops, and the share of its time that it has in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Tuner:
 
     def __init__(self, launcher: Launcher, timing: bool, remembered: Remembered | None = None,
                  in_place_s: float = IN_PLACE_S) -> None:
-        self.launcher, self.timing, self.in_place_s = launcher, timing, in_place_s
+        self.launcher, self.timing, self.in_place_s, self.begun = launcher, timing, in_place_s, time.perf_counter()
         self.remembered = remembered or Remembered()
         self.known = self.remembered.tiles
 
@@ -139,6 +141,11 @@ class Tuner:
         before = self.known.get(call.key, ())
         timed = [self.timed_at_best(call, tile) for tile in call.configs[len(before):tiles]]
         self.known[call.key] = tuple(sorted((*before, *timed), key=lambda t: t[0]))
+
+    def in_place_until(self) -> float:
+        """When a search in place that begins now ends: sooner where compiling and timing took long."""
+        now = time.perf_counter()
+        return max(now + LEAST_IN_PLACE * self.in_place_s, min(now + self.in_place_s, self.begun + COLD_S))
 
     def ranked(self, call: Call) -> tuple[tuple[float, Config], ...]:
         """(seconds, tile), fastest first; where nothing was timed, the estimate's."""
@@ -286,7 +293,7 @@ def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[
                     key=lambda p: p[:4])
     groups = [list(group) for _, group in groupby(places, key=lambda p: p[0])]
     groups.sort(key=lambda g: -len(g) * tuner.ranked(g[0][4])[0][0])
-    before, until = float("inf"), time.perf_counter() + tuner.in_place_s
+    before, until = float("inf"), tuner.in_place_until()
     now = network_s(parts)
     while now < before * (1 - IN_PLACE_GAIN) and time.perf_counter() < until:  # what one swap changes may make room for another
         before = now
