@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,15 @@ import dovetail.gpu
 from dovetail.errors import BuildError, ToolError, UnsupportedError
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.part import first_difference, load_part
-from dovetail.ir import Array
+from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.kernels.prices import priced
 from dovetail.numerics import oracle
+from dovetail.numerics.calibration import synthetic
+from dovetail.numerics.peer import static_int8
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
-from tests.kernels.networks import GRAPHS, classifier, inverted, tiny
+from tests.kernels.networks import GRAPHS, activated, classifier, inverted, tiny
 from tests.strategies import quantized
 
 
@@ -118,3 +120,20 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(dovetail.gpu, "find_spec", lambda name: None)
     with pytest.raises(ToolError, match='torch and triton not found; install the extra "gpu" of dovetail'):
         dovetail.gpu.compile("m.onnx")
+
+
+@pytest.mark.parametrize("make", [inverted, lambda: activated("HardSigmoid"), GRAPHS["pooled"], GRAPHS["shuffled"]],
+                         ids=["inverted", "HardSigmoid", "pooled", "shuffled"])
+def test_a_model_that_onnx_runtime_quantized_becomes_kernels_of_the_reference_s_integers(
+        make: Callable[[], Graph], tmp_path: Path) -> None:
+    path, graph = tmp_path / "m.onnx", make()
+    path.write_bytes(static_int8(graph, synthetic(graph, 8)))
+    made = dovetail.gpu.compile(path, "int8", images=2)
+    (name,), scheme = made.graph.inputs, made.graph.tensors[made.graph.inputs[0]].scheme
+    assert scheme is not None
+    assert not scheme.fixed_point
+    inputs = {name: np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (3, *made.graph.shape(name)[1:]))
+              .astype(scheme.dtype)}
+    found = made.run(inputs)
+    for tensor, wanted in run_integer(made.graph, inputs).items():
+        assert np.array_equal(found[tensor], wanted), tensor

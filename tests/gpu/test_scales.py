@@ -55,8 +55,8 @@ def equal_to_the_reference(graph: Graph) -> Compiled:
 
 
 @pytest.mark.usefixtures("kept_inside")
-@pytest.mark.parametrize("name", ["GELU", "HardSwish"])
-@pytest.mark.parametrize("scales", [lambda graph: graph, of_any_scale], ids=["own scales", "any scale"])
+@pytest.mark.parametrize(("name", "scales"), [("GELU", lambda graph: graph), ("HardSwish", of_any_scale)],
+                         ids=["own scales", "any scale"])
 def test_a_table_joins_the_layer_before_it(name: str, scales: Callable[[Graph], Graph]) -> None:
     graph = scales(quantized(activated(name)))
     made = equal_to_the_reference(graph)

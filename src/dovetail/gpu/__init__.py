@@ -22,4 +22,5 @@ def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compil
         raise ToolError(f"GPU: {' and '.join(missing)} not found; install the extra \"gpu\" of dovetail (it needs Linux)")
     from dovetail.gpu.executor import compile_graph  # here, so that planning for GPUs needs no PyTorch
     from dovetail.ir.onnx_read import read_onnx
-    return compile_graph(read_onnx(model).graph, kind, images)
+    from dovetail.numerics.tables import tabulate
+    return compile_graph(tabulate(read_onnx(model).graph), kind, images)
