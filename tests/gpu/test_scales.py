@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dovetail.errors import UnsupportedError
 from dovetail.gpu.executor import Compiled, compile_graph
-from dovetail.ir import RELU, Array, Clip, Conv, Graph, Scheme, Window
+from dovetail.ir import RELU, Add, Array, Clip, Concat, Conv, Graph, Mul, Op, Scheme, Window
 from dovetail.kernels.layers import LOOKED_UP
+from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_integer
+from dovetail.platform.gpu_specification import specification
 from tests.gpu.test_executor import every_tile
 from tests.kernels.networks import GRAPHS, SAME, activated, function, stem
 from tests.strategies import Net, of_any_scale, quantized
@@ -42,6 +45,17 @@ def test_a_limit_brings_bytes_to_finer_and_coarser_steps(exponent: int) -> None:
     (output,) = graph.outputs
     tensors[output] = replace(tensors[output], scheme=Scheme(8, False, (exponent,)))
     equal_to_the_reference(replace(graph, tensors=tensors))
+
+
+@pytest.mark.parametrize("op", [Add(), Mul(), Concat()], ids=["sum", "product", "side by side"])
+def test_scales_too_far_apart_for_64_bits_are_refused_by_name(op: Op) -> None:
+    net = Net(26)
+    x = stem(net)
+    graph = quantized(net.graph(net.add(op, x, net.add(Conv(12, Window((1, 1))), x), name="joint")))
+    far = {graph.nodes[-1].inputs[0]: 30, graph.nodes[-1].output: -40}
+    tensors = {name: replace(t, scheme=Scheme(8, True, (far[name],))) if name in far else t for name, t in graph.tensors.items()}
+    with pytest.raises(UnsupportedError, match="node joint: between scales so far apart that sums exceed 64 bits"):
+        lower(replace(graph, tensors=tensors), "int8", specification("h200"))
 
 
 def equal_to_the_reference(graph: Graph) -> Compiled:

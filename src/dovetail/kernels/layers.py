@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Add, Array, Clamp, Conv, Gemm, Graph, Node, Scheme
+from dovetail.ir import Add, Array, Clamp, Conv, Gemm, Graph, Mul, Node, Scheme
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import Requantizer, requantizer
 
@@ -22,6 +22,8 @@ PLAIN, WIDE, FLOATING = 0, 1, 2
 LARGEST_FLOATING, MOST_FLOATING_SHIFT = 1 << 22, 22
 LARGEST_SUM = 1 << 31
 """Sums of products must stay below, or int32 accumulators would wrap."""
+MOST_APART, LARGEST_WIDE = 255, 1 << 61
+"""How far apart two bytes are, and what leaves room to round in 64 bits."""
 
 
 ACTIVATIONS = {"HardSwish": 1, "HardSigmoid": 2, "GELU": 3, "GELU (tanh)": 4, "SiLU": 5, "Sigmoid": 6, "Tanh": 7}
@@ -236,9 +238,17 @@ def change_of(graph: Graph, node: Node, index: int = 0) -> Change:
         return Change(lo=lo, hi=hi)
     how, source, target = requantizer(graph, node), byte_scheme(graph, node.inputs[index]), byte_scheme(graph, node.output)
     lo, hi = integer_bounds(node.op.bounds, target)
-    moved = offset_of(target)
+    moved, count = offset_of(target), int(np.max(node.op.divisor(graph.input_shapes(node))))
+    _fits(node, how, MOST_APART ** (2 if isinstance(node.op, Mul) else 1) * count * _factor(how, index), count)
     return Change(_factor(how, index), max(how.shifts[0], 0), how.zeros[index] - offset_of(source), how.zero - moved,
                   lo - moved, hi - moved)
+
+
+def _fits(node: Node, how: Requantizer, largest: int, count: int = 1) -> None:
+    """Whether sums up to so much, divided by `count` and two to the power of a shift, are computed in 64 bits."""
+    if max(largest, count << max(how.shifts[0], 0)) > LARGEST_WIDE:
+        raise UnsupportedError(f"node {node.name}: between scales so far apart that sums exceed 64 bits; such parts run in the "
+                               "integer interpreter")
 
 
 def _factor(how: Requantizer, index: int) -> int:
@@ -252,6 +262,7 @@ def addition(graph: Graph, node: Node, first: str) -> Sum:
     if not graph.quantized:
         return Sum(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
     how, target = requantizer(graph, node), byte_scheme(graph, node.output)
+    _fits(node, how, MOST_APART * (_factor(how, 0) + _factor(how, 1)))
     order = (0, 1) if node.inputs[0] == first else (1, 0)
     zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]
     lo, hi = integer_bounds(node.op.clamp, target)

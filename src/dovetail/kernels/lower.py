@@ -296,7 +296,10 @@ class Lowering:
         """A function of floats joins the layer before it, if nothing else reads that; one of bytes is planned as its table."""
         op, source = node.op, node.inputs[0]
         assert isinstance(op, Function)
-        if op.name not in ACTIVATIONS or op.per_channel or (self.kind == "int8" and self.graph.quantized):
+        if self.graph.quantized:
+            raise UnsupportedError(f"node {node.name}: {op.kind} between integers that is no table; "
+                                   "`numerics.tables.tabulate` makes it one")
+        if op.name not in ACTIVATIONS or op.per_channel:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
         x, y, activation = self.places[source], self._target(node.output), ACTIVATIONS[op.name]
         if not self._activate(node, y, LOOKED_UP if self.kind == "int8" else activation, None):
