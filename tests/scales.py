@@ -11,17 +11,18 @@ from dovetail.ir.schemes import settle_parameters
 from dovetail.ir.tensor import Constant, scheme_of_scales
 
 
-def with_arbitrary_scales(graph: Graph, seed: int) -> Graph:
+def with_arbitrary_scales(graph: Graph, seed: int, of_movements: bool = False) -> Graph:
     """The same network with every scale multiplied by a float32 number of [0.7, 1.4) and zero points moved; biases rounded anew.
 
-    Partial sums (32 bits) keep theirs: they are integers of the plan's own making.
+    Partial sums (32 bits) keep theirs: they are integers of the plan's own making. What is only moved keeps its scale, unless
+    those `of_movements` are to change as well.
     """
     rng = np.random.default_rng(seed)
     schemes: dict[str, Scheme] = {}
     for name in (*graph.inputs, *(n.output for n in graph.nodes)):
         scheme, node = graph.tensors[name].scheme, graph.producer(name)
         assert scheme is not None
-        moved = node is not None and isinstance(node.op, Reshape | Select)
+        moved = not of_movements and node is not None and isinstance(node.op, Reshape | Select)
         schemes[name] = schemes[node.inputs[0]] if moved else scheme if scheme.bits > 16 else _arbitrary(scheme, rng, True)  # type: ignore[union-attr]
     constants: dict[str, Constant] = {}
     for node in graph.nodes:

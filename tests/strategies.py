@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,6 +11,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import (
     RELU,
     Add,
+    Array,
     AvgPool,
     Clamp,
     Clip,
@@ -26,7 +27,6 @@ from dovetail.ir import (
     Node,
     Op,
     Reshape,
-    Scheme,
     Select,
     Tensor,
     Window,
@@ -80,15 +80,15 @@ def quantized(graph: Graph, seed: int = 0) -> Graph:
     return quantize_graph(graph, synthetic(graph, 4, seed))
 
 
-def of_any_scale(graph: Graph, seed: int = 0) -> Graph:
-    """The same integers, meant in steps of other sizes, with zero points: what models quantized elsewhere bring."""
-    rng, tensors = np.random.default_rng(seed), dict(graph.tensors)
-    for name, tensor in graph.tensors.items():
-        scheme = tensor.scheme
+def stored_inputs(graph: Graph, frames: int, seed: int = 0) -> dict[str, Array]:
+    """Frames of any integers that a quantized network's inputs hold."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Array] = {}
+    for name in graph.inputs:
+        scheme = graph.tensors[name].scheme
         assert scheme is not None
-        zero, mantissa = int(rng.integers(scheme.lo // 4, scheme.lo // 4 + scheme.hi // 2)), float(rng.uniform(1.0, 2.0))
-        tensors[name] = replace(tensor, scheme=Scheme(8, scheme.signed, scheme.exponents, None, (mantissa,), zero))
-    return replace(graph, tensors=tensors)
+        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (frames, *graph.shape(name)[1:])).astype(scheme.dtype)
+    return found
 
 
 clamps = st.sampled_from([None, RELU, Clamp(0.0, 6.0), Clamp(-1.0, 1.5)])

@@ -20,7 +20,8 @@ from dovetail.kernels.lower import lower
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, activated, blocks, dense, narrow_pool, wide_stem
-from tests.strategies import of_any_scale, quantized
+from tests.scales import with_arbitrary_scales
+from tests.strategies import quantized
 
 TYPES = {"float16": "*fp16", "float32": "*fp32", "int8": "*i8", "int32": "*i32", "int64": "*i64"}
 KINDS = ("float16", "float32", "int8")
@@ -29,8 +30,9 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     "dense": (dense, ("int8",)), "unit": (GRAPHS["unit"], ("float16",)), "wide stem": (wide_stem, ("float16",)),
     "blocks": (blocks, ("float16", "int8")), "GELU": (partial(activated, "GELU"), ("float16", "int8")),
     "narrow pool": (narrow_pool, ("float32",)), "gated": (GRAPHS["gated"], ("float16", "int8")),
-    "pooled": (GRAPHS["pooled"], KINDS), "any scale": (lambda: of_any_scale(quantized(GRAPHS["pooled"]())), ("int8",)),
-    "gated, any scale": (lambda: of_any_scale(quantized(GRAPHS["gated"]())), ("int8",))}
+    "pooled": (GRAPHS["pooled"], KINDS),
+    "pooled, any scale": (lambda: with_arbitrary_scales(quantized(GRAPHS["pooled"]()), 0), ("int8",)),
+    "gated, any scale": (lambda: with_arbitrary_scales(quantized(GRAPHS["gated"]()), 0, True), ("int8",))}
 
 
 def compiled(call: Call, tile: Config, kind: str, capability: int) -> str:

@@ -34,21 +34,18 @@ from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import FORMULAS, GRAPHS, SAME, activated, function, inverted, stem, tiny
-from tests.strategies import Net, quantized
+from tests.strategies import Net, quantized, stored_inputs
 
 TOLERANCE = {"float32": 2e-6, "tf32": 2e-3, "float16": 4e-3}
 
 
 def compiled(name: str, kind: str, images: int = 2) -> tuple[Compiled, dict[str, Array], dict[str, Array]]:
     graph = GRAPHS[name]()
-    rng = np.random.default_rng(0)
     if kind == "int8":
         graph = quantized(graph)
-        scheme = graph.tensors["x"].scheme
-        assert scheme is not None
-        inputs: dict[str, Array] = {"x": rng.integers(scheme.lo, scheme.hi + 1, (3, *graph.shape("x")[1:])).astype(scheme.dtype)}
+        inputs = stored_inputs(graph, 3)
         return compile_graph(graph, kind, images), inputs, run_integer(graph, inputs)
-    inputs = {"x": rng.normal(size=(3, *graph.shape("x")[1:])).astype(np.float32)}
+    inputs = {"x": np.random.default_rng(0).normal(size=(3, *graph.shape("x")[1:])).astype(np.float32)}
     return compile_graph(graph, kind, images), inputs, dict(run_float(graph, inputs))
 
 
@@ -117,10 +114,7 @@ def test_a_pointwise_and_a_depthwise_layer_are_walked_through_where_nothing_foll
 @pytest.mark.parametrize(("stride", "kernel", "channels"), [(1, 3, 8), (2, 3, 24), (1, 5, 12)])
 def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int, channels: int) -> None:
     graph = quantized(inverted(stride, kernel, size=(9, 10), clamp=RELU, channels=channels))
-    scheme = graph.tensors["x"].scheme
-    assert scheme is not None
-    inputs: dict[str, Array] = {
-        "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (2, *graph.shape("x")[1:])).astype(scheme.dtype)}
+    inputs = stored_inputs(graph, 2)
     (name, wanted), made = *run_integer(graph, inputs).items(), compile_graph(graph, "int8", 2)
     walked = next(call for run in made.lowered.runs if not isinstance(run, Call)
                   for *_, call in made.lowered.options(run, inf) if call.kernel == "walked_bytes")
@@ -274,10 +268,7 @@ def test_integers_and_floats_are_not_confused() -> None:
 def test_a_mean_of_integers_joins_pointwise_layers_and_is_a_kernel_behind_others(layer: Conv, kernel: str) -> None:
     net = Net(11)
     graph = quantized(net.graph(net.add(GlobalAvgPool(), net.add(layer, stem(net)))))
-    scheme = graph.tensors["x"].scheme
-    assert scheme is not None
-    frames: dict[str, Array] = {
-        "x": np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (3, *graph.shape("x")[1:])).astype(scheme.dtype)}
+    frames = stored_inputs(graph, 3)
     made = compile_graph(graph, "int8", 2)
     assert made.calls[-1][0].kernel == kernel
     found = made.run(frames)

@@ -21,7 +21,7 @@ from dovetail.numerics.peer import static_int8
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, activated, classifier, inverted, tiny
-from tests.strategies import quantized
+from tests.strategies import quantized, stored_inputs
 
 
 class Wrong:
@@ -129,11 +129,10 @@ def test_a_model_that_onnx_runtime_quantized_becomes_kernels_of_the_reference_s_
     path, graph = tmp_path / "m.onnx", make()
     path.write_bytes(static_int8(graph, synthetic(graph, 8)))
     made = dovetail.gpu.compile(path, "int8", images=2)
-    (name,), scheme = made.graph.inputs, made.graph.tensors[made.graph.inputs[0]].scheme
+    (name,) = made.graph.inputs
+    scheme, inputs = made.graph.tensors[name].scheme, stored_inputs(made.graph, 3)
     assert scheme is not None
     assert not scheme.fixed_point
-    inputs = {name: np.random.default_rng(0).integers(scheme.lo, scheme.hi + 1, (3, *made.graph.shape(name)[1:]))
-              .astype(scheme.dtype)}
     found = made.run(inputs)
     for tensor, wanted in run_integer(made.graph, inputs).items():
         assert np.array_equal(found[tensor], wanted), tensor

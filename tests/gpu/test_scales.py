@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from dovetail.errors import UnsupportedError
 from dovetail.gpu.executor import Compiled, compile_graph
-from dovetail.ir import RELU, Add, Array, Clip, Concat, Conv, Graph, Mul, Op, Scheme, Window
+from dovetail.ir import RELU, Add, Clip, Concat, Conv, Graph, Mul, Op, Scheme, Window
 from dovetail.kernels.layers import LOOKED_UP
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.gpu_specification import specification
 from tests.gpu.test_executor import every_tile
 from tests.kernels.networks import GRAPHS, SAME, activated, function, stem
-from tests.strategies import Net, of_any_scale, quantized
+from tests.scales import with_arbitrary_scales
+from tests.strategies import Net, quantized, stored_inputs
 
-
-def frames_of(graph: Graph, images: int) -> dict[str, Array]:
-    rng = np.random.default_rng(1)
-    found: dict[str, Array] = {}
-    for name in graph.inputs:
-        scheme = graph.tensors[name].scheme
-        assert scheme is not None
-        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (images, *graph.shape(name)[1:])).astype(scheme.dtype)
-    return found
+of_any_scale = partial(with_arbitrary_scales, seed=0, of_movements=True)
 
 
 @pytest.mark.usefixtures("kept_inside")
@@ -60,7 +54,7 @@ def test_scales_too_far_apart_for_64_bits_are_refused_by_name(op: Op) -> None:
 
 def equal_to_the_reference(graph: Graph) -> Compiled:
     """The network, whose results were compared."""
-    frames, made = frames_of(graph, 3), compile_graph(graph, "int8", 2)
+    frames, made = stored_inputs(graph, 3, seed=1), compile_graph(graph, "int8", 2)
     found = made.run(frames)
     for tensor, value in run_integer(graph, frames).items():
         assert np.array_equal(found[tensor], value), tensor

@@ -18,7 +18,7 @@ from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
 from dovetail.numerics.reference import run_float, run_integer, run_node
-from tests.strategies import Net, networks, quantized
+from tests.strategies import Net, networks, quantized, stored_inputs
 
 
 def half_even(value: Fraction) -> int:
@@ -50,15 +50,6 @@ def test_an_activation_cuts_the_stored_range_at_its_rounded_bound() -> None:
     assert integer_bounds(RELU, Scheme(8, True, (-3,))) == (0, 127)
     assert integer_bounds(None, Scheme(4, True, (0,))) == (-8, 7)
     assert integer_bounds(Clamp(-1.0, 0.01), Scheme(8, True, (0,))) == (-1, 0)
-
-
-def stored_inputs(graph: Graph, frames: int, seed: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    found = {}
-    for name in graph.inputs:
-        scheme = graph.tensors[name].scheme
-        found[name] = rng.integers(scheme.lo, scheme.hi + 1, (frames, *graph.shape(name)[1:])).astype(scheme.dtype)
-    return found
 
 
 @settings(max_examples=120, deadline=None)

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from dovetail.gpu.kernels import begin, strip
 from dovetail.gpu.kernels_depthwise import reaches
-from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, TABLE, finished, least, least_constants, packs
+from dovetail.gpu.kernels_finishing import INTERPRETED, STORED, TABLE, exchanged, finished, least, least_constants, packs
 from dovetail.gpu.kernels_walked import may_leave
 
 
@@ -186,8 +186,9 @@ def ended(total, factor, by, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.conste
 @triton.jit
 def entry(value, table, BYTES: tl.constexpr):
     """What a table has in the place of what `ended` gives."""
-    at = tl.minimum(tl.maximum(value, 0), 255) if BYTES else value + 128
-    return tl.load(table + at).to(tl.int32)
+    if BYTES:
+        value = tl.minimum(tl.maximum(value, 0), 255) - 128
+    return exchanged(value, table, TABLE).to(tl.int32)
 
 
 @triton.jit

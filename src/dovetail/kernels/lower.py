@@ -47,6 +47,7 @@ from dovetail.kernels.items import Along, Item
 from dovetail.kernels.layers import (
     ACTIVATIONS,
     LOOKED_UP,
+    Change,
     Layer,
     addition,
     among,
@@ -220,11 +221,12 @@ class Lowering:
         x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
         assert isinstance(op, MaxPool | AvgPool)
         largest = isinstance(op, MaxPool)
+        same = largest and self._unchanged(node)
         constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(op.window),
                      "DH": op.window.dilation[0], "DW": op.window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
                      "PADS_COUNT": isinstance(op, AvgPool) and (op.count_pads or not any(op.window.pads)),
                      "LOWEST": (-128.0 if self.kind == "int8" else -inf) if largest else 0.0,
-                     **change_constants(change_of(self.graph, node)), "SAME": largest and self._unchanged(node),
+                     **change_constants(Change() if same else change_of(self.graph, node)), "SAME": same,
                      "INTEGER": self.kind == "int8"}
         self._call("pool", node, (x, y, x.images), constants, y, rows=y.pixels)
 
@@ -288,8 +290,10 @@ class Lowering:
 
     def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
                 activation: int = 0) -> None:
-        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(change_of(self.graph, node, index)),
-                     "SAME": self._unchanged(node, index) and not activation, "ACT": activation, "INTEGER": self.kind == "int8"}
+        same = self._unchanged(node, index) and not activation
+        how = Change() if same else change_of(self.graph, node, index)
+        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(how), "SAME": same, "ACT": activation,
+                     "INTEGER": self.kind == "int8"}
         self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
 
     def _function(self, node: Node) -> None:
