@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -259,15 +260,17 @@ def compiled(every: Sequence[Item], seconds: float) -> None:
         jobs += found
         print(f"{len(found)} kernels", flush=True)
 
-    def told(done: int, total: int) -> None:
+    total, done = len({job.alike for job in jobs}), count(1)
+
+    def told(job: Job) -> None:
         nonlocal shown
-        now = time.perf_counter() - begun
-        if done == total or now > shown + 5:
+        now, number = time.perf_counter() - begun, next(done)
+        if number == total or now > shown + 5:
             shown = now
-            print(f"{done} of {total} different kernels compiled after {now:.0f} s", flush=True)
+            print(f"{number} of {total} different kernels compiled after {now:.0f} s", flush=True)
     try:
         with bounded(begun + seconds - time.perf_counter()):
-            precompile(jobs, told)
+            precompile(jobs, done=told)
     except TookTooLongError as reason:
         print(f"{reason}: the rest is compiled when it is measured")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -76,6 +77,9 @@ class Stub:
 
     kind: str = "float16"
     launched: list[dict[str, int]] = field(default_factory=list)
+
+    def described(self, call: Call, config: dict[str, int]) -> Any:
+        return SimpleNamespace(alike=str(sorted(config.items())))
 
     def loaded(self, call: Call, config: dict[str, int]) -> Any:
         late = config["num_stages"] > 1 or config["BP"] == 128

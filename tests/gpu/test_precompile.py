@@ -7,6 +7,9 @@ import os
 import pickle
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from threading import get_ident
 
 import pytest
 import torch
@@ -75,7 +78,7 @@ def test_numbers_that_triton_treats_alike_make_one_job() -> None:
 
 def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[str]()
-    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, workers, done: begun.extend(job.kernel for job in jobs))
+    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, *_: begun.extend(job.kernel for job in jobs) or [])
     monkeypatch.setattr(precompile.os, "cpu_count", lambda: 2)
     precompile.precompile(Job(kernel, (), {"number": n}, {"num_warps": 1}, pdl=False) for n in range(2)
                           for kernel in ("conv", "fused", "add", "walked", "bridged"))
@@ -84,8 +87,8 @@ def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_depthwise_kernels_with_the_most_products_in_a_row_are_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[tuple[str, int]]()
-    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, workers, done: begun.extend(
-        (job.kernel, job.constants.get("KH", 0) * job.config["R"]) for job in jobs))
+    monkeypatch.setattr(precompile.WORKERS, "compile", lambda jobs, *_: begun.extend(
+        (job.kernel, job.constants.get("KH", 0) * job.config["R"]) for job in jobs) or [])
     monkeypatch.setattr(precompile.os, "cpu_count", lambda: 2)
     precompile.precompile([Job("conv", (), {"n": n}, {"R": 1}, pdl=False) for n in range(4)] + [
         Job("depthwise", (), {"KH": taps, "KW": taps}, {"R": rows, "SIDE": 1}, pdl=False)
@@ -94,15 +97,38 @@ def test_depthwise_kernels_with_the_most_products_in_a_row_are_begun_first(monke
 
 
 def test_the_place_of_a_process_that_dies_is_taken_and_one_that_never_works_is_let_go() -> None:
-    workers, done = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "4"))), list[None]()
-    workers.compile([job(n) for n in range(12)], 2, lambda: done.append(None))
-    assert len(done) == 11
+    workers, done = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "4"))), list[Job]()
+    workers.compile([job(n) for n in range(12)], 2, done.append)
+    assert sorted(one.constants["number"] for one in done) == [0, 1, 2, 3, *range(5, 12)]
     assert len(workers.running) == 2
     workers.end()
     broken = Workers((sys.executable, "-c", "raise SystemExit"))
-    broken.compile([job(n) for n in range(9)], 2, lambda: done.append(None))
+    assert broken.compile([job(n) for n in range(9)], 2, done.append, time.perf_counter() + 3600) == []
     assert len(done) == 11
     broken.end()
+
+
+def test_after_some_time_no_job_is_begun_and_whoever_asked_hears_of_each_that_was() -> None:
+    workers, done = Workers((sys.executable, "-c", ANSWERS.replace("DEADLY", "-1"))), list[tuple[Job, int]]()
+    began = [job(n) for n in range(12)]
+    assert workers.compile(began, 2, lambda one: done.append((one, get_ident())), time.perf_counter() - 1) == began
+    assert workers.compile(began, 2, lambda one: done.append((one, get_ident())), time.perf_counter() + 3600) == []
+    assert sorted(one.constants["number"] for one, _ in done) == list(range(12))
+    assert {thread for _, thread in done} == {get_ident()}
+    workers.end()
+
+
+def test_jobs_of_one_round_are_begun_before_those_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[tuple[str, int]]()
+
+    def compiled(jobs: Sequence[Job], *_: object) -> list[Job]:
+        begun.extend((job.kernel, job.config["tile"]) for job in jobs)
+        return [*jobs[-2:]]
+    monkeypatch.setattr(precompile.WORKERS, "compile", compiled)
+    rounds = [[Job(kernel, (), {}, {"tile": tile}, pdl=False) for kernel in ("conv", "walked", "fused")] for tile in (0, 0, 1, 2)]
+    left = precompile.precompile(*rounds)
+    assert begun == [(kernel, tile) for tile in range(3) for kernel in ("walked", "fused", "conv")]
+    assert left == {rounds[3][0].alike, rounds[3][2].alike}  # the last two, the slow one of their round being begun
 
 
 def test_every_job_is_answered_until_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_fcm, "measure_compiled", lambda *_, **__: {"compile_us": 3.0, "compiling_s": 1.0})
     monkeypatch.setattr(gpu_estimator, "TILES", 3)
     monkeypatch.setattr(gpu_pairs, "COPIES", 1)
-    monkeypatch.setattr(precompile, "precompile", lambda jobs: None)
+    monkeypatch.setattr(precompile, "precompile", lambda jobs: set())
     monkeypatch.setattr(Tuner, "timed", lambda self, call, config: call.estimates_s[call.configs.index(config)])
 
 
@@ -88,7 +88,7 @@ def test_what_is_compiled_beforehand_is_what_measuring_launches(small: None, mon
     wanted = ("toy fp16 b1", "pairs fp32 b1", "tiles float16, unseen")
     every = [i for i in items("toy", (), (), (("toy", 1),)) if i.name in wanted]
     before, launched = list[precompile.Job](), list[precompile.Job]()
-    monkeypatch.setattr(gpu_fcm, "precompile", lambda jobs, told: before.extend(jobs))
+    monkeypatch.setattr(gpu_fcm, "precompile", lambda jobs, done: before.extend(jobs))
     gpu_fcm.compiled(every, 60.0)
     assert "kernels" in capsys.readouterr().out
 

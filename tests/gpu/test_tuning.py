@@ -10,7 +10,19 @@ import pytest
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
 from dovetail.gpu.executor import Launcher, options_of
-from dovetail.gpu.tuning import COLD_S, FURTHER, Tuner, chosen, detours, divided, repeats_of, settled_in_place, worth_more
+from dovetail.gpu.tuning import (
+    COLD_S,
+    COMPILING_S,
+    FURTHER,
+    LEAST_COMPILING_S,
+    Tuner,
+    chosen,
+    detours,
+    divided,
+    repeats_of,
+    settled_in_place,
+    worth_more,
+)
 from dovetail.ir import Conv, Window
 from dovetail.kernels.estimator import CANDIDATES
 from dovetail.kernels.lower import lower
@@ -20,6 +32,9 @@ from tests.strategies import Net
 
 class Stub:
     """A launcher that says what it would launch."""
+
+    def described(self, call: Any, config: dict[str, int]) -> Any:
+        return SimpleNamespace(alike=f"{call.key} {sorted(config.items())}")
 
     def bound(self, call: Any, config: dict[str, int]) -> tuple[Any, dict[str, int]]:
         return call, config
@@ -32,9 +47,6 @@ class Bytes(Stub):
 
     def loaded(self, call: Any, config: dict[str, int]) -> Any:
         return SimpleNamespace(asm={"ptx": ""}, n_spills=0)
-
-    def described(self, call: Any, config: dict[str, int]) -> tuple[str, str]:
-        return call.key, str(config)
 
 
 def made_up(key: str, estimate_s: float = 1.0, tiles: int = CANDIDATES) -> Any:
@@ -63,8 +75,9 @@ def test_tiles_are_timed_of_kernels_that_could_be_chosen(monkeypatch: pytest.Mon
     calls = {key: made_up(key, tiles=2 * FURTHER) for key in seconds}
     options = [[(0, 0, calls["alone"]), (1, 1, calls["behind"]), (0, 1, calls["both"]), (0, 1, calls["slow"])],
                [(0, 0, calls["tail"])]]
-    compiled: list[tuple[str, str]] = []
-    monkeypatch.setattr(tuning, "precompile", compiled.extend)
+    compiled: list[str] = []
+    monkeypatch.setattr(tuning, "precompile", lambda *rounds, **_: compiled.extend(
+        job.alike for jobs in rounds for job in jobs) or ())
     monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
     monkeypatch.setattr(tuning, "replay_seconds", lambda launch: seconds[launch[0].key] * (1 - 0.01 * launch[1]["tile"]))
     monkeypatch.setattr(tuning, "settled_in_place", lambda parts, *_: parts)
@@ -94,7 +107,7 @@ class Faulty(Bytes):
 
 def timed_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel takes what it is estimated to; what is swapped in place is not looked at."""
-    monkeypatch.setattr(tuning, "precompile", lambda jobs: None)
+    monkeypatch.setattr(tuning, "precompile", lambda *rounds, **_: ())
     monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
     monkeypatch.setattr(tuning, "replay_seconds", lambda launch: launch[0].estimates_s[0])
     monkeypatch.setattr(tuning, "settled_in_place", lambda parts, *_: parts)
@@ -123,8 +136,34 @@ def test_a_search_in_place_is_shorter_where_all_before_it_took_long(monkeypatch:
     assert ends == pytest.approx([12.0, 100.0 + COLD_S - 145.0, 4.0])
 
 
+def test_tiles_that_compiling_had_no_time_for_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most promising of all kernels are compiled first; what was compiled beyond one that was not is left as well."""
+    timed_without_a_gpu(monkeypatch)
+    asked = list[tuple[float, list[list[str]]]]()
+
+    def compiled(*rounds: Any, done: Any, until: float) -> set[str]:
+        asked.append((until, [[job.alike for job in jobs] for jobs in rounds]))
+        if until == float("inf"):
+            return set()
+        for job in rounds[1]:
+            done(job)
+        return {tuner.launcher.described(first, first.configs[3]).alike}
+    monkeypatch.setattr(tuning, "precompile", compiled)
+    clock = SimpleNamespace(perf_counter=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(tuning, "time", clock)
+    faulty = Faulty({})
+    tuner, first, second = Tuner(cast("Launcher", faulty), timing=True), made_up("first"), made_up("second")
+    chosen(cast("Any", [[(0, 0, first), (1, 1, second)]]), tuner)
+    assert [len(tuner.known[c.key]) for c in (first, second)] == [3, CANDIDATES]
+    assert [len(every[place]) for _, every in asked[:2] for place in range(len(every))] == [2, 0, *[2] * (CANDIDATES - 1)]
+    assert [until for until, _ in asked] == [float("inf"), 100.0 + COMPILING_S, 100.0 + COMPILING_S]
+    assert len(faulty.asked) == 3 + CANDIDATES
+    clock.now = 100.0 + COMPILING_S
+    assert tuner.compiling_until(LEAST_COMPILING_S) == clock.now + LEAST_COMPILING_S
+
+
 def test_long_kernels_are_timed_in_fewer_copies() -> None:
-    assert [repeats_of(made_up("any", seconds)) for seconds in (1e-6, 1e-4, 5e-4, 1.0)] == [20, 20, 8, 2]
+    assert [repeats_of(made_up("any", seconds)) for seconds in (1e-6, 5e-5, 1e-4, 1.0)] == [20, 20, 10, 2]
 
 
 def test_a_kernel_that_does_not_fit_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +212,7 @@ def test_kernels_that_need_more_stack_than_there_is_are_not_chosen(monkeypatch: 
     call, *_ = (way[2] for ways in options_of(lower(net.graph(net.add(Conv(24, Window((3, 3))), net.input((1, 16, 14, 14)))),
                                                     "float16", specification("h200"))) for way in ways)
 
-    class Spilling:
+    class Spilling(Stub):
         kind = "float16"
 
         def loaded(self, call: Any, config: dict[str, int]) -> Any:
@@ -195,7 +234,7 @@ def test_more_tiles_are_timed_of_kernels_that_matter(monkeypatch: pytest.MonkeyP
         net.graph(net.add(Conv(96, Window((1, 1))), x)), "float16", specification("h200"), 8))]
     long, short = (call for ways in options for *_, call in ways)
     monkeypatch.setattr(tuning, "captured", lambda launches: launches[0])
-    monkeypatch.setattr(tuning, "precompile", lambda jobs: None)
+    monkeypatch.setattr(tuning, "precompile", lambda *rounds, **_: ())
 
     def seconds(launch: Any) -> float:
         call, config = launch

@@ -67,7 +67,10 @@ def weighed(sums, values, weights, SIDE: tl.constexpr, KW: tl.constexpr, SW: tl.
     for q in tl.static_range(SIDE):
         total = sums[q]
         for j in tl.static_range(KW):
-            total += values[q * SW + j * DW] * weights[j]
+            if total.dtype == tl.float32:  # in one: Triton takes time for each that is behind a load, squared
+                total = tl.fma(values[q * SW + j * DW], weights[j], total)
+            else:
+                total += values[q * SW + j * DW] * weights[j]
         added = added + (total,)  # noqa: RUF005
     return added
 

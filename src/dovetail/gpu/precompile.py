@@ -7,13 +7,14 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
-from math import prod
+from math import inf, prod
+from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 import torch
@@ -95,22 +96,40 @@ class Job:
             return
 
 
+def next_of(waiting: deque[Job], until: float) -> Job | None:
+    """A job that waits, as long as any may be begun."""
+    try:
+        return waiting.popleft() if time.perf_counter() <= until else None
+    except IndexError:
+        return None
+
+
 class Workers:
     """Processes that compile; they stay for the next jobs, since beginning takes each of them longer than a kernel does."""
 
     def __init__(self, command: Sequence[str] = (sys.executable, "-m", "dovetail.gpu.precompile")) -> None:
         self.command, self.running = command, list[subprocess.Popen[bytes]]()
 
-    def compile(self, jobs: Sequence[Job], workers: int, done: Callable[[], None] = lambda: None) -> None:
-        """Compile all jobs on so many processes, `done` after each; that of one that dies is left to whoever launches it."""
+    def compile(self, jobs: Sequence[Job], workers: int, done: Callable[[Job], object] = lambda job: None,
+                until: float = inf) -> list[Job]:
+        """Compile jobs on so many processes, `done` after each, by whoever asked; those that none was begun with `until` then.
+
+        The job of a process that dies is left to whoever launches it.
+        """
         for process in [p for p in self.running if p.poll() is not None]:
             self.ended(process)
         while len(self.running) < workers:
             self.running.append(self.started())
-        waiting = deque(jobs)
+        waiting, finished = deque(jobs), SimpleQueue[Job | None]()
         with ThreadPoolExecutor(workers) as threads:
             try:
-                list(threads.map(lambda process: self.fed(process, waiting, done), self.running[:workers]))
+                feeding = [threads.submit(self.fed, process, waiting, finished, until) for process in self.running[:workers]]
+                for _ in feeding:
+                    for job in iter(finished.get, None):
+                        done(job)
+                for one in feeding:
+                    one.result()
+                return list(waiting) if time.perf_counter() > until else []
             finally:
                 waiting.clear()  # who is interrupted waits for what is begun, not for what was to come
 
@@ -132,23 +151,25 @@ class Workers:
         for process in list(self.running):
             self.ended(process)
 
-    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job], done: Callable[[], None]) -> None:
-        """Give a process one job after another until none waits; another takes the place of one that dies after its first."""
+    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job], finished: SimpleQueue[Job | None], until: float) -> None:
+        """Give a process one job after another until none waits; another takes the place of one that dies after its first.
+
+        What is finished is said, and None when no more will be.
+        """
         answered = 0
-        while True:
-            try:
-                job = waiting.popleft()
-            except IndexError:
-                return
-            if self.answers(process, job):
-                answered += 1
-                done()
-            elif answered:
-                self.ended(process)
-                process, answered = self.started(), 0
-                self.running.append(process)
-            else:
-                return
+        try:
+            while (job := next_of(waiting, until)) is not None:
+                if self.answers(process, job):
+                    answered += 1
+                    finished.put(job)
+                elif answered:
+                    self.ended(process)
+                    process, answered = self.started(), 0
+                    self.running.append(process)
+                else:
+                    return
+        finally:
+            finished.put(None)
 
     def answers(self, process: subprocess.Popen[bytes], job: Job) -> bool:
         """Whether a process did a job, and lives."""
@@ -167,13 +188,18 @@ WORKERS = Workers()
 atexit.register(WORKERS.end)
 
 
-def precompile(jobs: Iterable[Job], told: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Compile all jobs into Triton's cache, on all processors; `told` hears how many of how many are done."""
-    turns = {kernel: turn - len(SLOW) for turn, kernel in enumerate(SLOW)}
-    each = sorted({job.alike: job for job in jobs}.values(), key=lambda job: (turns.get(job.kernel, 0), -unrolled(job)))
-    workers, done = min(os.cpu_count() or 1, len(each) // 4), count(1)
-    if len(each) >= FEWEST and workers >= 2:
-        WORKERS.compile(each, workers, lambda: told(next(done), len(each)))
+def precompile(*rounds: Iterable[Job], done: Callable[[Job], object] = lambda job: None, until: float = inf) -> set[str]:
+    """Compile jobs into Triton's cache, on all processors, those of one round before those of the next; `done` after each.
+
+    After `until` none is begun; what they are `alike` of those that were not.
+    """
+    turns, each = {kernel: turn - len(SLOW) for turn, kernel in enumerate(SLOW)}, dict[str, Job]()
+    for jobs in rounds:
+        fresh = {alike: job for job in jobs if (alike := job.alike) not in each}
+        each |= sorted(fresh.items(), key=lambda one: (turns.get(one[1].kernel, 0), -unrolled(one[1])))
+    if len(each) < FEWEST:
+        return set()
+    return {job.alike for job in WORKERS.compile(list(each.values()), min(os.cpu_count() or 1, len(each) // 4), done, until)}
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:

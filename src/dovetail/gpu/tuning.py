@@ -5,16 +5,17 @@ other code and other weights were in the caches. So the division found from time
 kernels and tiles inside the whole network.
 
 Compiling takes longest, so of every kernel one tile is compiled and timed first, and others of those alone with which a division
-could yet be the fastest.
+could yet be the fastest: as many as there is time for, the most promising of all kernels before the next of any.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dovetail.gpu.executor import Launcher
 
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
-TOGETHER_S = 4e-3
+TOGETHER_S = 1e-3
 """Seconds that copies of a kernel timed together need not exceed: of long kernels, fewer say as much."""
 IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
@@ -48,6 +49,8 @@ IN_PLACE_GAIN = 0.001
 """Share of the network's time a swap must win, or noise would decide."""
 IN_PLACE_S = 12.0
 """Seconds this search may take, unless a tuner says otherwise."""
+COMPILING_S, LEAST_COMPILING_S = 35.0, 10.0
+"""Seconds of all tuning after which no more tiles are begun to be compiled, and those that there are for it in any case."""
 COLD_S, LEAST_IN_PLACE = 50.0, 1 / 3
 """Seconds of all tuning after which the search stops, and the share of its time that it has in any case."""
 
@@ -62,6 +65,14 @@ class Part:
     call: Call
     config: Config
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is known of a kernel that was loaded: whether it fits and its results can be trusted, and whether it spills too much."""
+
+    runs: bool = False
+    spills: bool = False
 
 
 Options = Sequence[Sequence[tuple[int, int, Call]]]
@@ -124,23 +135,35 @@ class Tuner:
     def __init__(self, launcher: Launcher, timing: bool, remembered: Remembered | None = None,
                  in_place_s: float = IN_PLACE_S) -> None:
         self.launcher, self.timing, self.in_place_s, self.begun = launcher, timing, in_place_s, time.perf_counter()
-        self.remembered = remembered or Remembered()
+        self.remembered, self.made = remembered or Remembered(), dict[str, Made]()
         self.known = self.remembered.tiles
 
-    def look_at(self, calls: Sequence[Call], tiles: int = CANDIDATES) -> None:
-        """Compile so many tiles of calls side by side and time them; what is known is not timed again."""
+    def look_at(self, calls: Sequence[Call], tiles: int = CANDIDATES, until: float = inf) -> None:
+        """Compile so many tiles of calls side by side and time them; what is known is not timed again.
+
+        Kernels are loaded while others are compiled. Tiles not begun `until` then are not timed, nor are those behind them.
+        """
         if not self.timing:
             return
         begun = {c.key: len(self.known.get(c.key, ())) for c in calls}
-        precompile([self.launcher.described(c, tile) for c in calls for tile in c.configs[begun[c.key]:tiles]])
+        rounds, meant = list[list[Job]](), dict[str, tuple[Call, Config]]()
+        for place in range(tiles):
+            asked = [(c, c.configs[place]) for c in calls if begun[c.key] <= place < len(c.configs)]
+            rounds.append([self.launcher.described(*one) for one in asked])
+            meant |= {job.alike: one for job, one in zip(rounds[-1], asked, strict=True)}
+        left = precompile(*rounds, done=lambda job: self.loaded(*meant[job.alike]), until=until)
         for call in {c.key: c for c in calls}.values():
-            self.time_tiles(call, tiles)
+            self.time_tiles(call, tiles, left)
 
-    def time_tiles(self, call: Call, tiles: int) -> None:
-        """Time so many tiles of a call, without those that were."""
+    def time_tiles(self, call: Call, tiles: int, left: Container[str] = ()) -> None:
+        """Time so many tiles of a call, without those that were and from the first one on that is left."""
         before = self.known.get(call.key, ())
-        timed = [self.timed_at_best(call, tile) for tile in call.configs[len(before):tiles]]
-        self.known[call.key] = tuple(sorted((*before, *timed), key=lambda t: t[0]))
+        there = takewhile(lambda tile: self.launcher.described(call, tile).alike not in left, call.configs[len(before):tiles])
+        self.known[call.key] = tuple(sorted((*before, *(self.timed_at_best(call, tile) for tile in there)), key=lambda t: t[0]))
+
+    def compiling_until(self, least_s: float = 0.0) -> float:
+        """When compiling that begins now ends, after so long at least."""
+        return max(time.perf_counter() + least_s, self.begun + COMPILING_S)
 
     def in_place_until(self) -> float:
         """When a search in place that begins now ends: sooner where compiling and timing took long."""
@@ -151,7 +174,7 @@ class Tuner:
         """(seconds, tile), fastest first; where nothing was timed, the estimate's."""
         if not self.timing:
             return ((call.estimates_s[0], call.configs[0]),)
-        if call.key not in self.known:
+        if not self.known.get(call.key):
             self.time_tiles(call, CANDIDATES)
         return self.known[call.key]
 
@@ -159,7 +182,7 @@ class Tuner:
         """Seconds of the best tile; where the few that were timed do not run, as estimated."""
         seconds = self.ranked(call)[0][0]
         few = self.timing and len(self.known[call.key]) < min(CANDIDATES, len(call.configs))
-        return call.estimates_s[0] if few and seconds == float("inf") else seconds
+        return call.estimates_s[0] if few and seconds == inf else seconds
 
     def timed_at_best(self, call: Call, config: Config) -> tuple[float, Config]:
         """Seconds with a tile, and the tile: as it is, or, of a convolution that must not run so, without pipelining.
@@ -168,7 +191,7 @@ class Tuner:
         """
         made, plain = self.loaded(call, config), without_pipelining(call, config)
         seconds = self.launched(call, config, made)
-        if seconds < float("inf") or plain is None or (made is not None and spills_too_much(*made)):
+        if seconds < inf or plain is None or made.spills:
             return seconds, config
         return self.timed(call, plain), plain
 
@@ -176,24 +199,28 @@ class Tuner:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
         return self.launched(call, config, self.loaded(call, config))
 
-    def launched(self, call: Call, config: Config, made: tuple[str, int] | None) -> float:
+    def launched(self, call: Call, config: Config, made: Made) -> float:
         """The same of a kernel that was loaded."""
-        if made is None or distrusted(*made):
-            return float("inf")
+        if not made.runs:
+            return inf
         repeats = repeats_of(call)
         return replay_seconds(captured([self.launcher.bound(call, config)] * repeats)) / repeats
 
-    def loaded(self, call: Call, config: Config) -> tuple[str, int] | None:
-        """The code of a kernel, and the registers it spills; None where it does not fit.
+    def loaded(self, call: Call, config: Config) -> Made:
+        """A kernel on the device, where it fits; the same for all calls that it is compiled for.
 
-        Triton says so the first time it is asked for such a kernel; later it knows nothing of its registers.
+        Triton says once that it does not, when it is first asked for such a kernel; later it knows nothing of its registers.
         """
-        try:
-            made = self.launcher.loaded(call, config)
-        except (triton.TritonError, RuntimeError):
-            return None
-        spilled = getattr(made, "n_spills", None)
-        return None if spilled is None else (made.asm["ptx"], spilled)
+        alike = self.launcher.described(call, config).alike
+        if alike not in self.made:
+            try:
+                kernel = self.launcher.loaded(call, config)
+                spilled = getattr(kernel, "n_spills", None)
+            except (triton.TritonError, RuntimeError):
+                spilled = None
+            self.made[alike] = Made() if spilled is None else Made(
+                not distrusted(kernel.asm["ptx"], spilled), spills_too_much(kernel.asm["ptx"], spilled))
+        return self.made[alike]
 
 
 def chosen(options: Options, tuner: Tuner) -> list[Part]:
@@ -208,12 +235,12 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
         return parts
     every = [call for ways in options for *_, call in ways]
     tuner.look_at(every, 1)
-    tuner.look_at(within(every, detours(options, tuner), DETOUR))
+    tuner.look_at(within(every, detours(options, tuner), DETOUR), until=tuner.compiling_until(LEAST_COMPILING_S))
     parts = running(options, tuner)
-    if not tuner.timing or any(p.seconds == float("inf") for p in parts):  # what must not run is launched in no place either
+    if not tuner.timing or any(p.seconds == inf for p in parts):  # what must not run is launched in no place either
         return parts
     if tuner.launcher.kind == "int8":
-        tuner.look_at(worth_more(options, tuner, sum(p.seconds for p in parts)), FURTHER)
+        tuner.look_at(worth_more(options, tuner, sum(p.seconds for p in parts)), FURTHER, tuner.compiling_until())
         parts = divided(options, tuner)
     parts = settled_in_place(parts, options, tuner)
     tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
@@ -225,7 +252,7 @@ def running(options: Options, tuner: Tuner) -> list[Part]:
     """The cheapest kernels; further tiles are timed of those that nothing can take the place of and that ran with none so far."""
     while True:
         parts = divided(options, tuner)
-        stuck = [(len(tuner.ranked(p.call)), p.call) for p in parts if p.seconds == float("inf")]
+        stuck = [(len(tuner.ranked(p.call)), p.call) for p in parts if p.seconds == inf]
         open_ones = [(known, call) for known, call in stuck if known < len(call.configs)]
         if not open_ones or not tuner.timing:
             return parts
@@ -240,14 +267,14 @@ def detours(options: Options, tuner: Tuner) -> dict[str, float]:
     found: dict[str, float] = {}
     for ways in options:
         taken, size = [(*way, tuner.expected(way[2])) for way in ways], 1 + max(last for _, last, _ in ways)
-        ahead, behind = [0.0, *[float("inf")] * size], [*[float("inf")] * size, 0.0]
+        ahead, behind = [0.0, *[inf] * size], [*[inf] * size, 0.0]
         for stop in range(1, size + 1):
-            ahead[stop] = min((ahead[first] + s for first, last, _, s in taken if last == stop - 1), default=float("inf"))
+            ahead[stop] = min((ahead[first] + s for first, last, _, s in taken if last == stop - 1), default=inf)
         for start in reversed(range(size)):
-            behind[start] = min((s + behind[last + 1] for first, last, _, s in taken if first == start), default=float("inf"))
+            behind[start] = min((s + behind[last + 1] for first, last, _, s in taken if first == start), default=inf)
         for first, last, call, s in taken:
-            own = (ahead[first] + s + behind[last + 1] - ahead[size]) / s if s < float("inf") else float("inf")
-            found[call.key] = min(own, found.get(call.key, float("inf")))
+            own = (ahead[first] + s + behind[last + 1] - ahead[size]) / s if s < inf else inf
+            found[call.key] = min(own, found.get(call.key, inf))
     return found
 
 
@@ -274,7 +301,7 @@ def divided(options: Options, tuner: Tuner) -> list[Part]:
                 if last == stop - 1:
                     seconds, config = tuner.ranked(call)[0]
                     (broken, before), own = best[first]
-                    cost = (broken, before + seconds) if seconds < float("inf") else (broken + stop - first, before)
+                    cost = (broken, before + seconds) if seconds < inf else (broken + stop - first, before)
                     found.append((cost, [*own, Part(run, first, last, call, config, seconds)]))
             best.append(min(found, key=lambda f: f[0]))
         parts += best[-1][1]
@@ -293,13 +320,13 @@ def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[
                     key=lambda p: p[:4])
     groups = [list(group) for _, group in groupby(places, key=lambda p: p[0])]
     groups.sort(key=lambda g: -len(g) * tuner.ranked(g[0][4])[0][0])
-    before, until = float("inf"), tuner.in_place_until()
+    before, until = inf, tuner.in_place_until()
     now = network_s(parts)
     while now < before * (1 - IN_PLACE_GAIN) and time.perf_counter() < until:  # what one swap changes may make room for another
         before = now
         for group in groups:
             for seconds, config in tuner.ranked(group[0][4])[:IN_PLACE_TILES]:
-                if time.perf_counter() > until or seconds == float("inf"):
+                if time.perf_counter() > until or seconds == inf:
                     break
                 trial = parts
                 for _, run, first, last, call in group:
