@@ -69,7 +69,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is known of a kernel that was loaded: whether it fits and its results can be trusted, and whether it spills too much."""
+    """What is known of a loaded kernel: whether it fits and its results can be trusted, and whether it spills too much."""
 
     runs: bool = False
     spills: bool = False
