@@ -38,10 +38,10 @@ VECTOR = 16
 
 
 def _work(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number, moved_bytes: Number,
-          products: Number = 0.0) -> Work:
-    """`products`: those of a program's matrices that follow each other without a loop."""
+          products: Number = 0.0, busiest: Number = 0.0) -> Work:
+    """`products`: those of a program's matrices that follow each other without a loop; `busiest`: flops of one multiprocessor."""
     return Work({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, c, flops, moved_bytes, out.fits,
-                products / (32 * c["num_warps"]))
+                products / (32 * c["num_warps"]), busiest)
 
 
 def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
@@ -62,7 +62,7 @@ def conv_work(gpu: Gpu, c: Tiles, s: ConvShape) -> Work:
         "sm_results": out.each * results * warps, "depth": out.waves * c["BK"], "programs": programs,
         "wide": out.waves * (warps >= 8),
         "chain": out.waves * np.minimum(c["BK"] * steps, 2 * s.depth * s.steps_of) / warps},
-        2.0 * programs * products * steps, s.moved_bytes, products)
+        2.0 * programs * products * steps, s.moved_bytes, products, 2.0 * out.each * products * steps)
 
 
 def deep_work(gpu: Gpu, c: Tiles, s: DeepShape) -> Work:

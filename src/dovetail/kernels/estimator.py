@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.kernels.unaided import Shares, reached
 from dovetail.platform.gpu_specification import Gpu, specification
 
 Config = Mapping[str, int]
@@ -72,6 +73,8 @@ class Work:
     fits: Flags
     unrolled: Number = 0.0
     """Products of a thread that follow each other without a loop where no matrix unit takes them."""
+    busiest_flops: Number = 0.0
+    """Those of the multiprocessor that has most of them."""
 
 
 @cache
@@ -189,8 +192,8 @@ def part_of(amount: str) -> str:
     return "busy" if amount.startswith("sm_") or amount in BUSY else "waits"
 
 
-def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = None) -> Floats:
-    """Estimated time of every tile of a kernel; infinite where it does not fit. `own`: other costs than the shipped ones."""
+def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = None, shares: Shares | None = None) -> Floats:
+    """Estimated time of every tile of a kernel; infinite where it does not fit. `own`, `shares`: others than the shipped ones."""
     own = costs()[kernel] if own is None else own
     parts: dict[str, Number] = {"launch": 0.0, "memory": 0.0, "waits": 0.0, "busy": 0.0}
     for name, amount in work.amounts.items():
@@ -200,9 +203,17 @@ def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = No
     spent = parts["launch"] + (parts["memory"] ** p + (parts["waits"] * own.waits.of(work.tiles)) ** p
                                + (parts["busy"] * own.busy.of(work.tiles)) ** p) ** (1 / p)
     rate = np.where(np.asarray(work.moved_bytes) < gpu.cache_bytes / 2, gpu.cache_bytes_per_s, gpu.bytes_per_s)
-    least = gpu.launch_s + np.maximum(work.flops / gpu.flops[kind], work.moved_bytes / rate)
+    least = gpu.launch_s + np.maximum(products_s(gpu, kernel, kind, work, shares), work.moved_bytes / rate)
     fits = work.fits & (np.asarray(work.unrolled) <= (MOST_IN_A_ROW if kind in WITHOUT_UNITS else np.inf))
     return np.asarray(np.where(fits, np.maximum(spent, least), np.inf), dtype=np.float64)
+
+
+def products_s(gpu: Gpu, kernel: str, kind: str, work: Work, shares: Shares | None = None) -> Number:
+    """Seconds of a kernel's products at least: at the GPU's rate, without matrix units at the share of it that was measured."""
+    if kind not in WITHOUT_UNITS:
+        return work.flops / gpu.flops[kind]
+    return np.maximum(work.flops, work.busiest_flops * gpu.multiprocessors) / gpu.flops[kind] / reached(
+        kernel, work.tiles, shares)
 
 
 def power(value: int, least: int = 16) -> int:

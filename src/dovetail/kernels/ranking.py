@@ -19,7 +19,7 @@ from dovetail.kernels.amounts import (
     vector_work,
     walked_work,
 )
-from dovetail.kernels.estimator import Config, Floats, Tiles, Work, seconds
+from dovetail.kernels.estimator import WITHOUT_UNITS, Config, Floats, Tiles, Work, seconds
 from dovetail.kernels.second_look import LOOKED_AT, in_turn, known_of, look_for
 from dovetail.kernels.shapes import (
     BandedShape,
@@ -37,6 +37,7 @@ from dovetail.kernels.shapes import (
     configs_of,
     stacked,
 )
+from dovetail.kernels.unaided import measured, sizes_of
 from dovetail.platform.gpu_specification import Gpu
 
 WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
@@ -47,6 +48,8 @@ WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
 """Of every kind of shape, whose costs it has and what it asks for."""
 FEW = {"bridged": 4}
 """Tiles of kernels that Triton takes seconds to translate each, and whose costs say which of them are fast."""
+SAME, FEW_RESULTS = 0.001, 16
+"""Share of a time by which estimates that mean the same may differ, and results of a thread up to which they are few."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""
 
@@ -72,20 +75,36 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
         known = known_of(gpu, shape, {name: values[first] for name, values in tiles.items()}, times[first], found[0])
         order[:LOOKED_AT] = in_turn(first, first[np.argsort(look.scores(known, times[first]), kind="stable")])
     elif kind == "int8" and isinstance(shape, DepthwiseShape):
-        order = with_narrow(order, tiles["SIDE"][order] == 1)
+        # costs are those of halves, where several columns of a thread save conversions; with one, bytes load more at once
+        order = both_in_turn(order, tiles["SIDE"][order] == 1)
+    elif kind in WITHOUT_UNITS and isinstance(shape, ConvShape):
+        # what was measured of tiles' sizes is extrapolated to others
+        order = sizes_apart(order, times, tiles)
+        order = both_in_turn(order, measured(WORK[type(shape)][0], tiles)[order])
     return configs_of({name: values[order] for name, values in tiles.items()}), found
 
 
-def with_narrow(order: NDArray[np.int64], narrow: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Tiles with several columns per thread and with one in turn, each in their order.
-
-    Costs of depthwise layers are those of halves, where several columns save conversions. Bytes have others, and threads with one
-    column load more channels at once: some of each are timed.
-    """
-    first = narrow == narrow[0]
+def both_in_turn(order: NDArray[np.int64], some: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Tiles of two sorts in turn, each in their order, that of the first one first: some of each are timed."""
+    first = some == some[0]
     these, others = order[first], order[~first]
     both = min(len(these), len(others))
     return np.concatenate([np.stack([these[:both], others[:both]], axis=1).ravel(), these[both:], others[both:]])
+
+
+def sizes_apart(order: NDArray[np.int64], times: Floats, tiles: Tiles) -> NDArray[np.int64]:
+    """Tiles in order, but behind the others those of a size that another one of takes as long by estimate.
+
+    Where products take all the time, how many loads are ahead does not count, and one of each size says more than all of one; nor
+    do sums apart, unless threads have few results and nothing else to do.
+    """
+    few = tiles["BP"] * tiles["BN"] <= FEW_RESULTS * 32 * tiles["num_warps"]
+    sizes = list(zip(sizes_of(tiles), np.where(few, tiles.get("SUMS", np.ones(1)), 0.0).tolist(), strict=True))
+    known, again = dict[tuple[str, float], float](), np.zeros(len(order), dtype=bool)
+    for i, tile in enumerate(order):
+        again[i] = times[tile] <= (1 + SAME) * known.get(sizes[tile], -1.0)
+        known.setdefault(sizes[tile], float(times[tile]))
+    return np.concatenate([order[~again], order[again]])
 
 
 def best_seconds(gpu: Gpu, kind: str, shapes: Sequence[KernelShape]) -> Floats:

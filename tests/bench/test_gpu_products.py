@@ -1,0 +1,53 @@
+"""Shares of products without matrix units are what the record of timed tiles says, and hold for networks not fitted to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpu_products
+from gpu_estimator import counted
+from gpu_products import RECORD, WRITTEN, fitted, judged_apart, timed, written
+
+
+@pytest.fixture(scope="module")
+def every() -> list[gpu_products.Timed]:
+    return timed()
+
+
+def test_what_comes_with_the_package_is_what_the_record_says(every: list[gpu_products.Timed]) -> None:
+    assert written(fitted(every), json.loads(RECORD.read_text()), every) == WRITTEN.read_text()
+
+
+def test_shares_say_more_of_other_networks_than_a_full_rate(every: list[gpu_products.Timed]) -> None:
+    found = judged_apart(every)
+    assert found["held out"]["kernels"] > 100
+    assert found["held out"]["error_median"] < found["without shares"]["error_median"] / 3
+    assert found["held out"]["lost_mean"] < found["without shares"]["lost_mean"] / 3
+    assert found["held out"]["first_within_5_percent"] > found["without shares"]["first_within_5_percent"]
+
+
+def test_a_record_is_made_of_what_tuning_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    calls = [call for call, _ in counted("mobilenet-v1@32", 2, "float32").values()]
+    tiles = {call.key: [[1e-6 * (i + 1), tile] for i, tile in enumerate(call.configs[:3])] + [[float("inf"), call.configs[-1]]]
+             for call in calls}
+    (tmp_path / "cache.json").write_text(json.dumps({"tiles": tiles, "networks": {}}))
+    sitting = {"gpu": "some GPU", "date": "2026-11-17", "torch": "2", "triton": "3", "command": "bench", "networks": {}}
+    (tmp_path / "sitting.json").write_text(json.dumps(sitting))
+    record = ["--record", str(tmp_path / "record.json")]
+    monkeypatch.setattr(sys, "argv", ["gpu_products", *record, "--take", str(tmp_path / "cache.json"), "mobilenet-v1@32:2"])
+    with pytest.raises(SystemExit, match="--of SITTING"):
+        gpu_products.main()
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--of", str(tmp_path / "sitting.json")])
+    gpu_products.main()
+    made = json.loads((tmp_path / "record.json").read_text())
+    assert (made["gpu"], made["kind"], len(made["kernels"])) == ("some GPU", "float32", len(calls))
+    assert all(seconds < 1 for kernel in made["kernels"] for seconds, _ in kernel["times"])
+    monkeypatch.setattr(sys, "argv", ["gpu_products", "--json", str(tmp_path / "judged.json")])
+    gpu_products.main()
+    assert "held out" in capsys.readouterr().out
+    assert json.loads((tmp_path / "judged.json").read_text())["shipped"]["kernels"] > 100
