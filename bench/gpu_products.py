@@ -1,10 +1,8 @@
 """Float32 has no matrix units: the share of a GPU's rate that its products reach, fitted to times of tiles and judged.
 
 `python bench/gpu_products.py [--fit] [--json OUT]` reads bench/records/gpu_tiles_float32.json, tiles that tuning timed on an H200
-in one sitting of bench/gpu_fcm.py, and judges estimates of products: without shares, with those that come with the package, and
-with shares fitted without the network that is judged. `--fit` writes the shares of all networks to products.toml in
-src/dovetail/kernels. `--take CACHE NAME:IMAGES ...` makes such a record of the file in which tuning remembers
-its times (in `gpu` of Dovetail's cache).
+(bench/gpu_tuned.py), and judges estimates of products: without shares, with those that come with the package, and with shares
+fitted without the network that is judged. `--fit` writes the shares of all networks to products.toml in src/dovetail/kernels.
 """
 
 from __future__ import annotations
@@ -128,32 +126,12 @@ def written(found: Shares, record: Mapping[str, Any], every: Sequence[Timed]) ->
     return head + "".join(tables) + f"\n[timed]\n{BY_TILE} = {json.dumps(often)}\n"
 
 
-def taken(cache: Path, cases: Sequence[tuple[str, int]], head: dict[str, Any]) -> dict[str, Any]:
-    """A record of what tuning remembers of some networks; every kernel once."""
-    known, kernels = json.loads(cache.read_text("utf-8"))["tiles"], list[dict[str, Any]]()
-    for name, images in cases:
-        for key, (call, _) in counted(name, images, KIND).items():
-            if times := [one for one in known.pop(key, ()) if one[0] < float("inf")]:
-                kernels.append({"network": name, "images": images, "kernel": call.kernel, "nodes": call.nodes, "times": times})
-    return {**head, "kind": KIND, "kernels": kernels}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--fit", action="store_true", help="write the shares that come with the package")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what was judged")
-    parser.add_argument("--take", nargs="+", metavar=("CACHE", "NAME:IMAGES"), help="make the record of what tuning remembers")
-    parser.add_argument("--of", type=Path, metavar="SITTING", help="the file of the sitting, which names GPU, versions and day")
     options = parser.parse_args()
-    if options.take:
-        if options.of is None:
-            raise SystemExit("--take needs --of SITTING, the file that bench/gpu_fcm.py --json wrote")
-        sitting = json.loads(options.of.read_text("utf-8"))
-        cases = [(name, int(images)) for name, _, images in (case.rpartition(":") for case in options.take[1:])]
-        head = {name: sitting[name] for name in ("gpu", "date", "torch", "triton", "command")}
-        replace_text(options.record, json.dumps(taken(Path(options.take[0]), cases, head)) + "\n")
-        return
     every = timed(options.record)
     if options.fit:
         replace_text(WRITTEN, written(fitted(every), json.loads(options.record.read_text("utf-8")), every))

@@ -3,7 +3,7 @@
 `python bench/gpu_tuned.py CACHE --into FILE --kernel NAME --case NAME:IMAGES --kind KIND`, CACHE as `DOVETAIL_CACHE` has it
 (`gpu/remembered.py`), kernels and cases repeatable. FILE then holds of these kernels what was timed of them in these networks and
 nothing older, unless it is to `--keep` that; what several networks have in common was timed once and counts for the first of
-them. `--source` says which command tuned.
+them. `--source` says which command tuned; a new FILE has GPU, versions and day of the sitting that did (`--of`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ def taken(tiles: Mapping[str, Tiles], networks: Mapping[Case, Mapping[str, Call]
     return found
 
 
+def begun(sitting: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A file without times."""
+    return {**{name: sitting[name] for name in ("gpu", "date", "torch", "triton")}, "kind": kind, "kernels": []}
+
+
 def replaced(held: Mapping[str, Any], found: Sequence[Mapping[str, Any]], kernels: Collection[str], source: str,
              day: str, keep: bool = False) -> dict[str, Any]:
     """A file with other times of some kernels, or with more of them, and where they are from."""
@@ -50,14 +55,19 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", required=True, help="take these kernels, repeatable")
     parser.add_argument("--keep", action="store_true", help="keep what was timed of them before")
     parser.add_argument("--case", action="append", required=True, metavar="NAME:IMAGES", help="as tuned, repeatable")
-    parser.add_argument("--kind", default="int8", choices=["float16", "int8"], help="arithmetic (default: int8)")
+    parser.add_argument("--kind", default="int8", choices=["float16", "float32", "int8"], help="arithmetic (default: int8)")
     parser.add_argument("--source", required=True, help="the command that tuned")
     parser.add_argument("--date", default=date.today().isoformat(), help="when it did (default: today)")
+    parser.add_argument("--of", type=Path, metavar="SITTING", help="what bench/gpu_fcm.py --json wrote, if FILE is to be new")
     options = parser.parse_args()
+    if not options.into.is_file() and options.of is None:
+        raise SystemExit(f"{options.into}: no such file; a new one needs --of SITTING, which names GPU and versions")
     cases = [(name, int(images)) for name, images in (case.rsplit(":", 1) for case in options.case)]
     networks = {(name, images): tiled(name, images, options.kind) for name, images in cases}
     found = taken(load(options.cache).tiles, networks, options.kernel)
-    held = replaced(json.loads(options.into.read_text()), found, options.kernel, options.source, options.date, options.keep)
+    before = json.loads((options.into if options.into.is_file() else options.of).read_text())
+    before = before if options.into.is_file() else begun(before, options.kind)
+    held = replaced(before, found, options.kernel, options.source, options.date, options.keep)
     replace_text(options.into, json.dumps(held) + "\n")
     print("\n".join(f"{kernel}: {len(times)} kernels, {sum(times)} tiles" for kernel in options.kernel
                     for times in [[len(own["times"]) for own in found if own["kernel"] == kernel]]))

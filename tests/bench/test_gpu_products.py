@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import gpu_products
+import gpu_tuned
+from dovetail.gpu.remembered import Remembered
 from gpu_estimator import counted
 from gpu_products import RECORD, WRITTEN, fitted, judged_apart, timed, written
 
@@ -33,19 +35,21 @@ def test_shares_say_more_of_other_networks_than_a_full_rate(every: list[gpu_prod
 def test_a_record_is_made_of_what_tuning_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str]) -> None:
     calls = [call for call, _ in counted("mobilenet-v1@32", 2, "float32").values()]
-    tiles = {call.key: [[1e-6 * (i + 1), tile] for i, tile in enumerate(call.configs[:3])] + [[float("inf"), call.configs[-1]]]
-             for call in calls}
-    (tmp_path / "cache.json").write_text(json.dumps({"tiles": tiles, "networks": {}}))
+    tiles = {call.key: ((1e-6, call.configs[0]), (2e-6, call.configs[1]), (float("inf"), call.configs[-1])) for call in calls}
+    Remembered(tmp_path / "cache.json", tiles).save()
     sitting = {"gpu": "some GPU", "date": "2026-11-17", "torch": "2", "triton": "3", "command": "bench", "networks": {}}
     (tmp_path / "sitting.json").write_text(json.dumps(sitting))
-    record = ["--record", str(tmp_path / "record.json")]
-    monkeypatch.setattr(sys, "argv", ["gpu_products", *record, "--take", str(tmp_path / "cache.json"), "mobilenet-v1@32:2"])
+    record = tmp_path / "record.json"
+    asked = ["gpu_tuned", str(tmp_path / "cache.json"), "--into", str(record), "--case", "mobilenet-v1@32:2", "--kind", "float32",
+             "--source", "test", *(word for kernel in ("conv", "depthwise") for word in ("--kernel", kernel))]
+    monkeypatch.setattr(sys, "argv", asked)
     with pytest.raises(SystemExit, match="--of SITTING"):
-        gpu_products.main()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--of", str(tmp_path / "sitting.json")])
-    gpu_products.main()
-    made = json.loads((tmp_path / "record.json").read_text())
-    assert (made["gpu"], made["kind"], len(made["kernels"])) == ("some GPU", "float32", len(calls))
+        gpu_tuned.main()
+    monkeypatch.setattr(sys, "argv", [*asked, "--of", str(tmp_path / "sitting.json")])
+    gpu_tuned.main()
+    made = json.loads(record.read_text())
+    assert (made["gpu"], made["kind"], made["tuned"]["conv"]["command"]) == ("some GPU", "float32", "test")
+    assert len(made["kernels"]) == sum(call.kernel in ("conv", "depthwise") for call in calls)
     assert all(seconds < 1 for kernel in made["kernels"] for seconds, _ in kernel["times"])
     monkeypatch.setattr(sys, "argv", ["gpu_products", "--json", str(tmp_path / "judged.json")])
     gpu_products.main()
