@@ -3,6 +3,7 @@
 `python bench/gpu_products.py [--fit] [--json OUT]` reads bench/records/gpu_tiles_float32.json, tiles that tuning timed on an H200
 (bench/gpu_tuned.py), and judges estimates of products: without shares, with those that come with the package, and with shares
 fitted without the network that is judged. `--fit` writes the shares of all networks to products.toml in src/dovetail/kernels.
+`--networks` says how far whole networks' estimates are from the times of the record of bench/gpu_fcm.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from dovetail.files import replace_text
-from dovetail.kernels.calls import Call
-from dovetail.kernels.estimator import FITTED_ON, Floats, Tiles, Work, products_s, seconds, tiles_of
-from dovetail.kernels.ranking import WORK, work_of
+from dovetail.kernels.estimator import FITTED_ON, Floats, Work, products_s, seconds, tiles_of
+from dovetail.kernels.lower import lower
+from dovetail.kernels.ranking import work_of
 from dovetail.kernels.unaided import LEAST, MOST, Shares, features, shares, sizes_of, table
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, counted
+from gpu_estimator import CLOSE, matched
+from gpu_record import RECORD as MEASURED
+from zoo_graph import network
 
 KIND = "float32"
 RECORD = Path(__file__).parent / "records" / f"gpu_tiles_{KIND}.json"
@@ -46,17 +49,12 @@ HEAD = """# Shares of a GPU's rate that products reach without matrix units, as 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A kernel of a network, its tiles and their times."""
+    """A kernel of a network, times of its tiles, and what these ask of a GPU."""
 
     network: str
-    call: Call
-    tiles: Tiles
+    kernel: str
     times: Floats
     work: Work
-
-    @property
-    def kernel(self) -> str:
-        return WORK[type(self.call.shape)][0]
 
     def estimated(self, own: Shares) -> Floats:
         return seconds(specification(FITTED_ON), self.kernel, KIND, self.work, shares=own)
@@ -68,14 +66,9 @@ class Timed:
 
 def timed(path: Path = RECORD) -> list[Timed]:
     """The kernels of a record that multiply matrices."""
-    found = []
-    for held in json.loads(path.read_text("utf-8"))["kernels"]:
-        if held["kernel"] in (BY_TILE, *LEVELS):
-            calls = {(c.kernel, c.nodes): c for c, _ in counted(held["network"], held["images"], KIND).values()}
-            call, tiles = calls[held["kernel"], tuple(held["nodes"])], tiles_of([tile for _, tile in held["times"]])
-            found.append(Timed(held["network"], call, tiles, np.array([s for s, _ in held["times"]]),
-                               work_of(specification(FITTED_ON), call.shape, tiles)))
-    return found
+    return [Timed(name, call.kernel, np.array([taken for taken, _ in times]),
+                  work_of(specification(FITTED_ON), call.shape, tiles_of([tile for _, tile in times])))
+            for call, times, (name, *_) in matched(path) if call.kernel in (BY_TILE, *LEVELS)]
 
 
 def fitted(every: Sequence[Timed]) -> Shares:
@@ -83,7 +76,7 @@ def fitted(every: Sequence[Timed]) -> Shares:
     launch_s, known, wanted = specification(FITTED_ON).launch_s, dict[str, list[Floats]](), list[Floats]()
     for one in (t for t in every if t.kernel == BY_TILE):
         long = one.full_rate_s() > LONG_S
-        for name, values in {"level": np.ones(len(one.times)), **features(one.tiles)}.items():
+        for name, values in {"level": np.ones(len(one.times)), **features(one.work.tiles)}.items():
             known.setdefault(name, []).append(values[long])
         wanted.append(np.log(one.full_rate_s()[long] / (one.times[long] - launch_s)))
     columns = np.stack([np.concatenate(values) for values in known.values()], axis=1)
@@ -118,7 +111,7 @@ def judged_apart(every: Sequence[Timed]) -> dict[str, dict[str, float]]:
 
 def written(found: Shares, record: Mapping[str, Any], every: Sequence[Timed]) -> str:
     """products.toml: shares, and which sizes of tiles were timed often."""
-    counts = Counter(size for t in every if t.kernel == BY_TILE for size in sizes_of(t.tiles))
+    counts = Counter(size for t in every if t.kernel == BY_TILE for size in sizes_of(t.work.tiles))
     often = sorted(size for size, count in counts.items() if count >= OFTEN)
     head = HEAD.format(tiles=sum(len(t.times) for t in every), kernels=len(every), gpu=record["gpu"], date=record["date"])
     tables = ["".join([f"\n[shares.{kernel}]\n", *(f"{name} = {weight}\n" for name, weight in own.items())])
@@ -126,12 +119,30 @@ def written(found: Shares, record: Mapping[str, Any], every: Sequence[Timed]) ->
     return head + "".join(tables) + f"\n[timed]\n{BY_TILE} = {json.dumps(often)}\n"
 
 
+def networks_told() -> Iterator[str]:
+    """Of every network and batch that was measured, its kernels as estimated alone against its time."""
+    from dovetail.gpu.executor import Launcher, options_of
+    from dovetail.gpu.tuning import Tuner, divided
+    from gpu_fcm import FIRST, NETWORK, SECOND
+    measured, tuner = json.loads(MEASURED.read_text("utf-8"))["networks"], Tuner(Launcher(KIND, "cpu", pdl=False), timing=False)
+    for name in (NETWORK, *FIRST, *SECOND):
+        for batch, row in measured[name.replace("-", "_")]["fp32"].items():
+            options = options_of(lower(network(name), KIND, specification(FITTED_ON), int(batch.removeprefix("b"))))
+            estimate = sum(part.seconds for part in divided(options, tuner)) * 1e6
+            yield f"{name:20} {batch:3} {estimate:8.1f} of {row['ours_us']:8.1f} us, {estimate / row['ours_us']:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--fit", action="store_true", help="write the shares that come with the package")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what was judged")
+    parser.add_argument("--networks", action="store_true", help="hold estimates of whole networks against their times, and end")
     options = parser.parse_args()
+    if options.networks:
+        for line in networks_told():
+            print(line, flush=True)
+        return
     every = timed(options.record)
     if options.fit:
         replace_text(WRITTEN, written(fitted(every), json.loads(options.record.read_text("utf-8")), every))

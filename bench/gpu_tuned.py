@@ -65,8 +65,8 @@ def main() -> None:
     cases = [(name, int(images)) for name, images in (case.rsplit(":", 1) for case in options.case)]
     networks = {(name, images): tiled(name, images, options.kind) for name, images in cases}
     found = taken(load(options.cache).tiles, networks, options.kernel)
-    before = json.loads((options.into if options.into.is_file() else options.of).read_text())
-    before = before if options.into.is_file() else begun(before, options.kind)
+    new = not options.into.is_file()
+    before = begun(json.loads(options.of.read_text()), options.kind) if new else json.loads(options.into.read_text())
     held = replaced(before, found, options.kernel, options.source, options.date, options.keep)
     replace_text(options.into, json.dumps(held) + "\n")
     print("\n".join(f"{kernel}: {len(times)} kernels, {sum(times)} tiles" for kernel in options.kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import gpu_products
 import gpu_tuned
 from dovetail.gpu.remembered import Remembered
 from gpu_estimator import counted
-from gpu_products import RECORD, WRITTEN, fitted, judged_apart, timed, written
+from gpu_products import RECORD, WRITTEN, fitted, judged_apart, networks_told, timed, written
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +56,10 @@ def test_a_record_is_made_of_what_tuning_remembers(tmp_path: Path, monkeypatch: 
     gpu_products.main()
     assert "held out" in capsys.readouterr().out
     assert json.loads((tmp_path / "judged.json").read_text())["shipped"]["kernels"] > 100
+
+
+def test_whole_networks_are_estimated_near_their_times() -> None:
+    """Of one that no share was fitted to."""
+    told = [line.split() for line in islice(networks_told(), 3)]
+    assert [(name, batch) for name, batch, *_ in told] == [("mobilenet-v2", batch) for batch in ("b1", "b64", "b8")]
+    assert all(2 / 3 < float(ratio) < 3 / 2 for *_, ratio in told)

@@ -22,9 +22,8 @@ LEAST, MOST = 0.1, 0.9
 """Bounds of shares: what is beyond was not measured."""
 IN_CACHE = 1024
 """Products of a thread in a row from which on each doubling counts."""
-
-
 SIZES = ("BP", "BN", "BK", "num_warps")
+"""What makes the size of a tile."""
 Shares = Mapping[str, Mapping[str, float]]
 """Of every kernel, the logarithm of the share that is reached (`level`), and what adds to it by names of `features`."""
 
@@ -38,7 +37,7 @@ def table() -> Mapping[str, Any]:
 
 
 def shares() -> Shares:
-    """What comes with the package."""
+    """Those that come with the package."""
     found: Shares = table()["shares"]
     return found
 
