@@ -124,8 +124,9 @@ def memory_image(ng: Any, source: Any, output: Any, frame: Array) -> Array:
 
 def run(made: Generated) -> tuple[int, Array]:
     """Run one frame in Verilator; returns the clocks it took and the memory afterwards."""
-    files = {f"{TOP}.v": made.verilog, "registers.h": made.registers}
-    program = build_target(Target(files, Path(__file__).with_name("memory.cpp"), PROGRAM))
+    files = {f"{TOP}.v": made.verilog, "registers.h": made.registers,
+             "memory.cpp": Path(__file__).with_name("memory.cpp").read_text(encoding="utf-8")}
+    program = build_target(Target(files, None, PROGRAM))
     lines: list[str] = []
     with scratch_folder() as folder:
         made.image.tofile(folder / "memory.bin")

@@ -1,6 +1,6 @@
 // Drives every design of a Verilator bundle through its valid/ready streams, one design after another.
 //
-// bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table.
+// The bundle and its port table are known by bundle_handle.h alone.
 // usage: harness FOLDER   where FOLDER/jobs.txt holds one line per run:
 //   design frames stall_seed stall_limit max_cycles drain      (stall_seed 0: never stall; max_cycles 0: no limit)
 // Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "bundle_handle.h"
 #include "ports.h"
 #include "stall.h"
 #include "verilated.h"
-#include "bundle.h"
 
 namespace {
 
@@ -169,7 +169,7 @@ private:
 
 class Simulator {
 public:
-    Simulator(Bundle& model, const Ports& ports, const Run& run, const std::string& prefix)
+    Simulator(BundleHandle& model, const Ports& ports, const Run& run, const std::string& prefix)
         : model_(model), ports_(ports), run_(run), prefix_(prefix) {
         uint64_t stream = run.stall_seed;
         auto seed = [&] { return run.stall_seed ? mix(stream += 0x9E3779B97F4A7C15ull) : 0; };
@@ -302,7 +302,7 @@ private:
         std::printf(" %s %llu of %llu", name, static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
     }
 
-    Bundle& model_;
+    BundleHandle& model_;
     const Ports& ports_;
     Run run_;
     std::string prefix_;
@@ -322,8 +322,8 @@ int main(int count, char** arguments) {
     VerilatedContext context;
     context.randReset(2);    // registers without a reset start at reproducible random values
     context.randSeed(1);
-    Bundle model(&context);
-    const std::vector<Ports> designs = describe(model);
+    BundleHandle model(context);
+    const std::vector<Ports> designs = model.describe();
     for (const Ports& ports : designs) *ports.rst = 1;
     std::ifstream jobs(folder + "/jobs.txt");
     std::string line;

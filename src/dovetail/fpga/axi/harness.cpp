@@ -1,6 +1,6 @@
 // Shells as a shared library: a host's view of a board, with AXI4-Lite reads and writes and a DMA channel per stream.
 //
-// bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table. Words a host sends wait
+// The bundle and its port table are known by bundle_handle.h alone. Words a host sends wait
 // in queues and move whenever the clock runs, also during register accesses. Nothing here prints or ends the process.
 #include <unistd.h>
 
@@ -13,32 +13,14 @@
 #include <vector>
 
 #include "axi_memory.h"
+#include "axi_ports.h"
+#include "bundle_handle.h"
 #include "stall.h"
 #include "verilated.h"
 #if VM_TRACE_FST
 #include "verilated_fst_c.h"
 #endif
 
-struct Lite {
-    SData *awaddr, *araddr;
-    CData *awvalid, *awready, *wvalid, *wready, *wstrb, *bvalid, *bready, *bresp;
-    CData *arvalid, *arready, *rvalid, *rready, *rresp;
-    IData *wdata, *rdata;
-};
-struct Port {
-    CData *valid, *ready, *last, *user;    // `user` of outputs only
-    void* data;
-    void* keep;
-};
-struct Ports {
-    CData *clk, *rst;
-    unsigned bytes;    // of a bus word
-    Lite lite;
-    std::vector<Port> inputs, outputs;
-    std::vector<AxiPins> memories;    // at most one
-};
-
-#include "bundle.h"
 
 namespace {
 
@@ -71,10 +53,10 @@ struct Sink {
 
 class Model {
 public:
-    Model(unsigned design, uint64_t seed, const char* trace) : model_(&context_) {
+    Model(unsigned design, uint64_t seed, const char* trace) : model_(context_) {
         context_.randReset(2);
         context_.randSeed(1);
-        const std::vector<Ports> all = describe(model_);
+        const std::vector<Ports> all = model_.describe();
         for (const Ports& ports : all) *ports.rst = 1;
         ports_ = all.at(design);
         for (const Port& port : ports_.inputs) sources_.push_back({port, Stall(0)});
@@ -85,7 +67,7 @@ public:
         if (trace) {
             context_.traceEverOn(true);
             trace_.reset(new VerilatedFstC);
-            model_.trace(trace_.get(), 99);
+            model_.trace(trace_.get());
             trace_->open(trace);
         }
 #else
@@ -279,7 +261,7 @@ private:
     }
 
     VerilatedContext context_;
-    Bundle model_;
+    BundleHandle model_;
     Ports ports_;
     std::vector<Source> sources_;
     std::vector<Sink> sinks_;

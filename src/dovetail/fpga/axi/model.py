@@ -16,7 +16,7 @@ from dovetail.files import replace_bytes
 from dovetail.fpga.axi.memory import MASTER, master_pins
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
 from dovetail.fpga.packing import Octets
-from dovetail.fpga.verilate import Target, build_target, bundle_sources
+from dovetail.fpga.verilate import HANDLE, Target, build_target, bundle_sources
 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000
@@ -38,13 +38,14 @@ def build_library(shells: Sequence[Shell], trace: bool = False) -> Path:
     designs = [shell.design for shell in shells]
     pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in shell.pins]
             for i, shell in enumerate(shells)]
-    files = {**bundle_sources(designs, pins), "bundle.h": _header(shells)}
+    files = {**bundle_sources(designs, pins), "bundle.cpp": _port_table(shells)}
     return build_target(Target(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
 
 
-def _header(shells: Sequence[Shell]) -> str:
-    """The port table; its order is that of the structures in harness.cpp."""
-    lines = ['#include "Bundle.h"', "static std::vector<Ports> describe(Bundle& m) {", "    std::vector<Ports> all;"]
+def _port_table(shells: Sequence[Shell]) -> str:
+    """The port table; its order is that of the structures in axi_ports.h."""
+    lines = ['#include "Bundle.h"', '#include "axi_ports.h"', '#include "bundle_handle.h"',
+             "std::vector<Ports> BundleHandle::describe() {", "    Bundle& m = *model_;", "    std::vector<Ports> all;"]
     for i, shell in enumerate(shells):
         lines += ["    {", "        Ports p;", f"        p.clk = &m.d{i}_clk; p.rst = &m.d{i}_rst; p.bytes = {shell.bus_bytes};"]
         lines += [f"        p.lite.{pin} = &m.d{i}_{LITE}_{pin};" for pin, _ in (*LITE_IN, *LITE_OUT)]
@@ -57,7 +58,7 @@ def _header(shells: Sequence[Shell]) -> str:
             pointers = ", ".join(f"&{stem}{pin}" for pin in ("valid", "ready", "last", "user", "data", "keep"))
             lines.append(f"        p.outputs.push_back({{{pointers}}});")
         lines += [*_memory_lines(i, shell), "        all.push_back(p);", "    }"]
-    return "\n".join([*lines, "    return all;", "}", ""])
+    return "\n".join([*lines, "    return all;", "}", HANDLE])
 
 
 def _memory_lines(index: int, shell: Shell) -> list[str]:

@@ -1,6 +1,6 @@
 // Drives all boards of a system at once: host streams, and links with latency, jitter, bandwidth and faults between them.
 //
-// bundle.h (generated) defines `Bundle`, the Verilated class, and `describe(Bundle&)`, the port table of every board.
+// The bundle and its port table, an entry a board, are known by bundle_handle.h alone.
 // usage: bench FOLDER   where FOLDER/system.txt holds one item per line:
 //   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY DETECT_LIMIT     (FAULT_SEED 0: no faults)
 //   in BOARD PORT | load BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT
@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
+#include "bundle_handle.h"
 #include "ports.h"
 #include "stall.h"
 #include "verilated.h"
-#include "bundle.h"
 
 namespace {
 
@@ -145,7 +145,7 @@ struct Sink {
 
 class Bench {
 public:
-    Bench(Bundle& model, std::vector<Ports> boards, const std::string& folder)
+    Bench(BundleHandle& model, std::vector<Ports> boards, const std::string& folder)
         : model_(model), boards_(std::move(boards)), folder_(folder), random_(1) {}
 
     bool read() {
@@ -348,7 +348,7 @@ private:
         std::printf(" %s %llu of %llu", name, static_cast<unsigned long long>(done), static_cast<unsigned long long>(total));
     }
 
-    Bundle& model_;
+    BundleHandle& model_;
     std::vector<Ports> boards_;
     std::string folder_;
     Random random_;
@@ -372,8 +372,8 @@ int main(int count, char** arguments) {
     VerilatedContext context;
     context.randReset(2);    // registers without a reset start at reproducible random values
     context.randSeed(1);
-    Bundle model(&context);
-    Bench bench(model, describe(model), arguments[1]);
+    BundleHandle model(context);
+    Bench bench(model, model.describe(), arguments[1]);
     if (!bench.read()) return kUsage;
     const int code = bench.simulate();
     if (code == kDone) model.final();
