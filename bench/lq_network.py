@@ -96,7 +96,7 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment) -> dict[
     cores = {s.name: build_design(s.graph, s.name, folds=folds_of(s.graph, board.device(s.device))) for s in segments}
     system = build_system(name, segments, cores, program, board)
     began = time.monotonic()
-    build_bench(system)
+    build_bench(system, 1)
     built = time.monotonic() - began
     print(f"{what}: {len(system.boards)} boards built in {built:.0f} s; circuits {system.circuits}", flush=True)
     (given,) = (graph.tensors[name] for name in graph.inputs)

@@ -22,7 +22,7 @@ from dovetail.errors import MismatchError, ToolError
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import Integers, count_frames, pack, unpack
 from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
-from dovetail.fpga.verilate import PROGRAM, build
+from dovetail.fpga.verilate import PROGRAM, build, cycles_of
 
 RUN_TIMEOUT_S = 3600.0
 RUN_MEMORY_BYTES = 8 * GIBIBYTE
@@ -90,7 +90,8 @@ def _simulate(
     for design, _ in jobs:
         if design not in distinct:
             distinct.append(design)
-    program = build(distinct)
+    cycles = sum(cycles_of(design, count) for (design, _), count in zip(jobs, frames, strict=True))
+    program = build(distinct, cycles / len(distinct))
     with scratch_folder() as folder:
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):

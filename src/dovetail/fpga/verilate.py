@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from dovetail.errors import ToolError
@@ -21,6 +22,7 @@ from dovetail.fpga.tools import (
     Command,
     Tool,
     ask,
+    cache_lookup,
     cached,
     content_key,
     find_compiler,
@@ -49,6 +51,12 @@ WELL_OPTIMISED_BYTES = 600_000
 """C++ up to which the compiler optimises fully: 285 kB take 2.4 s instead of 2.0 and run a fifth faster."""
 SMALL_BYTES = 60_000
 """C++ that is compiled at once with little optimisation."""
+QUICK_CYCLES = 200_000
+"""Clocks of a design up to which its simulator is compiled without optimisation.
+
+Six accelerators of 7.8 MB C++: optimisation takes 18 s of processor time more, and 20,000 clocks take 0.14 s without it. Any
+value from 50,000 to 600,000 serves as well: there simulation and optimisation take about the same time.
+"""
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
 INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
@@ -78,6 +86,8 @@ class Target:
     harness: Path | None
     result: str
     trace: bool = False
+    quick: bool = False
+    """Whether it is compiled without optimisation, for a run that is shorter than the optimisation."""
 
     @property
     def shared(self) -> bool:
@@ -97,22 +107,34 @@ class Target:
         return (*(("-shared",) if self.shared else ()), "-pthread", *packed)
 
 
-def build(designs: Sequence[Design]) -> Path:
+def build(designs: Sequence[Design], cycles: float = inf) -> Path:
     """Folder with the simulation program of these designs, and with the memory images they read; cached by content.
 
-    The folder must be the working directory of the program.
+    The folder must be the working directory of the program. `cycles` says how long a design is about to be simulated.
     """
-    return build_target(Target(bundle_files(designs), Path(__file__).with_name("harness.cpp"), PROGRAM))
+    harness = Path(__file__).with_name("harness.cpp")
+    return build_target(Target(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES))
+
+
+def cycles_of(design: Design, frames: int) -> int:
+    """Clocks that a design is simulated for, about."""
+    beats = max(port.beats for port in (*design.inputs, *design.outputs))
+    return design.latency_cycles + frames * max(design.interval_cycles, beats)
 
 
 def build_target(target: Target) -> Path:
-    """Folder with a target's result beside the files it was made from; cached by content."""
+    """Folder with a target's result beside the files it was made from; cached by content.
+
+    Where an optimised result is there already, it serves a quick target too.
+    """
     verilator, compiler = find_verilator(), find_compiler()
-    sources = _harness_files(target)
     options = (*target.verilator_options, *target.compile_options, *_tuning(compiler), *target.link_options(verilator))
-    everything = {**sources, **target.files}
-    key = content_key([verilator.version, compiler.version, target.result, *options,
-                       *(text for item in sorted(everything.items()) for text in item)])
+    everything = {**_harness_files(target), **target.files}
+    parts = [verilator.version, compiler.version, target.result, *options,
+             *(text for item in sorted(everything.items()) for text in item)]
+    if target.quick and (optimised := cache_lookup("simulate", content_key(parts))) is not None:
+        return optimised
+    key = content_key([*parts, "quick"] if target.quick else parts)
 
     def make(folder: Path) -> None:
         for name, text in everything.items():
@@ -156,7 +178,7 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> N
     slow = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_SLOW"] + lists["VM_SUPPORT_SLOW"]]
     own = [folder / name for name in target.files if name.endswith(".cpp")]
     commands = [_compilation(compiler, _unit(folder, name, batch), (*options, level))
-                for name, level, batch in _units(fast, slow, own)]
+                for name, level, batch in _units(fast, slow, own, target.quick)]
     run_tools(commands, workers=parallelism())
     folders = [folder / "generated", *libraries]
     objects = [path for place in folders for path in sorted(place.glob("*.o"))]
@@ -166,15 +188,16 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> N
         path.unlink()
 
 
-def _units(fast: Sequence[Path], slow: Sequence[Path], own: Sequence[Path]) -> list[tuple[str, str, list[Path]]]:
+def _units(fast: Sequence[Path], slow: Sequence[Path], own: Sequence[Path],
+           quick: bool) -> list[tuple[str, str, list[Path]]]:
     """Compilations of a bundle: name, optimisation and files of each.
 
     Of a small bundle reading the headers takes longer than the code, so all of it is one compilation.
     """
     clocked = sum(source.stat().st_size for source in fast)
     if clocked + sum(source.stat().st_size for source in slow) <= SMALL_BYTES:
-        return [("all", "-O1", [*fast, *slow, *own])]
-    level = "-O2" if clocked <= WELL_OPTIMISED_BYTES else "-O1"
+        return [("all", "-O0" if quick else "-O1", [*fast, *slow, *own])]
+    level = "-O0" if quick else "-O2" if clocked <= WELL_OPTIMISED_BYTES else "-O1"
     batches = [("fast", level, batch) for batch in _batches(fast, 200_000)]
     batches += [("slow", "-O0", batch) for batch in _batches([*slow, *own], MOST_UNIT_BYTES)]
     return [(f"{name}_{index}", level, batch) for index, (name, level, batch) in enumerate(batches)]

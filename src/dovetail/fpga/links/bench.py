@@ -15,7 +15,7 @@ from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, pack, unpack
 from dovetail.fpga.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
 from dovetail.fpga.tools import Command, run_tool
-from dovetail.fpga.verilate import PROGRAM, Target, build_target, bundle_files
+from dovetail.fpga.verilate import PROGRAM, QUICK_CYCLES, Target, build_target, bundle_files, cycles_of
 from dovetail.ir import Array, slices
 
 REPORTED = 14
@@ -60,9 +60,10 @@ class SystemRun:
     run_s: float
 
 
-def build_bench(system: System) -> Path:
-    """Folder with the simulation of all boards; cached by content."""
-    return build_target(Target(bundle_files(system.boards), Path(__file__).with_name("bench.cpp"), PROGRAM))
+def build_bench(system: System, frames: int) -> Path:
+    """Folder with the simulation of all boards, about to be sent so many frames; cached by content."""
+    quick = max(cycles_of(board, frames) for board in system.boards) <= QUICK_CYCLES
+    return build_target(Target(bundle_files(system.boards), Path(__file__).with_name("bench.cpp"), PROGRAM, quick=quick))
 
 
 def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: int | None = None, jitter: int = JITTER_CLOCKS,
@@ -73,8 +74,8 @@ def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: in
     Raises MismatchError when the boards lock up, send too much, or report a fault that was not injected.
     """
     start = time.monotonic()
-    program = build_bench(system)
     count = next(len(tensors[p.tensor]) for p in system.inputs if not _stream(system, p).loads)
+    program = build_bench(system, count)
     with scratch_folder() as folder:
         for number, port in enumerate(system.inputs):
             stream = _stream(system, port)
