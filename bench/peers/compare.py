@@ -1,4 +1,4 @@
-"""The table of peers: every case through ours, NNgen and da4ml, and what papers print of hls4ml."""
+"""The table of peers: every case through ours, NNgen and makers of adder graphs, and what papers print of hls4ml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.simulate import simulate
 from dovetail.ir import Conv, Graph
 from dovetail.numerics.reference import run_integer
-from peers import core, da4ml_rtl, nngen_rtl
+from peers import core, nngen_rtl
+from peers.adder_graph_rtl import GENERATORS
 from peers.layers import CASES, Case, frames_for, integer_network, matrix_of
 from peers.measured import FAMILY, Measured, count
 
@@ -36,20 +37,21 @@ def compare_all() -> dict[str, Any]:
 
 
 def compare(case: Case) -> dict[str, Any]:
-    """One case: whole layers against NNgen's, arithmetic against da4ml's; a ratio above 1 says how much more the peer takes."""
+    """One case: whole layers against NNgen's, arithmetic against adder graphs; a ratio above 1: so much more the peer takes."""
     graph = integer_network(case.ops, case.shape)
     ours = measure_ours(graph)
     found = {"ours": report(case.name, "ours", ours)}
     tried = [nngen_rtl.measure(case, frames_for(graph, 1)[0], *parallel) for parallel in case.parallel]
     found["nngen"] = report(case.name, "nngen", min(tried, key=lambda m: m.area_cycles), ours)
     if len(case.ops) > 1 or not isinstance(case.ops[0], Conv):
-        return {**found, "da4ml": {"note": WHOLE_NETWORK}}
+        return {**found, **{peer: {"note": WHOLE_NETWORK} for peer in GENERATORS}}
     matrix = matrix_of(graph, graph.nodes[0])
     own = core.measure_ours(matrix)
     found["ours_core"] = report(case.name, "ours, core", own)
-    theirs = report(case.name, "da4ml, core", da4ml_rtl.measure(matrix), own)
-    reason = {"reason": DELAYS} if theirs["area_cycles_ratio"] < 1.0 else {}
-    return {**found, "da4ml": {**theirs, **reason}}
+    for peer, generator in GENERATORS.items():
+        theirs = report(case.name, f"{peer}, core", generator.measure(matrix), own)
+        found[peer] = {**theirs, **({"reason": DELAYS} if theirs["area_cycles_ratio"] < 1.0 else {})}
+    return found
 
 
 def measure_ours(graph: Graph) -> Measured:

@@ -1,7 +1,7 @@
 """Arithmetic alone: a constant matrix times the taps of one window, one window per clock, without the windows around it.
 
-This is what da4ml generates, so ours is cut down to the same. For simulation each core gets a stream on both sides; counts are of
-the core without them.
+This is what da4ml and Alkaid generate, so ours is cut down to the same. For simulation each core gets a stream on both sides;
+counts are of the core without them.
 """
 
 from __future__ import annotations

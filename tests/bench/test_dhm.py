@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.verilog import print_module
 from dovetail.ir import RELU, Conv, Window
 from dovetail.numerics.reference import run_integer
-from peers import da4ml_rtl, nngen_rtl
+from peers import nngen_rtl
+from peers.adder_graph_rtl import GENERATORS, Generator
 from peers.core import our_core, right, streamed
 from peers.layers import CASES, GAIN, SAME, WEIGHT_EXPONENT, dense_weights, frames_for, gaussian, integer_network, matrix_of
 from peers.measured import DEVICE, Measured
@@ -69,12 +71,12 @@ def test_blocks_and_multipliers_count_as_their_share_of_the_device() -> None:
     assert measured.area_cycles == pytest.approx(10 * measured.area_lut)
 
 
-@pytest.mark.parametrize(("peer", "name"), [(nngen_rtl, "nngen"), (da4ml_rtl, "da4ml")])
+@pytest.mark.parametrize(("peer", "name"), [(nngen_rtl, "nngen"), *((Generator, name) for name in GENERATORS)])
 def test_a_missing_peer_is_said_with_how_to_install_it(peer: object, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer, "available", lambda: False)
+    monkeypatch.setattr(peer, "available", lambda *_: False)
     case = CASES[0]
     calls = {"nngen": lambda: nngen_rtl.measure(case, np.zeros(case.shape, dtype=np.int8)),
-             "da4ml": lambda: da4ml_rtl.measure(np.ones((1, 1), dtype=np.int64))}
+             **{name: partial(generator.measure, np.ones((1, 1), dtype=np.int64)) for name, generator in GENERATORS.items()}}
     advice = r"install them with pip install 'dovetail\[fpga,peers\]'"
     with pytest.raises(ToolError, match=f"^peers: {name} is not installed; {advice}$"):
         calls[name]()
