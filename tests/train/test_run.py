@@ -175,7 +175,7 @@ def test_a_batch_that_runs_code_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"train_images": None}, "without train_images"),
-    ({"train_labels": np.zeros(3)}, "train images of type uint8"),
+    ({"train_labels": np.zeros(3, np.int64)}, "train images of type uint8"),
     ({"test_images": np.zeros((256, 1, 5, 5), np.uint8)}, r"training images are \[1, 12, 12\], test images \[1, 5, 5\]"),
 ])
 def test_images_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, np.ndarray | None], message: str) -> None:

@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from dovetail.errors import UsageError
 
 Bytes = NDArray[np.uint8]
-WHERE = ("give a .npz with train_images, train_labels, test_images, test_labels (bytes; images N,C,H,W or N,H,W), shards of one "
-         "(NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), or a folder of IDX files "
-         "(Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist)")
+Labels = NDArray[np.int64]
+MOST_CLASSES = 1 << 20
+"""Labels from here on are something else, such as times: the last layer has a row of weights for every class."""
+WHERE = ("give a .npz with train_images, train_labels, test_images, test_labels (images as bytes N,C,H,W or N,H,W, labels "
+         "as integers), shards of one (NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), or a "
+         "folder of IDX files (Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist)")
 ROLES = ("train_images", "train_labels", "test_images", "test_labels")
 IDX = {"train_images": "train-images-idx3-ubyte", "train_labels": "train-labels-idx1-ubyte",
        "test_images": "t10k-images-idx3-ubyte", "test_labels": "t10k-labels-idx1-ubyte"}
@@ -33,9 +36,9 @@ class Images:
 
     name: str
     train_images: Bytes
-    train_labels: Bytes
+    train_labels: Labels
     test_images: Bytes
-    test_labels: Bytes
+    test_labels: Labels
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -75,6 +78,21 @@ def _images(array: Any) -> Bytes:
     return found[:, None] if found.ndim == 3 else found
 
 
+def _labels(array: Any, where: str | Path) -> Labels:
+    """One class per image, never wrapped or rounded into range.
+
+    Raises:
+        UsageError: labels that are no integers from 0 on.
+    """
+    found = np.asarray(array).reshape(-1)
+    if found.dtype.kind not in "iu":
+        raise UsageError(f"{where}: labels of type {found.dtype}; integers from 0 on are needed")
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < MOST_CLASSES:
+        raise UsageError(f"{where}: labels from {found.min()} to {found.max()}; classes are counted from 0, and below "
+                         f"{MOST_CLASSES:,}")
+    return found.astype(np.int64)
+
+
 def _packed(path: Path, shards: list[Path]) -> Images:
     parts: dict[str, list[Bytes]] = {role: [] for role in ROLES}
     for shard in shards:
@@ -88,8 +106,8 @@ def _packed(path: Path, shards: list[Path]) -> Images:
     if missing:
         raise UsageError(f"{path}: without {', '.join(missing)}; {WHERE}")
     found = {role: np.concatenate(arrays) for role, arrays in parts.items()}
-    return Images(path.stem.rstrip("-*"), _images(found["train_images"]), found["train_labels"].reshape(-1).astype(np.uint8),
-                  _images(found["test_images"]), found["test_labels"].reshape(-1).astype(np.uint8))
+    return Images(path.stem.rstrip("-*"), _images(found["train_images"]), _labels(found["train_labels"], path),
+                  _images(found["test_images"]), _labels(found["test_labels"], path))
 
 
 class _Arrays(pickle.Unpickler):
@@ -104,10 +122,10 @@ class _Arrays(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _batch(path: Path) -> tuple[Bytes, Bytes]:
+def _batch(path: Path) -> tuple[Bytes, Labels]:
     try:
         content = _Arrays(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return content[b"data"].reshape(-1, 3, 32, 32), np.asarray(content[b"labels"], dtype=np.uint8)
+        return content[b"data"].reshape(-1, 3, 32, 32), _labels(content[b"labels"], path)
     except (OSError, pickle.UnpicklingError, KeyError, ValueError, EOFError, AttributeError) as error:
         raise UsageError(f"{path}: not a batch of CIFAR-10 ({error}); {WHERE}") from None
 
@@ -134,5 +152,5 @@ def _idx(folder: Path) -> Images:
         if not shape or len(raw) != 4 + 4 * rank + int(np.prod(shape)):
             raise UsageError(f"{path}: not an IDX file of bytes; {WHERE}")
         found[role] = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape)
-    return Images(folder.name, _images(found["train_images"]), found["train_labels"], _images(found["test_images"]),
-                  found["test_labels"])
+    return Images(folder.name, _images(found["train_images"]), _labels(found["train_labels"], folder),
+                  _images(found["test_images"]), _labels(found["test_labels"], folder))
