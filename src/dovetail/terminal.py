@@ -57,7 +57,7 @@ def inspection(graph: Graph) -> dict[str, Any]:
         refusals = {d.name: why_not(graph, node, d) for d in board.devices}
         layers.append({"name": node.name, "operator": node.op.kind, "attributes": node.op.attributes(),
                        "output": list(graph.shape(node.output)), "macs": node.op.macs(shapes),
-                       "parameters": sum(graph.constants[c].array.size for c in node.params),
+                       "parameters": graph.parameters_of(node),
                        "axes": [str(a) for a in node.op.axes(shapes)],
                        "devices": {name: reason is None for name, reason in refusals.items()},
                        "reasons": {name: reason for name, reason in refusals.items() if reason}})

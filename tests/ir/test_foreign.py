@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.ir import Add, Conv, GlobalAvgPool, Opaque, Reshape
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
@@ -19,7 +20,10 @@ from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
+from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
 from dovetail.runtime.execute import store
+from dovetail.terminal import inspection
 
 LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))
 
@@ -192,3 +196,22 @@ def test_a_pad_that_others_read_stays_a_node(tmp_path: Path) -> None:
     assert "pad" in [n.name for n in graph.nodes]
     x = np.random.default_rng(1).standard_normal((1, 2, 4, 4)).astype(np.float32)
     np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
+def test_parameters_of_kept_nodes_are_counted_once(tmp_path: Path) -> None:
+    nodes = [helper.make_node("LSTM", ["image", "W", "R", "B"], ["y", "last"], "lstm", hidden_size=3),
+             helper.make_node("Squeeze", ["y", "axis"], ["rows"], "squeeze"),
+             helper.make_node("Add", ["rows", "last"], ["sum"], "sum")]
+    constants = {"W": weights(1, 12, 5), "R": weights(1, 12, 3), "B": weights(1, 24), "axis": np.array([1])}
+    found = inspection(read_onnx(save(tmp_path / "m.onnx", nodes, [4, 1, 5], ("sum", [4, 1, 3]), constants)).graph)
+    kept = [layer["parameters"] for layer in found["layers"] if layer["operator"] == "LSTM"]
+    assert kept == [12 * 5 + 12 * 3 + 24, 0], "two outputs of one node hold its weights together"
+    assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == sum(kept)
+
+
+def test_a_reason_names_the_tensor_that_is_a_batch(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["image", "rows"], ["y"], "cut")]
+    graph = read_onnx(save(tmp_path / "m.onnx", nodes, [1, 16, 4, 4], ("y", [4, 64]), {"rows": np.array([4, 64])})).graph
+    (fpga,) = load_platform("tx2-c10gx").of_kind(Kind.FPGA)
+    reason = "fpga: cut has a tensor of 4x64, which is a batch of 4; hardware takes one frame at a time"
+    assert dhm_why_not(graph, graph.node("cut"), fpga) == reason

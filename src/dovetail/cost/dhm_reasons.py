@@ -37,8 +37,10 @@ def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
     odd = next((shape for shape in shapes if len(shape) not in (2, 4)), None)
     if odd is not None:
         return f"{device.name}: {node.name} has tensors of {len(odd)} dimensions; streams carry N,C,H,W or N,C"
-    if any(shape[0] != 1 for shape in shapes):
-        return f"{device.name}: {node.name} works on a batch of {shapes[0][0]}; hardware takes one frame at a time"
+    batch = next((shape for shape in shapes if shape[0] != 1), None)
+    if batch is not None:
+        return (f"{device.name}: {node.name} has a tensor of {'x'.join(map(str, batch))}, which is a batch of {batch[0]}; "
+                "hardware takes one frame at a time")
     reason = _operator_reason(graph, node)
     return None if reason is None else f"{device.name}: {node.name} {reason}"
 

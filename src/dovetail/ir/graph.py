@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dovetail.errors import ModelError
+from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
@@ -121,7 +122,15 @@ class Graph:
 
     @property
     def parameters(self) -> int:
-        return sum(c.array.size for c in self.constants.values())
+        return sum(self.parameters_of(node) for node in self.nodes)
+
+    def parameters_of(self, node: Node) -> int:
+        """Numbers that a node holds: its constants, or what a kept node has inside, counted at the first of its outputs."""
+        if not isinstance(node.op, Opaque):
+            return sum(c.array.size for c in self.params(node))
+        twins = (n for n in self.consumers(node.inputs[0]) if isinstance(n.op, Opaque) and n.inputs == node.inputs
+                 and n.op.content == node.op.content)
+        return node.op.parameters() if next(twins) is node else 0
 
     def with_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = (), constants: Iterable[Constant] = ()) -> Graph:
         """The graph with other nodes; added tensors and constants replace, unused ones disappear."""

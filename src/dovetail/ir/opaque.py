@@ -7,6 +7,9 @@ network with operators nobody has heard of still gets a plan, and everything aro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+
+import onnx
 
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Shape
@@ -38,6 +41,12 @@ class Opaque(Op):
 
     def macs(self, inputs: tuple[Shape, ...]) -> int:
         return self.products
+
+    def parameters(self) -> int:
+        """Weights among the node's constants: those of at least one dimension that are neither integers of 64 bits nor flags,
+        which are shapes, axes and indices."""
+        found = onnx.load_model_from_string(self.content).graph.initializer
+        return sum(prod(c.dims) for c in found if c.dims and c.data_type not in (onnx.TensorProto.INT64, onnx.TensorProto.BOOL))
 
     def attributes(self) -> str:
         return "as is, in ONNX Runtime" + (f", output {self.index}" if self.index else "")
