@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dovetail.errors import DovetailError
+    from dovetail.numbers import decide_numbers
     from dovetail.partition.plan import Goal, Mode, Plan
-    from dovetail.pipeline import compile, decide_numbers, synthesize_build, write_report
+    from dovetail.pipeline import compile, synthesize_build, write_report
     from dovetail.pipeline import run_build as run
     from dovetail.pipeline import verify_build as verify
     from dovetail.planning import Options, make_plan
@@ -29,7 +30,7 @@ __all__ = [
 
 _HOMES = {
     "DovetailError": "errors", "Goal": "partition.plan", "Mode": "partition.plan", "Plan": "partition.plan",
-    "Options": "planning", "compile": "pipeline", "decide_numbers": "pipeline", "make_plan": "planning",
+    "Options": "planning", "compile": "pipeline", "decide_numbers": "numbers", "make_plan": "planning",
     "synthesize_build": "pipeline", "write_report": "pipeline", "run": "pipeline:run_build", "verify": "pipeline:verify_build",
     "load_platform": "platform.load", "platform_names": "platform.load", "Build": "runtime.build", "load_build": "runtime.build",
 }

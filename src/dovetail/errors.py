@@ -33,6 +33,18 @@ class ToolError(DovetailError):
     """An external tool is missing, failed or ran out of time; the message says how to get or mend it."""
 
 
+class UnverifiedError(ToolError):
+    """A build is complete and kept, but a tool that verifies it is missing or failed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt where finished work is kept; the text says where, and how to go on."""
+
+
+class RangeWarning(UserWarning):
+    """Frames have values that a quantized network clips."""
+
+
 class BuildError(DovetailError):
     """A build folder is incomplete, foreign or of another schema."""
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import platform as machine
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.folded import folds_of
-from dovetail.errors import BuildError, UnsupportedError
+from dovetail.errors import BuildError, ToolError, UnsupportedError, UnverifiedError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
@@ -26,13 +26,12 @@ from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import Imported, read_onnx
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.ir.tensor import Shape
-from dovetail.numerics.calibration import KEPT_SAMPLES, Samples, load_samples, synthetic
+from dovetail.numbers import Numbers, decide_numbers
+from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan
+from dovetail.numerics.calibration import KEPT_SAMPLES, Calibration, clipped_notes
 from dovetail.numerics.equalize import Equalise
-from dovetail.numerics.quantize import quantize_network
-from dovetail.numerics.tables import tabulate
 from dovetail.partition.pareto import Front, front
 from dovetail.partition.plan import Assignment, Plan, whole_on
 from dovetail.partition.plan_json import plan_to_json
@@ -57,48 +56,6 @@ EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A quantized graph with the samples that decided it."""
-
-    graph: Graph
-    source: Graph
-    """The float graph whose tensors the integers stand for: the imported one, its channels perhaps equalised."""
-    samples: Samples
-    imported: Imported
-    warnings: tuple[str, ...]
-
-
-def decide_numbers(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
-                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
-                   equalise: Equalise = Equalise.AUTO) -> Numbers:
-    """Import a model and quantize it where it is still float; a QDQ model keeps its numbers."""
-    imported = read_onnx(model, shapes)
-    graph = source = tabulate(imported.graph)
-    samples = load_samples(calibration, graph) if calibration else synthetic(graph)
-    warnings = list(imported.notes)
-    if not graph.quantized:
-        if samples.note:
-            warnings.append(samples.note)
-        found = quantize_network(graph, samples, bits, lambda stage, done, total: progress(f"calibrate {stage}", done, total),
-                                 equalise)
-        graph, source = found.graph, found.source
-        if found.note:
-            warnings.append(found.note)
-    return Numbers(graph, source, samples, imported, tuple(warnings))
-
-
-def graph_to_plan(model: str | Path, calibration: str | Path | None = None, bits: int = 8,
-                  shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
-                  equalise: Equalise = Equalise.AUTO) -> tuple[Graph, tuple[str, ...]]:
-    """The graph a plan alone needs, with notes: without calibration a float model is planned as the int8 it will become."""
-    if calibration is not None:
-        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
-        return numbers.graph, numbers.warnings
-    imported = read_onnx(model, shapes)
-    return tabulate(imported.graph), imported.notes
-
-
 def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent,
                areas: int = 1) -> Front:
     """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own; see `front`.
@@ -111,7 +68,7 @@ def make_front(graph: Graph, platform: Platform, points: int, options: Options, 
 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
             options: Options | None = None, assignment: Assignment | None = None,
-            calibration: str | Path | None = None, bits: int = 8,
+            calibration: Calibration | None = None, bits: int | None = None,
             shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
             progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
             memory_bits: int | None = None, loaded: Sequence[str] = (), host_pins: int | None = None) -> Build:
@@ -123,6 +80,9 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     `host_pins` writes every hardware part a second time, behind a port of so many pins (`fpga.host_port`).
     `frames` are verified: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
+
+    Raises:
+        UnverifiedError: a tool that verifies is missing or failed; the build folder is written nevertheless.
     """
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     check_folder(target, MANIFEST)
@@ -143,10 +103,21 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
         _write_documents(folder, numbers, plan, board, program, Path(model))
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
-        if verify:
-            verify_build(build, frames, progress)
+        missing = _verified(build, frames, progress) if verify else None
         write_report(build)
+    if missing is not None:
+        raise UnverifiedError(f"{missing}. The build is complete and kept in {target}, but not verified; then run "
+                              f"`dovetail verify {target}`")
     return replace(build, folder=target)
+
+
+def _verified(build: Build, frames: int, progress: Progress) -> ToolError | None:
+    """Verify a build; what a tool said that is missing or failed, since a build is good without."""
+    try:
+        verify_build(build, frames, progress)
+    except ToolError as error:
+        return error
+    return None
 
 
 def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None, int | None], progress: Progress,
@@ -366,7 +337,7 @@ def _commands(build: Build) -> Sequence[str]:
     return (f"dovetail compile {name} -p {build.platform.name} -o build/", "dovetail verify build/", "dovetail synth build/")
 
 
-def evaluate_model(model: str | Path, data: str | Path, calibration: str | Path | None = None, bits: int = 8,
+def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration | None = None, bits: int | None = None,
                    build: Build | None = None, shapes: Mapping[str, Shape] | None = None,
                    progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> dict[str, Any]:
     """Accuracy on labelled data, agreement with the float network and output noise: integers, ONNX Runtime's int8, a build.
@@ -381,7 +352,9 @@ def evaluate_model(model: str | Path, data: str | Path, calibration: str | Path 
     if build is not None:
         outputs["build"] = accuracy.build_outputs(build, inputs, progress)
     return {"images": len(next(iter(inputs.values()))), "calibration": calibrated,
-            **accuracy.judged(graph, outputs, labels), "peer_note": missing}
+            **accuracy.judged(graph, outputs, labels), "peer_note": missing,
+            "warnings": [*(numbers.warnings if build is None else build.manifest["warnings"]),
+                         *clipped_notes(graph, inputs, str(data))]}
 
 
 def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:

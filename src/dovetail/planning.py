@@ -183,14 +183,20 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, board, options, pins)
     progress("plan", 1, 1)
-    return replace(plan, notes=(*plan.notes, *notes, *mapped_directly(board), *linked)), timeline, board
+    return replace(plan, notes=(*plan.notes, *notes, *mapped_directly(board, options.fold), *linked)), timeline, board
 
 
-def mapped_directly(platform: Platform) -> tuple[str, ...]:
-    """What a plan and its bound leave out where no FPGA of the board may share multipliers."""
+def mapped_directly(platform: Platform, fold: int | str | None = None) -> tuple[str, ...]:
+    """What a plan and its bound leave out where no FPGA of the board may share multipliers; `fold` is what was asked for."""
     boards = [d for d in platform.of_kind(Kind.FPGA) if d.accelerator is None and pace_of(d) is None]
-    return (f"{', '.join(d.name for d in boards[:3])}{' …' if len(boards) > 3 else ''}: every layer is mapped directly, and the "
-            "bound is for that; --fold auto or --architecture auto lets layers share multipliers",) if boards else ()
+    if not boards:
+        return ()
+    names = f"{', '.join(d.name for d in boards[:3])}{' …' if len(boards) > 3 else ''}"
+    if fold == AUTO:
+        return (f"{names}: every layer is mapped directly, because no pace that --fold auto tried gives a better plan; the bound "
+                "is for that",)
+    return (f"{names}: every layer is mapped directly, and the bound is for that; --fold auto or --architecture auto lets layers "
+            "share multipliers",)
 
 
 def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,

@@ -245,14 +245,24 @@ def quality_table(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(note for note in (found["agreement_note"], found["peer_note"]) if note)])
 
 
+OTHER_BLOCKS = ("register", "dsp")
+"""Resources that every family has under this name, though they are not the same blocks."""
+
+
 def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:
     """Counted against planned against available."""
     lines = []
     for result in results:
-        limits = build.platform.device(result["device"]).resources
+        device = build.platform.device(result["device"])
+        limits = device.resources
         planned = build.plan.resources.get(result["device"], {})
-        rows = [[name, f"{amount:,.0f}", f"{planned[name][0]:,.0f}" if name in planned else "",
-                 f"{limits[name]:,.0f}" if name in limits else ""] for name, amount in result["resources"].items()]
+        other = OTHER_BLOCKS if result["family"] != device.family else ()
+        rows = [[name, f"{amount:,.0f}", f"{planned[name][0]:,.0f}" if name in planned and name not in other else "",
+                 f"{limits[name]:,.0f}" if name in limits and name not in other else ""]
+                for name, amount in result["resources"].items()]
         lines += [f"{result['segment']} for {result['family']} ({result['tool']})",
                   table(["resource", "counted", "planned", "available"], rows, right=(1, 2, 3)), *result["notes"]]
+        if other:
+            lines.append(f"{device.name} is a {device.family}: its registers and DSPs are other blocks than those of "
+                         f"{result['family']}, so that none are shown as planned or available")
     return "\n".join(lines)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import (
     Commands,
@@ -18,7 +20,7 @@ from dovetail.cli.options import (
     shapes,
 )
 from dovetail.cli.output import emit, progress_bar, warn
-from dovetail.errors import UsageError
+from dovetail.errors import RangeWarning, UnverifiedError, UsageError
 from dovetail.numerics.equalize import Equalise
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def add_commands(commands: Commands) -> None:
                        help="give a folded layer of codes memories that the host fills, so that `run --weights` changes its "
                             "weights without building again; repeatable, 'all' for every layer that can (default: ROM)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
+    add_json(build)
 
     verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
                           "dovetail verify build/model --frames 64 --json -")
@@ -62,6 +65,7 @@ def add_commands(commands: Commands) -> None:
                      help=".npy or .npz (key 'x' or the input's name) of float frames")
     run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
     add_weights(run)
+    add_json(run)
 
     synth = commands.add("synth", _synth, "count the FPGA part's resources with an open synthesizer",
                          "dovetail synth build/model --family ecp5")
@@ -76,6 +80,7 @@ def add_commands(commands: Commands) -> None:
                         help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
     export.add_argument("--part", help="the device's order code (default: the board's)")
     export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
+    add_json(export)
 
     trial = commands.add("selftest", _selftest, "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
                          "dovetail selftest build/model --stall-seed 1")
@@ -94,6 +99,7 @@ def add_commands(commands: Commands) -> None:
     report = commands.add("report", _report, "render the build's HTML report again from what is known by now",
                           "dovetail report build/model")
     report.add_argument("build", type=Path, help="a build folder")
+    add_json(report)
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:
@@ -113,23 +119,43 @@ def _opened(options: argparse.Namespace) -> Build:
 
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
+    from dovetail.runtime.build import load_build, read_json
     board, wanted = board_and_planning(options)
-    with progress_bar() as progress:
-        build = pipeline.compile(options.model, board, options.output, options=wanted,
-                                 calibration=options.calibration, bits=options.bits, shapes=shapes(options),
-                                 frames=options.frames, verify=not options.no_verify, progress=progress,
-                                 equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
-                                 memory_bits=options.memory_bits, loaded=options.loaded,
-                                 host_pins=options.host_pins)
+    missing: UnverifiedError | None = None
+    try:
+        with progress_bar() as progress:
+            build = pipeline.compile(options.model, board, options.output, options=wanted,
+                                     calibration=options.calibration, bits=options.bits, shapes=shapes(options),
+                                     frames=options.frames, verify=not options.no_verify, progress=progress,
+                                     equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
+                                     memory_bits=options.memory_bits, loaded=options.loaded,
+                                     host_pins=options.host_pins)
+    except UnverifiedError as error:  # the build is there: say what is in it before saying what is missing
+        missing, build = error, load_build(options.output)
     warn(build.manifest["warnings"])
-    print(terminal.plan_table(build.graph, build.plan))
-    print(f"\n{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of "
-          f"{', '.join(dict.fromkeys(s.device for s in build.program.segments))}")
-    return 0 if options.no_verify else _say_verified(build.folder)
+    verified = build.folder / "verification.json"
+    outcome = read_json(verified) if verified.is_file() else None
+    emit(options.json, _compiled_json(build, outcome), lambda: f"{terminal.plan_table(build.graph, build.plan)}\n\n"
+         f"{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of {', '.join(_devices(build))}")
+    if missing is not None:
+        raise missing
+    return 0 if outcome is None else _say_verified(outcome, options.json)
+
+
+def _devices(build: Build) -> list[str]:
+    """Devices that have something to do, in the order of their parts."""
+    return list(dict.fromkeys(s.device for s in build.program.segments))
+
+
+def _compiled_json(build: Build, outcome: dict[str, Any] | None) -> dict[str, Any]:
+    """The contract of `dovetail compile --json`; `verification` is null where nothing was verified."""
+    from dovetail.partition.plan_json import plan_to_json
+    return {"schema": 1, "build": str(build.folder), "devices": _devices(build), "warnings": build.manifest["warnings"],
+            "plan": plan_to_json(build.plan, build.platform), "verification": outcome}
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from dovetail import pipeline, terminal
+    from dovetail import pipeline
     build = _opened(options)
     with progress_bar() as progress:
         outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress, options.weights is None))
@@ -137,9 +163,7 @@ def _verify(options: argparse.Namespace) -> int:
         pipeline.write_report(build)
     if options.json is not None:
         emit(options.json, outcome, str)
-    if not outcome["equal"] or options.json is None:
-        print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
-    return 0 if outcome["equal"] else 1
+    return _say_verified(outcome, options.json)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -149,7 +173,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from dovetail import pipeline
     from dovetail.files import check_file, replace_bytes
-    from dovetail.numerics.calibration import load_samples
+    from dovetail.numerics.calibration import clipped_notes, load_samples
     check_file(options.output)
     build = _opened(options)
     single = options.output.suffix != ".npz"
@@ -157,16 +181,22 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output}: results are written as .npy, or .npz for several outputs; end the name so")
     if single and len(build.graph.outputs) > 1:
         raise UsageError(f"{options.output}: the network has outputs {', '.join(build.graph.outputs)}; give an .npz for several")
-    with progress_bar() as progress:
-        results = pipeline.run_build(build, load_samples(options.input, build.graph).values, progress)
+    frames = load_samples(options.input, build.graph)
+    notes = clipped_notes(build.graph, frames.values, str(options.input))
+    warn(notes)
+    with warnings.catch_warnings(), progress_bar() as progress:
+        warnings.simplefilter("ignore", RangeWarning)  # said above, in the name of the file
+        results = pipeline.run_build(build, frames.values, progress)
     buffer = BytesIO()
     if single:
         np.save(buffer, next(iter(results.values())))
     else:
         np.savez_compressed(buffer, allow_pickle=False, **results)
     replace_bytes(options.output, buffer.getvalue())
-    for name, values in results.items():
-        print(f"{options.output}: {name} {'x'.join(map(str, values.shape))}")
+    document = {"schema": 1, "output": str(options.output), "frames": frames.count, "warnings": list(notes),
+                "outputs": {name: {"shape": list(x.shape), "type": x.dtype.name} for name, x in results.items()}}
+    emit(options.json, document, lambda: "\n".join(f"{options.output}: {name} {'x'.join(map(str, x.shape))}"
+                                                   for name, x in results.items()))
     return 0
 
 
@@ -185,8 +215,10 @@ def _export(options: argparse.Namespace) -> int:
     from dovetail import pipeline
     from dovetail.fpga.export import VENDORS
     from dovetail.runtime.build import load_build
-    for folder in pipeline.export_build(load_build(options.build), options.vendor, options.output, options.part):
-        print(f"{folder}: build it there with `{VENDORS[options.vendor].command}`")
+    folders = pipeline.export_build(load_build(options.build), options.vendor, options.output, options.part)
+    command = VENDORS[options.vendor].command
+    document = {"schema": 1, "vendor": options.vendor, "command": command, "projects": [str(folder) for folder in folders]}
+    emit(options.json, document, lambda: "\n".join(f"{folder}: build it there with `{command}`" for folder in folders))
     return 0
 
 
@@ -215,13 +247,14 @@ def _power(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from dovetail import pipeline
     from dovetail.runtime.build import load_build
-    print(pipeline.write_report(load_build(options.build)))
+    path = pipeline.write_report(load_build(options.build))
+    emit(options.json, {"schema": 1, "report": str(path)}, lambda: str(path))
     return 0
 
 
-def _say_verified(folder: Path) -> int:
+def _say_verified(outcome: Mapping[str, Any], json: str | None) -> int:
+    """Say how verification went, a good end only where JSON does not; returns the exit code."""
     from dovetail import terminal
-    from dovetail.runtime.build import read_json
-    outcome = read_json(folder / "verification.json")
-    print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
+    if not outcome["equal"] or json is None:
+        print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
     return 0 if outcome["equal"] else 1

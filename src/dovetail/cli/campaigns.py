@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli.options import Commands, add_json
-from dovetail.cli.output import emit, progress_bar
+from dovetail.cli.output import emit, keeping, progress_bar
 from dovetail.errors import UsageError
 
 
@@ -39,9 +39,9 @@ def _campaign(options: argparse.Namespace) -> int:
     if options.output is not None and not options.fit:
         raise UsageError(f"-o {options.output}: nothing to write; add --fit")
     families = tuple(dict.fromkeys(family_of(name) for name in options.family or ("ecp5", "ultrascale")))
-    with progress_bar() as progress:
-        counted = run_campaign(designed_area_layers(options.layers), families, Store(options.store or default_store()), progress,
-                               jobs=options.jobs)
+    store = options.store or default_store()
+    with keeping(store, "what was counted"), progress_bar() as progress:
+        counted = run_campaign(designed_area_layers(options.layers), families, Store(store), progress, jobs=options.jobs)
     fits = {family: fit_model(family, layers) for family, layers in counted.items()} if options.fit else {}
     found = {family: judge(family, layers, fits.get(family)) for family, layers in counted.items()}
     for family in fits if options.output is not None else ():

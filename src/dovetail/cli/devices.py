@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.cli.options import Commands, add_json
-from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.cli.output import emit, keeping, progress_bar, warn
 from dovetail.errors import UsageError
 
 if TYPE_CHECKING:
+    from dovetail.measure.board import Calibration
     from dovetail.measure.records import Record
 
 
@@ -26,6 +27,7 @@ def add_commands(commands: Commands) -> None:
     calibrate.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime on a CPU (default: %(default)s)")
     calibrate.add_argument("--record", type=Path,
                            help="where measurements are kept, to continue after an interruption (default: beside the board)")
+    add_json(calibrate)
 
     validate = commands.add("validate-models", _validate, "every device model's error on measured rows, reprinted",
                             "dovetail validate-models --data measurements --json -")
@@ -49,11 +51,25 @@ def _calibrate(options: argparse.Namespace) -> int:
         record = _measured(options)
     found = calibrate(record, options.output.stem)
     replace_text(options.output, found.text)
-    for group, errors in found.fit.errors.items():
-        print(f"{group:<15}{found.fit.counts[group]:>4} layers   left out {errors.mean:>6.1%}   p90 {errors.p90:>6.1%}")
-    print(f"{options.output}: {record.device}, all layers {found.fit.total.mean:.1%} (p90 {found.fit.total.p90:.1%}); "
-          f"plan for it with -p {options.output if '/' in str(options.output) else f'./{options.output}'}")
+    emit(options.json, _calibration_json(options.output, record, found), lambda: _calibration_text(options.output, record, found))
     return 0
+
+
+def _calibration_json(path: Path, record: Record, found: Calibration) -> dict[str, object]:
+    """The contract of `dovetail calibrate --json`: the board file and how far the models miss layers left out of their fit."""
+    fit = found.fit
+    return {"schema": 1, "board": str(path), "device": record.device, "kind": record.kind,
+            "groups": {group: {"layers": fit.counts[group], "mean": errors.mean, "p90": errors.p90}
+                       for group, errors in fit.errors.items()},
+            "total": {"mean": fit.total.mean, "p90": fit.total.p90}}
+
+
+def _calibration_text(path: Path, record: Record, found: Calibration) -> str:
+    fit = found.fit
+    lines = [f"{group:<15}{fit.counts[group]:>4} layers   left out {errors.mean:>6.1%}   p90 {errors.p90:>6.1%}"
+             for group, errors in fit.errors.items()]
+    return "\n".join([*lines, f"{path}: {record.device}, all layers {fit.total.mean:.1%} (p90 {fit.total.p90:.1%}); "
+                      f"plan for it with -p {path if '/' in str(path) else f'./{path}'}"])
 
 
 def _measured(options: argparse.Namespace) -> Record:
@@ -71,7 +87,7 @@ def _measured(options: argparse.Namespace) -> Record:
         device = ProcessorDevice(options.threads, cpu_counter())
     record_path = options.record or options.output.with_suffix(".measurements.json")
     print(f"measuring {device.name}; interrupt at will, {record_path} keeps what is done", file=sys.stderr)
-    with progress_bar() as progress:
+    with keeping(record_path, "what was measured"), progress_bar() as progress:
         return measure(device, options.device, designed_layers(), {}, record_path, progress, 2 if options.device == "cpu" else 1,
                        f"dovetail calibrate --device {options.device}")
 

@@ -9,6 +9,7 @@ from dovetail.cli.options import Commands, add_json, add_model, add_numbers, sha
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
+from dovetail.words import counted
 
 
 def add_commands(commands: Commands) -> None:
@@ -71,16 +72,20 @@ def _zoo(options: argparse.Namespace) -> int:
     form = {"size": options.size, "width": options.width, "batch_norm": not options.no_bn}
     replace_bytes(options.output, zoo.build(name, seed=options.seed, **form))
     count = zoo.count(name, **form)
-    print(f"{options.output}: {name}, {count.parameters:,} parameters, {count.macs / 1e6:,.1f} M MACs")
+    document = {"file": str(options.output), "name": name, "parameters": count.parameters, "macs": count.macs}
+    emit(options.json, document, lambda: f"{options.output}: {name}, {count.parameters:,} parameters, "
+                                         f"{count.macs / 1e6:,.1f} M MACs")
     return 0
 
 
 def _quantize(options: argparse.Namespace) -> int:
-    from dovetail import pipeline, terminal
+    from dovetail import terminal
     from dovetail.files import check_file, replace_bytes
     from dovetail.ir.onnx_write import to_onnx
     from dovetail.ir.qonnx_write import to_qonnx
+    from dovetail.numbers import decide_numbers
     from dovetail.numerics import quality
+    from dovetail.numerics.quantize import DEFAULT_BITS
     if options.output is None and not options.report:
         raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
     if options.json is not None and not options.report:
@@ -88,8 +93,8 @@ def _quantize(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_file(options.output)
     with progress_bar() as progress:
-        numbers = pipeline.decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
-                                          Equalise(options.equalise))
+        numbers = decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
+                                 Equalise(options.equalise))
         if options.report and numbers.imported.graph.quantized:
             raise UsageError(f"{options.model}: came quantized, so there is no float network to compare with; "
                              "give the float model for --report")
@@ -99,10 +104,12 @@ def _quantize(options: argparse.Namespace) -> int:
     if options.output is not None:
         replace_bytes(options.output, (to_qonnx if options.qonnx else to_onnx)(numbers.graph))
     if found is not None:
-        emit(options.json, found, lambda: terminal.quality_table(found))
+        emit(options.json, {**found, "warnings": list(numbers.warnings)}, lambda: terminal.quality_table(found))
     if options.output is not None and options.json != "-":
-        print(f"{options.output}: {options.bits}-bit {'QONNX' if options.qonnx else 'QDQ'} model, "
-              f"scales from {numbers.samples.count} samples ({numbers.samples.source})")
+        kind = "QONNX" if options.qonnx else "QDQ"
+        print(f"{options.output}: {kind} model with the numbers it came with" if numbers.imported.graph.quantized else
+              f"{options.output}: {options.bits or DEFAULT_BITS}-bit {kind} model, scales from "
+              f"{counted(numbers.samples.count, 'sample')} ({numbers.samples.source})")
     return 0
 
 
@@ -113,5 +120,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
                                         shapes(options), progress, Equalise(options.equalise))
+    warn(found["warnings"])
     emit(options.json, found, lambda: terminal.accuracy_table(found))
     return 1 if found["build_equals_int8"] is False else 0

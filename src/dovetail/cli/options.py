@@ -96,7 +96,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
 def add_numbers(sub: argparse.ArgumentParser) -> None:
     """How the model's integers are chosen."""
     sub.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
-    sub.add_argument("--bits", type=int, default=8, help="2 to 8 (default: %(default)s)")
+    sub.add_argument("--bits", type=int, help="2 to 8, of a float model (default: 8)")
     sub.add_argument("--equalise", choices=[e.value for e in Equalise], default=Equalise.AUTO.value,
                      help="scale channels towards each other first: where it helps, always, never (default: %(default)s)")
 

@@ -6,6 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from dovetail.errors import Interrupted
 
 
 def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
@@ -40,6 +43,21 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
                   console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("start", total=None)
         yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+
+
+@contextmanager
+def keeping(path: Path, what: str) -> Iterator[None]:
+    """Where the work inside is interrupted, say that `path` keeps what of it is done, if it does.
+
+    Raises:
+        Interrupted: in the place of KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not path.exists():
+            raise
+        raise Interrupted(f"{path} keeps {what}; the same command goes on from there") from None
 
 
 def warn(warnings: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.cli.options import (
@@ -96,21 +97,24 @@ def _platforms(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import check_file, replace_text
+    from dovetail.numbers import graph_to_plan
     from dovetail.partition.plan_json import plan_to_json
     from dovetail.planning import decide
     if options.output:
         check_file(options.output)
     board, wanted = board_and_planning(options)
     with progress_bar() as progress:
-        graph, notes = pipeline.graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
-                                               Equalise(options.equalise))
+        graph, notes = graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
+                                     Equalise(options.equalise))
         try:
             plan, _, board = decide(graph, board, wanted, progress=progress)
         except InfeasibleError as error:
             if options.json is not None:
                 emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
             raise
-    warn(notes)
+    if options.json is not None:
+        warn(notes)
+    plan = replace(plan, notes=(*plan.notes, *notes))
     document = plan_to_json(plan, board)
     if options.output:
         replace_text(options.output, pipeline.dump(document))
@@ -121,6 +125,7 @@ def _plan(options: argparse.Namespace) -> int:
 def _pareto(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import check_file, replace_text
+    from dovetail.numbers import graph_to_plan
     from dovetail.partition.plan_json import front_to_json
     from dovetail.planning import Options
     from dovetail.report.front import front_svg
@@ -128,9 +133,11 @@ def _pareto(options: argparse.Namespace) -> int:
         check_file(options.output)
     board, limits = named_board(options), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
     with progress_bar() as progress:
-        graph, notes = pipeline.graph_to_plan(options.model, None, 8, shapes(options), progress)
+        graph, notes = graph_to_plan(options.model, shapes=shapes(options), progress=progress)
         front = pipeline.make_front(graph, board, options.points, limits, progress, options.areas)
-    warn(notes)
+    if options.json is not None:
+        warn(notes)
+    front = replace(front, notes=(*front.notes, *notes))
     if options.output:
         replace_text(options.output, front_svg(front))
     emit(options.json, front_to_json(front), lambda: terminal.front_table(front))

@@ -11,7 +11,7 @@ from typing import NoReturn
 from dovetail import __version__, console
 from dovetail.cli import builds, campaigns, devices, models, plans, reproduce, training
 from dovetail.cli.options import Command, Commands
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, Interrupted
 from dovetail.files import check_file
 from dovetail.platform.schema import suggestion
 
@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DovetailError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("dovetail: interrupted; nothing half-written was left behind", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        kept = stop if isinstance(stop, Interrupted) else "nothing half-written was left behind"
+        print(f"dovetail: interrupted; {kept}", file=sys.stderr)
         return 130
     except OSError as error:
         return console.abandon(error)

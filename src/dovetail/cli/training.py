@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dovetail.cli.options import Commands, add_json
-from dovetail.cli.output import emit
+from dovetail.cli.output import emit, keeping
 from dovetail.errors import ToolError
 
 
@@ -57,7 +57,7 @@ def add_commands(commands: Commands) -> None:
 def _train(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
-    from dovetail.train.loop import Recipe
+    from dovetail.train.loop import CHECKPOINT, Recipe
     from dovetail.train.run import run
     recipe = Recipe(options.network, options.bits, options.method, options.ends, options.epochs, options.batch, options.rate,
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
@@ -68,8 +68,9 @@ def _train(options: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images,
-                 record=not options.eager)
+    with keeping(options.output / CHECKPOINT, "the last checkpoint"):
+        result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images,
+                     record=not options.eager)
     emit(options.json, result, lambda: _summary(options.output, result))
     return 0
 

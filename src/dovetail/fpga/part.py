@@ -54,7 +54,7 @@ class FpgaPart:
         if self.emulated:
             return (f"{self.design.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
                     "computed by the integer reference, RTL unproven")
-        return f"generated RTL simulated in Verilator, {self.design.adders} adders"
+        return f"generated RTL for simulation in Verilator, {self.design.adders} adders"
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:

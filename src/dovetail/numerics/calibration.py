@@ -14,6 +14,8 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
+from dovetail.numerics.fixed import reach, saturated
+from dovetail.words import counted
 
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError,
               OverflowError, AttributeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError)
@@ -21,6 +23,12 @@ UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OSError, EOFError, Me
 
 MAGIC = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """How .npy files, .npz files and empty .npz files begin."""
+
+Calibration = str | Path | Array | Mapping[str, Array]
+"""Where samples come from: a file, the frames of the only input, or frames by the names of inputs."""
+
+CLIPPED_SHARE = 0.01
+"""Of a frame's values: from here on it is said that they are clipped. Scales of least error saturate rare values on purpose."""
 
 KEPT_SAMPLES = 64
 """How many samples a build stores for `verify`."""
@@ -54,20 +62,59 @@ def synthetic(graph: Graph, count: int | None = None, seed: int = 0) -> Samples:
                    "pass --calibration X.npz")
 
 
+def samples_of(calibration: Calibration | None, graph: Graph) -> Samples:
+    """The samples that a file or arrays hold; synthetic ones where there are none."""
+    if calibration is None:
+        return synthetic(graph)
+    if isinstance(calibration, str | Path):
+        return load_samples(calibration, graph)
+    named = calibration if isinstance(calibration, Mapping) else {"x": calibration}
+    return Samples(_of_inputs({name: np.asarray(x) for name, x in named.items()}, graph, "calibration"), "arrays")
+
+
 def load_samples(path: str | Path, graph: Graph) -> Samples:
     """Samples from an .npz: key `x` for a network with one input, or one key per input name."""
     path = Path(path)
-    arrays = load_arrays(path)
+    return Samples(_of_inputs(load_arrays(path), graph, str(path)), path.name)
+
+
+def _of_inputs(arrays: Mapping[str, Array], graph: Graph, where: str) -> dict[str, Array]:
+    """Frames for every input of a graph; UsageError where some are missing or do not fit."""
     values: dict[str, Array] = {}
     for name in graph.inputs:
         key = name if name in arrays else "x"
         if key not in arrays or (key == "x" and len(graph.inputs) > 1 and name not in arrays):
-            raise UsageError(f"{path}: no samples for input {name}; store them under the key 'x' "
+            raise UsageError(f"{where}: no samples for input {name}; store them under the key 'x' "
                              f"(or {', '.join(repr(n) for n in graph.inputs)}), found {sorted(arrays)}")
-        values[name] = frames_for(arrays[key], graph, name, str(path))
+        values[name] = frames_for(arrays[key], graph, name, where)
     if len({v.shape[0] for v in values.values()}) != 1:
-        raise UsageError(f"{path}: inputs have different sample counts; every input needs one row per sample")
-    return Samples(values, path.name)
+        raise UsageError(f"{where}: inputs have different sample counts; every input needs one row per sample")
+    return values
+
+
+def clipped_notes(graph: Graph, inputs: Mapping[str, Array], where: str) -> tuple[str, ...]:
+    """What is to be said of float frames whose values the integers of a quantized graph's inputs do not reach."""
+    found = []
+    for name in graph.inputs:
+        scheme, x = graph.tensors[name].scheme, frames_for(np.asarray(inputs[name]), graph, name, where)
+        if scheme is None:
+            continue
+        clipped = saturated(x, scheme).reshape(len(x), -1)
+        frames = int((clipped.mean(axis=1) >= CLIPPED_SHARE).sum())
+        if frames:
+            low, high = (float(np.ravel(v)[0]) for v in reach(scheme, x.ndim))
+            least, most = float(x.min()), float(x.max())
+            found.append(f"{where}: {clipped.mean():.1%} of the values of input {name} are clipped, in "
+                         f"{counted(frames, 'frame')} of {len(x):,}: they reach from {least:g} to {most:g}, its integers "
+                         f"from {low:g} to {high:g}; scale them as the samples were that the model was calibrated with")
+    return tuple(found)
+
+
+def constant_notes(samples: Samples) -> tuple[str, ...]:
+    """What is to be said of calibration that shows one value alone, such as zeros: it tells nothing of ranges."""
+    return tuple(f"{samples.source}: input {name} is {float(x.flat[0]):g} everywhere in {counted(len(x), 'sample')}, so that "
+                 "scales mean nothing and accuracy is unknown; calibrate with real samples"
+                 for name, x in samples.values.items() if x.size and x.min() == x.max())
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

@@ -50,6 +50,20 @@ def quantize(x: Real, scheme: Scheme) -> Real:
     return stored
 
 
+def reach(scheme: Scheme, dimensions: int) -> tuple[Real, Real]:
+    """The least and the largest real value that a scheme stores, of values of so many dimensions."""
+    scale = scheme.scales_along(dimensions)
+    return (scheme.lo - scheme.zero) * scale, (scheme.hi - scheme.zero) * scale
+
+
+def saturated(x: Array, scheme: Scheme) -> NDArray[np.bool_]:
+    """Which values lie more than one step outside of what a scheme stores; 1.0 is one step above 255 / 256 and is not meant."""
+    low, high = reach(scheme, x.ndim)
+    slack = 1.5 * scheme.scales_along(x.ndim)
+    outside: NDArray[np.bool_] = (x < low - slack) | (x > high + slack)
+    return outside
+
+
 def dequantize(q: Real, scheme: Scheme) -> Real:
     """Stored integers to the real values they mean."""
     return (np.asarray(q, dtype=np.float64) - scheme.zero) * scheme.scales_along(np.ndim(q))

@@ -23,6 +23,7 @@ from dovetail.numerics.noise import decibels, outputs_snr_db
 from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
 
+DEFAULT_BITS = 8
 CANDIDATES = 4
 """Exponents tried per tensor: the one that covers the largest value, and three finer ones that saturate."""
 MAX_ADD_GAP = 15
@@ -61,17 +62,22 @@ class Quantized:
     note: str
 
 
-def quantize_graph(graph: Graph, samples: Samples, bits: int = 8, progress: Progress | None = None,
+def check_bits(bits: int) -> None:
+    """Raise UnsupportedError where a network cannot be quantized to so many bits."""
+    if not 2 <= bits <= 8:
+        raise UnsupportedError(f"quantize: {bits} bits; 2 to 8 are supported")
+
+
+def quantize_graph(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, progress: Progress | None = None,
                    equalise: Equalise = Equalise.AUTO) -> Graph:
     """The integer graph of a float graph: schemes on every tensor, integer weights and biases."""
     return quantize_network(graph, samples, bits, progress, equalise).graph
 
 
-def quantize_network(graph: Graph, samples: Samples, bits: int = 8, progress: Progress | None = None,
+def quantize_network(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, progress: Progress | None = None,
                      equalise: Equalise = Equalise.AUTO) -> Quantized:
     """`quantize_graph` with what it decided on the way."""
-    if not 2 <= bits <= 8:
-        raise UnsupportedError(f"quantize: {bits} bits; 2 to 8 are supported")
+    check_bits(bits)
     if graph.quantized:
         return Quantized(graph, graph, None, "")
     progress = progress or (lambda stage, done, total: None)

@@ -97,9 +97,10 @@ def _executed(report: Report) -> Markup | None:
     if not segments:
         return None
     ran = dict.fromkeys((s.get("device", "?"), RUNS_IN.get(s.get("backend"), s.get("backend") or "unknown")) for s in segments)
+    said = "Executed here: " if report.get("verification") else "Nothing has been executed yet. Here verification runs "
     return element(
         "p",
-        "Executed here: ",
+        said,
         "; ".join(f"{device} in {backend}" for device, backend in ran),
         ". Times and energies are model estimates for the board.",
         class_="muted",

@@ -62,7 +62,9 @@ def _segments(report: Report) -> Markup:
                 s.get("note") or "",
             )
         )
-    return table("Device programs and what executed them here", ("Program", "Device", "Executed in", "Layers", "Note"), rows)
+    caption, column = ("Device programs and what executed them here", "Executed in") if report.get("verification") else \
+        ("Device programs and what executes them here, once they are verified or run", "Executes in")
+    return table(caption, ("Program", "Device", column, "Layers", "Note"), rows)
 
 
 def _accuracy(report: Report) -> list[Markup]:

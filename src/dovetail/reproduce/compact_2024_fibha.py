@@ -20,6 +20,7 @@ from typing import Any
 from dovetail.cost.power import power_w
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
+from dovetail.numbers import decide_numbers
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.hybrid.architecture import judged, pinned, region_of, search_of
 from dovetail.partition.hybrid.blocks import Blocks
@@ -28,7 +29,6 @@ from dovetail.partition.hybrid.dedicated import multiplications_of
 from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
-from dovetail.pipeline import decide_numbers
 from dovetail.planning import Options, cut_out, make_plan
 from dovetail.platform.accelerator import Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from dovetail.errors import MismatchError, UsageError
+from dovetail.errors import MismatchError, RangeWarning, UsageError
 from dovetail.fpga.links.bench import SystemRun
 from dovetail.fpga.links.stored import Boards
 from dovetail.fpga.links.system import in_turn
@@ -18,7 +19,7 @@ from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.simulate import Simulation
 from dovetail.ir import Array, Graph, slices
-from dovetail.numerics.calibration import frames_for
+from dovetail.numerics.calibration import clipped_notes, frames_for
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import Build, Part, synthetic_integers
@@ -153,8 +154,14 @@ def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Ar
 
 
 def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
-    """Float frames in, float results out, computed by the plan's devices."""
-    results = run_stored(build, store(build.graph, inputs, "run"), progress)
+    """Float frames in, float results out, computed by the plan's devices.
+
+    Warns (RangeWarning) of frames that the integers of the inputs do not reach.
+    """
+    stored = store(build.graph, inputs, "run")
+    for note in clipped_notes(build.graph, inputs, "run"):
+        warnings.warn(note, RangeWarning, stacklevel=2)
+    results = run_stored(build, stored, progress)
     found = {}
     for name, x in results.items():
         scheme = build.graph.tensors[name].scheme

@@ -23,8 +23,8 @@ Labels = NDArray[np.int64]
 MOST_CLASSES = 1 << 20
 """Labels from here on are something else, such as times: the last layer has a row of weights for every class."""
 WHERE = ("give a .npz with train_images, train_labels, test_images, test_labels (images as bytes N,C,H,W or N,H,W, labels "
-         "as integers), shards of one (NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), or a "
-         "folder of IDX files (Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist)")
+         "as integers), shards of one (NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), or "
+         "a folder of IDX files (Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist)")
 ROLES = ("train_images", "train_labels", "test_images", "test_labels")
 IDX = {"train_images": "train-images-idx3-ubyte", "train_labels": "train-labels-idx1-ubyte",
        "test_images": "t10k-images-idx3-ubyte", "test_labels": "t10k-labels-idx1-ubyte"}

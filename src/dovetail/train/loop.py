@@ -30,6 +30,8 @@ WARM_STEPS = 8
 CUT = 100
 """Batches that are cut out of the padded images at once: a few launches for all of them."""
 Tensor = Any
+CHECKPOINT = "checkpoint.pt"
+"""File of a run that lasts, by which it is resumed."""
 Heard = Callable[[str], None]
 
 
@@ -257,7 +259,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     teacher = _teacher(recipe, images, device)
     batch = min(recipe.batch, len(images.train_labels))
     stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record)
-    first, seen = _resume(recipe, folder / "checkpoint.pt", network, stepper.descent, device, say)
+    first, seen = _resume(recipe, folder / CHECKPOINT, network, stepper.descent, device, say)
     data = Augmented(images, recipe, device)
     for epoch in range(first, recipe.epochs):
         started = time.monotonic()
@@ -273,7 +275,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
             found = accuracy(network, images.test_images, images.test_labels, device)
             seen.append({"epoch": epoch + 1, "loss": loss, "test_accuracy": found, "epoch_s": time.monotonic() - started})
             say(f"epoch {epoch + 1} of {recipe.epochs}: loss {loss:.4f}, test accuracy {found:.2%}, {seen[-1]['epoch_s']:.1f} s")
-            save(folder / "checkpoint.pt", {"network": network.state_dict(), "speed": stepper.descent.speed, "epoch": epoch + 1,
+            save(folder / CHECKPOINT, {"network": network.state_dict(), "speed": stepper.descent.speed, "epoch": epoch + 1,
                                             "recipe": asdict(recipe), "seen": seen})
     network.eval()
     return network, seen

@@ -24,7 +24,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
 from dovetail.train.data import Bytes, Images, load_images
 from dovetail.train.export import to_graph
-from dovetail.train.loop import Heard, Recipe, accuracy, save, train
+from dovetail.train.loop import CHECKPOINT, Heard, Recipe, accuracy, save, train
 from dovetail.train.networks import precision_of
 
 SCHEMA = 1
@@ -97,7 +97,7 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
         "train_images": len(images.train_labels), "test_images": len(images.test_labels), "epochs": seen,
         "test_accuracy": seen[-1]["test_accuracy"], **_integers(precision.floating, folder, network, images, integer_images, say)}
     replace_text(done, json.dumps(result, indent=1) + "\n")
-    (folder / "checkpoint.pt").unlink(missing_ok=True)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
 
 
