@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,12 +185,11 @@ def test_a_report_says_that_nothing_was_executed(on_fpga: Path, on_cpu: Path) ->
 
 
 @pytest.fixture
-def without_verilator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def without_verilator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
     monkeypatch.delenv("DOVETAIL_VERILATOR", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "verilator" else real(name, *more))
-    yield
 
 
 def test_without_verilator_the_build_is_kept(model: Path, tmp_path: Path, without_verilator: None,

@@ -49,6 +49,7 @@ from dovetail.runtime.weights import Folds, loaded_folds
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
+from dovetail.words import counted
 
 MANIFEST = "manifest.json"
 """The file that tells a build folder from anything else."""
@@ -308,7 +309,7 @@ def write_report(build: Build) -> Path:
                for s in build.program.segments if isinstance(part := parts[s.name], fpga_part.FpgaPart)]
     extras: dict[str, object] = {
         "quantization": {"calibration": f"{build.manifest['quantization']['calibration']}, "
-                                        f"{build.manifest['quantization']['samples']} samples"},
+                                        f"{counted(build.manifest['quantization']['samples'], 'sample')}"},
         "segments": [{"name": s.name, "device": s.device, "backend": parts[s.name].backend, "nodes": s.nodes,
                       "note": parts[s.name].note} for s in build.program.segments],
         "designs": designs,

@@ -22,6 +22,7 @@ from dovetail.platform.schema import suggestion
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import lower
 from dovetail.schedule.timeline import Timeline
+from dovetail.words import counted
 
 Progress = Callable[[str, int, int], None]
 
@@ -99,7 +100,8 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     assignment = {**options.pinned(graph), **(assignment or {})}
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
-    paced = tuple(f"{d.name}: layers may share multipliers and take up to {pace:,} clocks per frame; the bound is for this pace"
+    paced = tuple(f"{d.name}: layers may share multipliers and take up to {counted(pace, 'clock')} per frame; the bound is for "
+                  "this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
     slotted = _time_slots(graph, platform, plan)
     return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked, *slotted)), timeline
@@ -121,8 +123,8 @@ def _time_slots(graph: Graph, platform: Platform, plan: Plan) -> tuple[str, ...]
         assert slots is not None
         kept = (f"and a frame comes every {slots.wanted:,}" if slots.clocks <= slots.wanted else
                 f"more than the {slots.wanted:,} of the pipelined rate, which links without slots would have")
-        notes.append(f"{name}: frames of {slots.slots} time slots carry a frame of the network in {slots.clocks:,} clocks of a "
-                     f"link, {kept}")
+        notes.append(f"{name}: frames of {counted(slots.slots, 'time slot')} carry a frame of the network in "
+                     f"{counted(slots.clocks, 'clock')} of a link, {kept}")
     return tuple(notes)
 
 
@@ -244,9 +246,10 @@ def with_architecture(graph: Graph, platform: Platform, options: Options, assign
     judged = judge(inside, device, architecture, options.goal)
     progress(f"choose {options.architecture} accelerator", 1, 1)
     what = "one frame every" if options.goal is Goal.THROUGHPUT else "one frame in"
-    note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of {len(graph.nodes)} nodes, "
-            f"{len(judged.accelerator.reusable)} of them on reusable engines; {what} {judged.clocks:,.0f} clocks, "
-            f"no accelerator of this kind below {judged.bound:,.0f} ({judged.gap:.1%} away)")
+    note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
+            f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
+            f"{counted(round(judged.clocks), 'clock')}, no accelerator of this kind below {judged.bound:,.0f} "
+            f"({judged.gap:.1%} away)")
     reasons = (reason_outside(graph, node, device, architecture) for node in graph.nodes)
     outside = [f"{reason}; left to the other devices" for reason in reasons if reason is not None]
     return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note, *outside[:1])

@@ -16,6 +16,7 @@ from dovetail.platform.load import load_platform
 from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
+from dovetail.words import counted, plural
 
 BUSIEST = 3
 """How many of what sets the pace of pipelined frames are named."""
@@ -73,7 +74,8 @@ def inspection_table(document: Mapping[str, Any]) -> str:
         rows.append([layer["name"], layer["operator"], "x".join(map(str, layer["output"][1:])), f"{layer['macs']:,}",
                      f"{layer['parameters']:,}", takes, layer["attributes"]])
     kind = "quantized" if document["quantized"] else "float"
-    head = f"{document['name']}: {kind}, {document['macs']:,} MACs, {document['parameters']:,} parameters, {len(rows)} layers"
+    head = f"{document['name']}: {kind}, {document['macs']:,} MACs, {counted(document['parameters'], 'parameter')}, " \
+           f"{counted(len(rows), 'layer')}"
     body = table(["layer", "operator", "output", "MACs", "params", "runs on", "attributes"], rows, right=(3, 4))
     reasons = [f"  {layer['name']}: {reason}" for layer in document["layers"] for reason in layer["reasons"].values()]
     return "\n".join([head, "", body, *(["", "why not everywhere:", *reasons] if reasons else [])])
@@ -118,7 +120,8 @@ def pins(plan: Plan) -> str:
     """What pinned nodes mean for the plans beside it."""
     if not plan.pinned:
         return ""
-    return (f" ({plan.pinned} of {len(plan.nodes)} nodes are pinned: greedy, balanced and random keep that, single devices run "
+    return (f" ({plan.pinned} of {counted(len(plan.nodes), 'node')} {plural(plan.pinned, 'is', 'are')} pinned: greedy, balanced "
+            "and random keep that, single devices run "
             "everything themselves)")
 
 
@@ -126,7 +129,7 @@ def front_table(front: Front) -> str:
     """Per point: energy, latency, area, and how closely it is proven."""
     rows = [[joules(p.energy_j), seconds(p.latency_s), percent(p.area), percent(p.area_limit), seconds(p.lower_bound_s),
              percent(p.gap if p.gap >= 1e-6 else 0.0)] for p in front.points]
-    head = f"{front.model} on {front.platform}: {len(rows)} plans, from the thriftiest to the fastest"
+    head = f"{front.model} on {front.platform}: {counted(len(rows), 'plan')}, from the thriftiest to the fastest"
     return "\n".join([head, "", table(["energy", "latency", "area", "of at most", "no plan below", "gap"], rows, right=range(6)),
                       *(f"  {note}" for note in front.notes)])
 
@@ -137,8 +140,8 @@ def bits_table(document: Mapping[str, Any]) -> str:
              rate(p["interval_s"]), percent(p["area"]), ("chosen: " if p["name"] == document["chosen"] else "")
              + shown_kinds(p["kinds"])] for p in document["points"]]
     chose, measured = document["images"]
-    head = f"{document['model']} on {document['platform']}: float {percent(document['float_accuracy'])}; {chose} images chose, " \
-           f"{measured} others measured"
+    head = f"{document['model']} on {document['platform']}: float {percent(document['float_accuracy'])}; " \
+           f"{counted(chose, 'image')} chose, {counted(measured, 'other')} measured"
     names = ["", "accuracy", "loss", "latency", "pipelined", "area", "layers"]
     return "\n".join([head, "", table(names, rows, right=range(1, 6))])
 
@@ -165,8 +168,9 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
         backends = ", ".join(f"{s['name']} ({s['backend']})" for s in outcome["segments"])
         speed = "".join(f"; {name} simulated at {found['cycles_per_s']:,.0f} cycles/s, {found['frames_per_s']:,.1f} frames/s"
                         for name, found in outcome.get("speed", {}).items())
-        return (f"bit-exact: {outcome['tensors_compared']} boundary tensors, {outcome['elements_compared']:,} integers over "
-                f"{outcome['frames']} frames; {backends}{speed}")
+        return (f"bit-exact: {counted(outcome['tensors_compared'], 'boundary tensor')}, "
+                f"{counted(outcome['elements_compared'], 'integer')} over {counted(outcome['frames'], 'frame')}; "
+                f"{backends}{speed}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
 
 
@@ -177,8 +181,8 @@ def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
         verdict = "self-test passed" if trial["self_test"] else "self-test FAILED"
         exact = "bit-exact" if trial["mismatch"] is None else f"MISMATCH: {trial['mismatch']}"
         lines += [f"{trial['segment']} on {trial['device']}: build {trial['build_hash']}, {trial['bus_bits']}-bit bus, {verdict}",
-                  f"  {trial['frames']} frames {exact}; soft reset in mid-frame: {trial['after_reset']}",
-                  f"  {trial['cycles']:,} cycles, simulated at {trial['cycles_per_s']:,.0f} cycles/s, "
+                  f"  {counted(trial['frames'], 'frame')} {exact}; soft reset in mid-frame: {trial['after_reset']}",
+                  f"  {counted(trial['cycles'], 'cycle')}, simulated at {trial['cycles_per_s']:,.0f} cycles/s, "
                   f"{trial['frames_per_s']:,.1f} frames/s"]
         for kind in ("inputs", "outputs"):
             for number, counts in enumerate(trial["counters"][kind]):
@@ -219,7 +223,7 @@ def accuracy_table(found: Mapping[str, Any]) -> str:
 
     ways = [w for w in WAYS if w == "int8" or found.get(w) is not None or w in found["snr_db"]]
     rows = [[WAYS[w], cell(found, w, ".4f"), cell(found["agreement"], w, ".4f"), cell(found["snr_db"], w, ".1f")] for w in ways]
-    lines = [f"{found['images']:,} images, calibration: {found['calibration']}",
+    lines = [f"{counted(found['images'], 'image')}, calibration: {found['calibration']}",
              table(["computed by", "right", "agrees with float", "output SNR dB"], rows, right=(1, 2, 3)),
              *(note for note in (found["agreement_note"], found["peer_note"]) if note)]
     if found["build_equals_int8"] is not None:
@@ -237,8 +241,8 @@ def quality_table(found: Mapping[str, Any]) -> str:
             for x in found["layers"][:WORST_LAYERS]]
     lines = [table(["tensor", "operator", "SNR dB", "scheme"], rows, right=(2,))]
     if len(found["layers"]) > WORST_LAYERS:
-        lines.append(f"and {len(found['layers']) - WORST_LAYERS} tensors with less noise; --json - lists all")
-    lines += ["", f"outputs on {found['samples']} samples ({found['calibration']})"]
+        lines.append(f"and {counted(len(found['layers']) - WORST_LAYERS, 'tensor')} with less noise; --json - lists all")
+    lines += ["", f"outputs on {counted(found['samples'], 'sample')} ({found['calibration']})"]
     for way, ratio in found["snr_db"].items():
         agreed = "" if found["agreement"] is None else f", top-1 as float on {found['agreement'][way]:.4f}"
         lines.append(f"  {WAYS[way]:<18} {'exact' if ratio is None else f'{ratio:.1f} dB'}{agreed}")

@@ -24,7 +24,7 @@ from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Array, Graph, Node
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.tensor import Shape
-from dovetail.numerics.calibration import Samples, load_samples, synthetic
+from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.mixed import KINDS, WHOLE, Menu, bits_of, named
 from dovetail.numerics.quality import run_single
@@ -32,6 +32,7 @@ from dovetail.numerics.tables import tabulate
 from dovetail.planning import Options, Progress, decide, silent
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.runtime.accuracy import load_data, right
+from dovetail.words import counted
 
 LOGIC = ("alm", "lut", "lut4")
 """What the area of a layer is counted in, by what a family calls it."""
@@ -135,7 +136,8 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
     if not 0 <= max_loss <= 1:
         raise UsageError(f"--max-loss {max_loss:g}: a fraction from 0 to 1 is needed, such as 0.01")
     if len(question.labels) < 4 or count < 2:
-        raise UsageError(f"{len(question.labels)} labelled images, {count} points; 4 images and 2 points are needed at least")
+        raise UsageError(f"{counted(len(question.labels), 'labelled image')}, {counted(count, 'point')}; 4 images and 2 "
+                         "points are needed at least")
     menu = Menu(question.network, question.samples, question.progress)
     found = sensitivities(question, menu, kinds)
     search = Search(question, menu, joint_choices(menu.layers, found))
@@ -144,7 +146,7 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
     rows = [measured(question, name, graph, {}, None, search.base) for name, graph in trained.items()]
     points += [p for p in rows if p is not None]
     if not points:
-        raise InfeasibleError(f"{question.board.name}: takes none of {count} choices of bits; choose a larger board")
+        raise InfeasibleError(f"{question.board.name}: takes none of {counted(count, 'choice')} of bits; choose a larger board")
     marked = tuple(replace(p, best=not any(_beats(q, p) for q in points)) for p in points)
     fine = [p for p in marked if p.loss <= max_loss] or list(marked[:1])
     chosen_point = min(fine, key=lambda p: (p.latency_s, p.area, p.loss))
@@ -155,7 +157,7 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
                     chosen_point.name), trained.get(chosen_point.name) or menu.graph(chosen_point.kinds)
 
 
-def front_of_bits(model: str | Path, data: str | Path, board: Platform, options: Options, calibration: str | Path | None = None,
+def front_of_bits(model: str | Path, data: str | Path, board: Platform, options: Options, calibration: Calibration | None = None,
                   kinds: Sequence[str] = KINDS, points: int = 12, max_loss: float = 0.01, also: Sequence[str | Path] = (),
                   shapes: Mapping[str, Shape] | None = None,
                   progress: Progress = silent) -> tuple[BitFront, Graph, tuple[str, ...]]:
@@ -165,7 +167,7 @@ def front_of_bits(model: str | Path, data: str | Path, board: Platform, options:
     inputs, labels = load_data(data, network)
     if labels is None:
         raise UsageError(f"{model}: not one input and one output of class scores; bits are chosen by right answers")
-    samples = load_samples(calibration, network) if calibration else synthetic(network)
+    samples = samples_of(calibration, network)
     others = [(Path(other).name, tabulate(read_onnx(other, shapes).graph)) for other in also]
     for name, graph in others:
         ends, wanted = ([g.shape(t) for t in (g.inputs[0], g.outputs[0])] for g in (graph, network))
@@ -174,7 +176,10 @@ def front_of_bits(model: str | Path, data: str | Path, board: Platform, options:
             raise UsageError(f"--also {name}: {found} from {list(ends[0])} to {list(ends[1])}; "
                              f"a quantized model from {list(wanted[0])} to {list(wanted[1])} is needed")
     question = Question(network, samples, inputs, labels, board, options, progress)
-    return *bit_front(question, kinds, points, max_loss, others), (*imported.notes, *([samples.note] if samples.note else []))
+    front, chosen = bit_front(question, kinds, points, max_loss, others)
+    notes = (samples.note,) if samples.note else constant_notes(samples)
+    frames = {chosen.inputs[0]: next(iter(inputs.values()))}
+    return front, chosen, (*imported.notes, *notes, *clipped_notes(chosen, frames, str(data)))
 
 
 def sensitivities(question: Question, menu: Menu, kinds: Sequence[str]) -> list[Sensitivity]:

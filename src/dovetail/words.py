@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def plural(number: float, noun: str, several: str = "") -> str:
+    """The noun that follows a number; `several` is its plural where that is not the noun with an s."""
+    return noun if number == 1 else several or f"{noun}s"
+
+
 def counted(number: int, noun: str, several: str = "") -> str:
-    """`1 plan`, `2 plans`, `1,000 plans`; `several` is the plural where it is not the noun with an s."""
-    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+    """`1 plan`, `2 plans`, `1,000 plans`."""
+    return f"{number:,} {plural(number, noun, several)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,10 @@ def test_the_command_fits_a_record_into_a_board(record: Record, tmp_path: Path, 
     assert "plan for it with -p" in said
     assert main(["platforms", str(tmp_path / "b.toml")]) == 0
     assert "measured layer by layer" in capsys.readouterr().out
+    assert main(["calibrate", "--from", str(tmp_path / "r.json"), "-o", str(tmp_path / "b.toml"), "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["board"], found["device"]) == (str(tmp_path / "b.toml"), record.device)
+    assert found["groups"]["depthwise"]["layers"] > 0
     assert main(["calibrate", "-o", str(tmp_path / "b.toml")]) == 2
     assert "nothing to measure; add --device cpu" in capsys.readouterr().err
     assert main(["calibrate", "--device", "cpu", "-o", str(tmp_path / "b.txt")]) == 2

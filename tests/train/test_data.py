@@ -25,7 +25,7 @@ def test_labels_above_a_byte_keep_their_values(tmp_path: Path, kind: type) -> No
     assert found.classes == 1000
 
 
-@pytest.mark.parametrize("labels, message", [
+@pytest.mark.parametrize(("labels", "message"), [
     (np.array([0, -1]), r"d\.npz: labels from -1 to 0; classes are counted from 0, and below 1,048,576"),
     (np.array([0, 1 << 40]), r"d\.npz: labels from 0 to 1099511627776; classes are counted from 0"),
     (np.array([0.0, 1.5]), r"d\.npz: labels of type float64; integers from 0 on are needed"),

@@ -17,6 +17,7 @@ from dovetail.cli.options import (
     add_planning,
     add_saved_plan,
     board_and_planning,
+    refuse_unused,
     shapes,
 )
 from dovetail.cli.output import emit, progress_bar, warn
@@ -36,7 +37,7 @@ def add_commands(commands: Commands) -> None:
     add_numbers(build)
     add_saved_plan(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
-    build.add_argument("--frames", type=int, default=64, help="frames to verify: calibration samples, then seeded random ones")
+    build.add_argument("--frames", type=int, help="frames to verify: calibration samples, then seeded random ones (default: 64)")
     build.add_argument("--bus-bits", type=int, choices=(32, 64, 128, 256, 512), default=64,
                        help="width of the hardware's AXI4-Stream ports (default: %(default)s)")
     build.add_argument("--memory-bits", type=int, metavar="BITS",
@@ -120,15 +121,18 @@ def _opened(options: argparse.Namespace) -> Build:
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.runtime.build import load_build, read_json
+    from dovetail.runtime.execute import DEFAULT_FRAMES
     board, wanted = board_and_planning(options)
+    if options.no_verify:
+        refuse_unused("compile --no-verify", {"--frames": options.frames}, "nothing is verified; leave it out")
     missing: UnverifiedError | None = None
     try:
         with progress_bar() as progress:
             build = pipeline.compile(options.model, board, options.output, options=wanted,
                                      calibration=options.calibration, bits=options.bits, shapes=shapes(options),
-                                     frames=options.frames, verify=not options.no_verify, progress=progress,
-                                     equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
-                                     memory_bits=options.memory_bits, loaded=options.loaded,
+                                     frames=DEFAULT_FRAMES if options.frames is None else options.frames,
+                                     verify=not options.no_verify, progress=progress, equalise=Equalise(options.equalise),
+                                     bus_bits=options.bus_bits, memory_bits=options.memory_bits, loaded=options.loaded,
                                      host_pins=options.host_pins)
     except UnverifiedError as error:  # the build is there: say what is in it before saying what is missing
         missing, build = error, load_build(options.output)

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands, add_json, refuse_unused
 from dovetail.cli.output import emit, keeping, progress_bar, warn
 from dovetail.errors import UsageError
+from dovetail.words import plural
 
 if TYPE_CHECKING:
     from dovetail.measure.board import Calibration
@@ -24,7 +25,7 @@ def add_commands(commands: Commands) -> None:
     calibrate.add_argument("--from", dest="source", type=Path, metavar="FILE",
                            help="fit this record (.json) or table (.csv, docs/models.md) in place of measuring")
     calibrate.add_argument("-o", "--output", type=Path, required=True, help="the board file (.toml) to write")
-    calibrate.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime on a CPU (default: %(default)s)")
+    calibrate.add_argument("--threads", type=int, help="threads of ONNX Runtime on a CPU (default: 1)")
     calibrate.add_argument("--record", type=Path,
                            help="where measurements are kept, to continue after an interruption (default: beside the board)")
     add_json(calibrate)
@@ -44,6 +45,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     if options.output.suffix != ".toml":
         raise UsageError(f"{options.output}: a board file ends in .toml; give such a name")
     if options.source is not None:
+        refuse_unused("calibrate --from", {"--threads": options.threads, "--record": options.record}, "nothing is measured")
         record = read_measurements(options.source, options.device)
     elif options.device is None:
         raise UsageError("calibrate: nothing to measure; add --device cpu, --device gpu, or --from FILE")
@@ -66,8 +68,8 @@ def _calibration_json(path: Path, record: Record, found: Calibration) -> dict[st
 
 def _calibration_text(path: Path, record: Record, found: Calibration) -> str:
     fit = found.fit
-    lines = [f"{group:<15}{fit.counts[group]:>4} layers   left out {errors.mean:>6.1%}   p90 {errors.p90:>6.1%}"
-             for group, errors in fit.errors.items()]
+    lines = [f"{group:<15}{fit.counts[group]:>4} {plural(fit.counts[group], 'layer'):<9}left out {errors.mean:>6.1%}   "
+             f"p90 {errors.p90:>6.1%}" for group, errors in fit.errors.items()]
     return "\n".join([*lines, f"{path}: {record.device}, all layers {fit.total.mean:.1%} (p90 {fit.total.p90:.1%}); "
                       f"plan for it with -p {path if '/' in str(path) else f'./{path}'}"])
 
@@ -76,15 +78,18 @@ def _measured(options: argparse.Namespace) -> Record:
     from dovetail.measure.campaign import Measured, measure
     from dovetail.measure.energy import cpu_counter, gpu_counter
     from dovetail.measure.layers import designed_layers
-    if options.threads < 1:
-        raise UsageError(f"--threads {options.threads}: must be at least 1")
+    if options.device == "gpu":
+        refuse_unused("calibrate --device gpu", {"--threads": options.threads}, "they are those of a CPU")
+    threads = 1 if options.threads is None else options.threads
+    if threads < 1:
+        raise UsageError(f"--threads {threads}: must be at least 1")
     device: Measured
     if options.device == "gpu":
         from dovetail.measure.cuda import CudaDevice
         device = CudaDevice(gpu_counter())
     else:
         from dovetail.measure.processor import ProcessorDevice
-        device = ProcessorDevice(options.threads, cpu_counter())
+        device = ProcessorDevice(threads, cpu_counter())
     record_path = options.record or options.output.with_suffix(".measurements.json")
     print(f"measuring {device.name}; interrupt at will, {record_path} keeps what is done", file=sys.stderr)
     with keeping(record_path, "what was measured"), progress_bar() as progress:

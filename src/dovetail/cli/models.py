@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json, add_model, add_numbers, shapes
+from dovetail.cli.options import Commands, add_json, add_model, add_numbers, refuse_unused, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
@@ -26,7 +26,7 @@ def add_commands(commands: Commands) -> None:
     zoo.add_argument("--size", type=int, help="side of the image in pixels (default: the network's own)")
     zoo.add_argument("--width", type=float, help="multiplies channel counts (default: the network's own)")
     zoo.add_argument("--no-bn", action="store_true", help="biases in place of BatchNorm")
-    zoo.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
+    zoo.add_argument("--seed", type=int, help="of the weights (default: 0)")
     add_json(zoo)
 
     quantize = commands.add("quantize", _quantize,
@@ -64,16 +64,18 @@ def _zoo(options: argparse.Namespace) -> int:
     from dovetail import zoo
     from dovetail.files import replace_bytes
     if options.name is None:
+        refuse_unused("zoo", {"-o": options.output, "--size": options.size, "--width": options.width, "--no-bn": options.no_bn,
+                              "--seed": options.seed}, "name a network to write")
         emit(options.json, zoo.listing_json(), zoo.listing)
         return 0
     name = zoo.entry(options.name).name
     if options.output is None:
         raise UsageError(f"zoo {name}: nowhere to write it; add -o {name}.onnx")
     form = {"size": options.size, "width": options.width, "batch_norm": not options.no_bn}
-    replace_bytes(options.output, zoo.build(name, seed=options.seed, **form))
+    replace_bytes(options.output, zoo.build(name, seed=options.seed or 0, **form))
     count = zoo.count(name, **form)
     document = {"file": str(options.output), "name": name, "parameters": count.parameters, "macs": count.macs}
-    emit(options.json, document, lambda: f"{options.output}: {name}, {count.parameters:,} parameters, "
+    emit(options.json, document, lambda: f"{options.output}: {name}, {counted(count.parameters, 'parameter')}, "
                                          f"{count.macs / 1e6:,.1f} M MACs")
     return 0
 
@@ -90,7 +92,9 @@ def _quantize(options: argparse.Namespace) -> int:
         raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
     if options.json is not None and not options.report:
         raise UsageError("quantize: --json holds the report; add --report")
-    if options.output is not None:
+    if options.output is None:
+        refuse_unused("quantize --report", {"--qonnx": options.qonnx}, "name the model to write with -o FILE")
+    else:
         check_file(options.output)
     with progress_bar() as progress:
         numbers = decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BOARD = "tx2-c10gx"
 PAPER_SOLVER = "gp-paper"
+THRIFT = 0.05
+"""As `planning.Options` has it."""
 MOST = 1e30
 """Of a limit, and its inverse the least."""
 
@@ -70,19 +72,19 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="leave a node to a device; * stands for anything, as in 'layer1.*=gpu'; repeatable")
     sub.add_argument("--topology", choices=CHOICES, help="join the board's FPGAs so (default: as it says); with 'switch' they "
                      "pass circuits on by time slots, as FiC's do")
-    sub.add_argument("--models", choices=[m.value for m in ModelSet], default=ModelSet.PLANNING.value,
-                     help="which models of the papers' board to believe (default: %(default)s; docs/models.md)")
-    sub.add_argument("--objective", choices=[g.value for g in Goal], default=Goal.LATENCY.value, help="what to minimise")
-    sub.add_argument("--mode", choices=[m.value for m in Mode], default=Mode.CONCURRENT.value,
-                     help="whether shares of one layer run at once")
+    sub.add_argument("--models", choices=[m.value for m in ModelSet],
+                     help=f"which models of the papers' board to believe (default: {ModelSet.PLANNING.value}; docs/models.md)")
+    sub.add_argument("--objective", choices=[g.value for g in Goal], help=f"what to minimise (default: {Goal.LATENCY.value})")
+    sub.add_argument("--mode", choices=[m.value for m in Mode],
+                     help=f"whether shares of one layer run at once (default: {Mode.CONCURRENT.value})")
     sub.add_argument("--solver", choices=SOLVER_NAMES, default="exact", help="how to search (default: %(default)s)")
     sub.add_argument("--budget", choices=["shared", "per_layer"], default="shared",
                      help="one FPGA for the whole network, or (as papers assume) one per layer")
     sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
     sub.add_argument("--min-fps", type=float, help="refuse plans that cannot take so many pipelined frames per second")
-    sub.add_argument("--thrift", type=float, default=0.05, metavar="F",
-                     help="give up at most this fraction of the objective to save FPGA area (default: %(default)s)")
+    sub.add_argument("--thrift", type=float, metavar="F",
+                     help=f"give up at most this fraction of the objective to save FPGA area (default: {THRIFT})")
     sub.add_argument("--fold", metavar="CLOCKS", help="let FPGA layers share multipliers, each taking up to so many clocks per "
                      "frame; 'auto' tries several (default: every layer mapped directly)")
     sub.add_argument("--architecture", choices=[a.value for a in Architecture],
@@ -104,6 +106,16 @@ def add_numbers(sub: argparse.ArgumentParser) -> None:
 def add_json(sub: argparse.ArgumentParser) -> None:
     """The result as JSON."""
     sub.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
+
+
+def refuse_unused(where: str, given: Mapping[str, object], remedy: str) -> None:
+    """Refuse arguments that would be read by nobody here, rather than ignore them; None, False and [] are not given.
+
+    Raises:
+        UsageError: some are given.
+    """
+    if named := [name for name, value in given.items() if value is not None and value is not False and value != []]:
+        raise UsageError(f"{where}: {' and '.join(named)} would have no effect; {remedy}")
 
 
 def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
@@ -136,7 +148,7 @@ def board(options: argparse.Namespace) -> Platform:
         UsageError: the authors' models are asked for, but not the method they belong to.
     """
     from dovetail.platform.topology import joined_as
-    models = ModelSet(options.models)
+    models = ModelSet(options.models or ModelSet.PLANNING.value)
     if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
         raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
                          f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
@@ -172,9 +184,11 @@ def planning(options: argparse.Namespace) -> Options:
         fold = int(fold)
     if fold is not None and options.architecture is not None:
         raise UsageError("--architecture chooses the folds of all layers; leave out --fold")
-    return Options(Goal(options.objective), Mode(options.mode), options.solver, options.budget,
+    goal, mode = Goal(options.objective or Goal.LATENCY.value), Mode(options.mode or Mode.CONCURRENT.value)
+    return Options(goal, mode, options.solver, options.budget,
                    None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
-                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit, options.thrift,
+                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit,
+                   THRIFT if options.thrift is None else options.thrift,
                    fold, options.architecture, None if options.min_fps is None else 1 / options.min_fps, pins(options))
 
 
@@ -204,7 +218,8 @@ def board_and_planning(options: argparse.Namespace) -> tuple[Platform, Options]:
         return board(options), planning(options)
     from dovetail.runtime.build import read_json
     decided = {"-p": options.platform, "--devices": options.devices, "--topology": options.topology, "--pin": options.pin,
-               "--fold": options.fold, "--architecture": options.architecture}
-    if given := [name for name, value in decided.items() if value]:
+               "--fold": options.fold, "--architecture": options.architecture, "--models": options.models,
+               "--objective": options.objective, "--mode": options.mode, "--thrift": options.thrift}
+    if given := [name for name, value in decided.items() if value is not None and value != []]:
         raise UsageError(f"--plan {options.plan}: it holds the board and the place of every node; leave out {', '.join(given)}")
     return planning(options).like(read_json(options.plan, f"write one with `dovetail plan MODEL -o {options.plan}`"))

@@ -18,6 +18,7 @@ from dovetail.cli.options import (
     board_and_planning,
     named_board,
     planning,
+    refuse_unused,
     shapes,
 )
 from dovetail.cli.options import board as board_of
@@ -80,6 +81,7 @@ def _platforms(options: argparse.Namespace) -> int:
     from dovetail.platform.describe import describe
     from dovetail.platform.load import example_of, load_platform, platform_names, platform_to_dict
     if options.models:
+        refuse_unused("platforms --models", {options.name: options.name}, "leave it out, or leave out --models")
         from dovetail.platform.model_list import model_list, model_list_table
         emit(options.json, model_list(), lambda: model_list_table(model_list()))
         return 0
@@ -110,7 +112,7 @@ def _plan(options: argparse.Namespace) -> int:
             plan, _, board = decide(graph, board, wanted, progress=progress)
         except InfeasibleError as error:
             if options.json is not None:
-                emit(options.json, terminal.infeasible_plan(options.objective, options.solver, str(error)), str)
+                emit(options.json, terminal.infeasible_plan(wanted.goal.value, options.solver, str(error)), str)
             raise
     if options.json is not None:
         warn(notes)
@@ -157,7 +159,7 @@ def _bits(options: argparse.Namespace) -> int:
             options.model, options.data, board_of(options), planning(options), options.calibration, options.kinds.split(","),
             options.points, options.max_loss, options.also, shapes(options), progress)
     warn(notes)
-    document = front.document()
+    document = {**front.document(), "warnings": list(notes)}
     if options.output is not None:
         with replace_folder(options.output, BITS) as folder:
             replace_bytes(folder / "model.onnx", to_onnx(graph))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands, add_json, refuse_unused
 from dovetail.cli.output import emit, progress_bar
 from dovetail.platform.device import ModelSet
 
@@ -19,11 +19,11 @@ def add_commands(commands: Commands) -> None:
     sub = commands.add("reproduce", _reproduce, "a paper's figures and tables on our models, printed values beside ours",
                        "dovetail reproduce heterogeneity-2021 --json -")
     sub.add_argument("paper", choices=PAPERS, help="which one")
-    sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value], default=ModelSet.PLANNING.value,
-                     help="heterogeneity-2021: what is believed of the devices (default: %(default)s)")
-    sub.add_argument("--figure", type=int, choices=(1, 4), default=4,
+    sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value],
+                     help="heterogeneity-2021, figure 4: what is believed of the devices (default: planning)")
+    sub.add_argument("--figure", type=int, choices=(1, 4),
                      help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
-    sub.add_argument("--part", choices=("fcm", "fibha"), default="fcm",
+    sub.add_argument("--part", choices=("fcm", "fibha"),
                      help="compact-2024: fcm, fused modules on a GPU (paper III, default); fibha, hybrid accelerators (I, II)")
     sub.add_argument("--network", action="append", metavar="NAME",
                      help="compact-2024 fibha: search anew for a network of the zoo, which takes minutes; repeatable "
@@ -38,12 +38,27 @@ def add_commands(commands: Commands) -> None:
     add_json(sub)
 
 
+def _check_used(options: argparse.Namespace) -> None:
+    """Refuse what another paper, or another part of it, would read."""
+    paper = " ".join((options.paper, *([options.part] if options.part else ()),
+                      *([f"--figure {options.figure}"] if options.figure else ())))
+    compact, blocks = options.paper == "compact-2024", options.paper == "heterogeneity-2021"
+    used = {"--figure": blocks, "--models": blocks and options.figure != 1, "--part": compact,
+            "--network": compact and options.part == "fibha", "--boards": options.paper == "lq-2020",
+            "--record": options.paper == "lq-2020" or (compact and not (options.part == "fibha" and options.network))}
+    given = {"--figure": options.figure, "--models": options.models, "--part": options.part, "--network": options.network,
+             "--boards": options.boards, "--record": options.record}
+    refuse_unused(f"reproduce {paper}", {name: value for name, value in given.items() if not used[name]},
+                  "`dovetail reproduce --help` says what each belongs to")
+
+
 def _reproduce(options: argparse.Namespace) -> int:
     from dovetail.files import check_folder, replace_folder
     from dovetail.platform.load import load_platform
     from dovetail.reproduce import compact_2024_fcm, gp_2023, heterogeneity_2021, heterogeneity_figure_1
     if options.output:
         check_folder(options.output, TABLES)
+    _check_used(options)
     for count in options.boards or ():
         load_platform(f"fic:{count}")
     with progress_bar() as progress:
@@ -63,7 +78,8 @@ def _reproduce(options: argparse.Namespace) -> int:
         elif options.figure == 1:
             found, text = heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text
         else:
-            found, text = heterogeneity_2021.reproduce(ModelSet(options.models), progress), heterogeneity_2021.text
+            models = ModelSet(options.models or ModelSet.PLANNING.value)
+            found, text = heterogeneity_2021.reproduce(models, progress), heterogeneity_2021.text
     if options.output:
         from dovetail.reproduce.gp_figures import figures
         drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures}.get(text)

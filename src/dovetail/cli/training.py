@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands, add_json, refuse_unused
 from dovetail.cli.output import emit, keeping
 from dovetail.errors import ToolError
 
@@ -18,10 +18,10 @@ def add_commands(commands: Commands) -> None:
                        "dovetail train small --bits w2a2 --data /usr/share/datasets/fashion-mnist --epochs 5 -o runs/small-w2a2")
     sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet, small, or a float ONNX file of your own")
     sub.add_argument("--bits", default="w2a2", help="float, or w1 to w4 with a1 to a4 or a8 (default: %(default)s)")
-    sub.add_argument("--method", choices=("lq", "uniform"), default="lq",
-                     help="learned bases (LQ-Nets), or equal steps (DoReFa-Net) (default: %(default)s)")
-    sub.add_argument("--ends", type=int, choices=(8, 0), default=8,
-                     help="bits of first and last layer's weights: 8, or 0 for those of all others (default: %(default)s)")
+    sub.add_argument("--method", choices=("lq", "uniform"),
+                     help="learned bases (LQ-Nets), or equal steps (DoReFa-Net) (default: lq)")
+    sub.add_argument("--ends", type=int, choices=(8, 0),
+                     help="bits of first and last layer's weights: 8, or 0 for those of all others (default: 8)")
     sub.add_argument("--data", type=Path, required=True, metavar="PATH",
                      help="a .npz, a folder of CIFAR-10's Python batches, or a folder of IDX files such as Fashion-MNIST's")
     sub.add_argument("-o", "--output", type=Path, required=True, metavar="DIR",
@@ -41,9 +41,9 @@ def add_commands(commands: Commands) -> None:
                      help="a finished run's weights, in floats or more bits, to begin with")
     sub.add_argument("--teacher", default="", metavar="MODEL",
                      help="the model.pt of a finished float run, or a float ONNX file, whose answers are learned beside labels")
-    sub.add_argument("--temperature", type=float, default=1.0, metavar="X",
+    sub.add_argument("--temperature", type=float, metavar="X",
                      help="what answers are divided by before a teacher's are learned: above 1 (4 is usual), what the teacher "
-                          "holds for nearly right counts too (default: %(default)s)")
+                          "holds for nearly right counts too (default: 1)")
     for name, text in (("mean", "taken from images, as bytes over 256, before a network from a file reads them"),
                        ("deviation", "that they are divided by then")):
         sub.add_argument(f"--{name}", default="", metavar="X[,X,X]", help=f"{text}: one number, or one per channel")
@@ -59,11 +59,13 @@ def _train(options: argparse.Namespace) -> int:
         raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
     from dovetail.train.loop import CHECKPOINT, Recipe
     from dovetail.train.run import run
-    recipe = Recipe(options.network, options.bits, options.method, options.ends, options.epochs, options.batch, options.rate,
+    _check_used(options)
+    recipe = Recipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,
+                    options.epochs, options.batch, options.rate,
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
                     flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
-                    teacher=options.teacher, temperature=options.temperature, precision=options.precision, mean=options.mean,
-                    deviation=options.deviation)
+                    teacher=options.teacher, temperature=1.0 if options.temperature is None else options.temperature,
+                    precision=options.precision, mean=options.mean, deviation=options.deviation)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -73,6 +75,19 @@ def _train(options: argparse.Namespace) -> int:
                      record=not options.eager)
     emit(options.json, result, lambda: _summary(options.output, result))
     return 0
+
+
+def _check_used(options: argparse.Namespace) -> None:
+    """Refuse what this network or its training does not read."""
+    if options.bits == "float":
+        refuse_unused("train --bits float", {"--method": options.method, "--ends": options.ends}, "nothing is quantized")
+    if not options.teacher:
+        refuse_unused("train", {"--temperature": options.temperature}, "it is a teacher's; name one with --teacher")
+    if options.network.endswith(".onnx"):
+        refuse_unused(f"train {options.network}", {"--width": options.width}, "a network from a file has its own")
+    elif not options.teacher.endswith(".onnx"):
+        refuse_unused(f"train {options.network}", {"--mean": options.mean or None, "--deviation": options.deviation or None},
+                      "only networks from ONNX files read other images than bytes")
 
 
 def _summary(folder: Path, result: dict[str, object]) -> str:

@@ -29,6 +29,7 @@ from dovetail.ir import (
     Upsample,
 )
 from dovetail.platform.device import Device
+from dovetail.words import counted
 
 
 def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
@@ -36,7 +37,7 @@ def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
     shapes = (*graph.input_shapes(node), graph.shape(node.output))
     odd = next((shape for shape in shapes if len(shape) not in (2, 4)), None)
     if odd is not None:
-        return f"{device.name}: {node.name} has tensors of {len(odd)} dimensions; streams carry N,C,H,W or N,C"
+        return f"{device.name}: {node.name} has tensors of {counted(len(odd), 'dimension')}; streams carry N,C,H,W or N,C"
     batch = next((shape for shape in shapes if shape[0] != 1), None)
     if batch is not None:
         return (f"{device.name}: {node.name} has a tensor of {'x'.join(map(str, batch))}, which is a batch of {batch[0]}; "

@@ -23,6 +23,7 @@ from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.accelerator import Accelerator
+from dovetail.words import counted
 
 SIMULATED_ADDERS = 20_000
 """Designs up to this many adders are simulated; compiling larger ones takes tens of minutes, so they are emulated."""
@@ -54,7 +55,7 @@ class FpgaPart:
         if self.emulated:
             return (f"{self.design.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
                     "computed by the integer reference, RTL unproven")
-        return f"generated RTL for simulation in Verilator, {self.design.adders} adders"
+        return f"generated RTL for simulation in Verilator, {counted(self.design.adders, 'adder')}"
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:

@@ -11,6 +11,7 @@ from dovetail.errors import ModelError
 from dovetail.ir.operator import Axis, Clamp, Op, Share
 from dovetail.ir.tensor import Real, Shape, whole
 from dovetail.ir.window import Window
+from dovetail.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Conv(Op):
                              (weight, (weight[0],)), (out[0], out[1], (start, stop), out[3]))
 
     def attributes(self) -> str:
-        text = f"{self.filters} filters {self.window}"
+        text = f"{self.filters} {plural(self.filters, 'filter')} {self.window}"
         if self.groups > 1:
             text += f" groups {self.groups}"
         if self.partial:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dovetail.errors import ModelError
 from dovetail.ir.operator import Axis, Clamp, Op, Share
 from dovetail.ir.tensor import Real, Shape, whole
+from dovetail.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Gemm(Op):
         return Op.share(self, axis, start, stop, inputs)
 
     def attributes(self) -> str:
-        return f"{self.units} units" + (" partial" if self.partial else "") + (f" clamp {self.clamp}" if self.clamp else "")
+        partial, clamp = " partial" if self.partial else "", f" clamp {self.clamp}" if self.clamp else ""
+        return f"{self.units} {plural(self.units, 'unit')}{partial}{clamp}"
 
 
 @dataclass(frozen=True, slots=True)

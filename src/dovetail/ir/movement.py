@@ -13,6 +13,7 @@ from dovetail.errors import ModelError
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.operator import Axis, Op, Share
 from dovetail.ir.tensor import Real, Region, Shape, whole
+from dovetail.words import plural
 
 
 def _cut(region: Region, dim: int, start: int, stop: int) -> Region:
@@ -96,7 +97,7 @@ class Select(Op):
             first, last = self.indices[0], self.indices[-1]
             return f"channels {first}..{last}" + ("" if self.step == 1 else f" by {self.step}")
         if self.groups is not None:
-            return f"{self.groups} groups"
+            return f"{self.groups} {plural(self.groups, 'group')}"
         shown = ",".join(map(str, self.indices[:8]))
         return f"channels {shown}" + (f",... ({len(self.indices)})" if len(self.indices) > 8 else "")
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from dovetail.ir import onnx_file
 from dovetail.ir.onnx_prepare import subgraphs
+from dovetail.words import counted, plural
 
 OTHER_FLOATS = {TensorProto.FLOAT16: "float16", TensorProto.DOUBLE: "float64", TensorProto.BFLOAT16: "bfloat16"}
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -24,7 +25,8 @@ def read_as_single(model: Any, where: str) -> tuple[str, ...]:
     """Make every float of another width a float32, in place; returns a note where the model had such inputs or weights."""
     seen: Counter[str] = Counter()
     _widen_graph(model.graph, where, seen)
-    return tuple(f"{count} inputs and constants of {name} are read as float32" for name, count in sorted(seen.items()))
+    return tuple(f"{counted(count, 'input or constant', 'inputs and constants')} of {name} {plural(count, 'is', 'are')} read as "
+                 "float32" for name, count in sorted(seen.items()))
 
 
 def _widen_graph(graph: Any, where: str, seen: Counter[str]) -> None:

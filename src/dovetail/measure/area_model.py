@@ -22,6 +22,7 @@ from dovetail.ir import Reshape
 from dovetail.measure.area_campaign import Counted
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.platform.fitted import DhmModel, dhm_model
+from dovetail.words import counted
 
 MODELS: Mapping[str, str] = {"ecp5": "dhm-ecp5", "xcu": "dhm-xcu", "xcup": "dhm-xcup", "cyclone10gx": "dhm-cyclone10gx",
                              "cyclonev": "dhm-cyclone10gx"}
@@ -137,7 +138,7 @@ def judgement_table(found: Sequence[Judgement]) -> str:
                 lines.append(f"{one.family:<13}{resource:<10}{e.layers:>3} {name:<9}"
                              f"{e.median:>8.1%}{e.p90:>8.1%}{e.largest:>8.1%}   {e.worst}")
         exact, some = one.blocks[::-1]
-        lines.append(f"{one.family:<13}RAM blocks exact for {exact} of the {some} unseen layers with any; {one.tool}")
+        lines.append(f"{one.family:<13}RAM blocks exact for {exact} of the {counted(some, 'unseen layer')} with any; {one.tool}")
     return "\n".join([*lines, "", "|predicted - counted| / counted; unseen: layers the coefficients were not fitted to, chosen",
                       "by the hash of their description. Counted after technology mapping, before place and route."])
 
@@ -147,7 +148,7 @@ def fitted_text(found: Judgement, coefficients: Mapping[str, float]) -> str:
     file = resources.files("dovetail.platform") / "models" / f"{MODELS[found.family]}.toml"
     text, name = file.read_text(encoding="utf-8"), dhm_model(MODELS[found.family]).logic
     seen, unseen, registers = found.calibration[name], found.validation[name], found.validation["register"]
-    short = f"fit of {seen.layers} layers synthesized with {found.tool.split(' (')[0]} (dovetail campaign area)"
+    short = f"fit of {counted(seen.layers, 'layer')} synthesized with {found.tool.split(' (')[0]} (dovetail campaign area)"
     for key, value in coefficients.items():
         text = re.sub(rf"(?m)^{key} = .*$", f'{key} = {{ value = {value:.4g}, source = "{short}" }}', text)
     text = re.sub(r"(?m)^error = .*$", f"error = {max(0.05, ceil(100 * unseen.p90) / 100)}", text)

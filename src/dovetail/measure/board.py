@@ -18,6 +18,7 @@ from dovetail.measure.layers import ACTIVATIONS, Layer, shape_of
 from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
 from dovetail.platform.this_machine import this_machine_entries
+from dovetail.words import counted
 
 NUMBERS = ("channels", "side", "filters", "kernel", "stride", "groups", "inputs")
 LEFT_OUT = "90th percentile of layers left out"
@@ -59,8 +60,8 @@ def read_measurements(path: Path, kind: str | None) -> Record:
 def _check(where: str, layer: Layer) -> None:
     """A layer that cannot be is complained about at the column that makes it so."""
     if layer.op == "conv" and (layer.channels % layer.groups or layer.filters % layer.groups or not layer.filters):
-        raise UsageError(f"{where}, column groups: {layer.groups} groups do not divide {layer.channels} channels and "
-                         f"{layer.filters} filters; give a number that divides both")
+        raise UsageError(f"{where}, column groups: {layer.groups} groups do not divide {counted(layer.channels, 'channel')} "
+                         f"and {counted(layer.filters, 'filter')}; give a number that divides both")
     try:
         shape_of(layer)
     except (DovetailError, ValueError) as problem:
@@ -93,7 +94,7 @@ def calibrate(record: Record, name: str) -> Calibration:
     layers = list(record.layers)
     fit = fit_layers([shape_of(layer) for layer in layers], np.array([record.layers[layer].seconds for layer in layers]))
     device = _device_lines(record, fit)
-    lines = [f"# Written by dovetail calibrate: {len(layers)} layers on {record.device}.",
+    lines = [f"# Written by dovetail calibrate: {counted(len(layers), 'layer')} on {record.device}.",
              *([f"# Measured by: {_plain(record.command)}"] if record.command else []),
              f"# Layers left out of the fit, a fifth at a time, are predicted within {fit.total.mean:.1%} on average, "
              f"{fit.total.p90:.1%} for nine of ten.", "# Every number is { value, source }; SI units, named in the key.", "",
@@ -116,7 +117,7 @@ def _device_lines(record: Record, fit: LayerFit) -> list[str]:
     lines.append(_number("interval_fraction", min(fit.total.p90, 10.0), LEFT_OUT))
     for group, terms in fit.coefficients.items():
         count, errors = fit.counts[group], fit.errors[group]
-        lines.append(f"# {group}: {count} layers, left out {errors.mean:.1%} on average")
+        lines.append(f"# {group}: {counted(count, 'layer')}, left out {errors.mean:.1%} on average")
         lines += [_number(f"{group}_{term}", value, source) for term, value in terms.items()]
         lines.append(_number(f"{group}_interval_fraction", min(errors.p90, 10.0), LEFT_OUT))
     return [*lines, ""]
@@ -137,7 +138,7 @@ def _power_lines(record: Record) -> tuple[list[str], list[str]]:
         return [_number(key, value, source) for key, value in zip(POWERS, ASSUMED_POWER_W[record.kind], strict=True)], []
     fit = fit_energy([shape_of(layer) for layer in read], np.array([t.seconds for t in read.values()]),
                      np.array([t.energy_j for t in read.values()]), record.idle_power_w)
-    source = f"measured: energy of {fit.layers} layers, left out {fit.errors.mean:.1%} on average"
+    source = f"measured: energy of {counted(fit.layers, 'layer')}, left out {fit.errors.mean:.1%} on average"
     powers = [_number("idle_power_w", record.idle_power_w, f"measured: ready, with nothing to do{_when(record)}"),
               _number("busy_power_w", record.idle_power_w + fit.running_w,
                       f"{source}; while a layer runs, before j_per_mac and j_per_element")]

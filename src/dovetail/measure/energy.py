@@ -12,6 +12,8 @@ from math import prod
 from pathlib import Path
 from types import TracebackType
 
+from dovetail.words import counted
+
 SAMPLE_S = 0.02
 """Between two readings of a power rail."""
 
@@ -56,7 +58,7 @@ class RaplCounter(EnergyCounter):
     packages: tuple[Path, ...]
 
     def __post_init__(self) -> None:
-        self.name = f"RAPL of {len(self.packages)} package{'s' if len(self.packages) > 1 else ''}"
+        self.name = f"RAPL of {counted(len(self.packages), 'package')}"
         self._last = [self._read(p) for p in self.packages]
         self._total_uj = 0
 

@@ -22,6 +22,7 @@ from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import Layer, operator_of
 from dovetail.measure.records import Timing
 from dovetail.numerics.timing import VERSION, kernel_seconds, run_seconds, seeded_inputs, timed_session
+from dovetail.words import counted
 
 FAST = 10.0
 """Percentile of the runs that counts."""
@@ -41,7 +42,7 @@ class ProcessorDevice:
         self.threads = threads or os.cpu_count() or 1
         self._counter = counter
         self._elsewhere = np.ones(CACHE_BYTES // 8)
-        self.name = f"{_processor_name()}, {self.threads} thread{'s' if self.threads > 1 else ''}"
+        self.name = f"{_processor_name()}, {counted(self.threads, 'thread')}"
         self.software = f"ONNX Runtime {VERSION}, float32"
 
     def idle_power_w(self) -> float | None:

@@ -22,6 +22,7 @@ from dovetail.numerics.kernels import weighted_sum
 from dovetail.numerics.noise import decibels, outputs_snr_db
 from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
+from dovetail.words import counted
 
 DEFAULT_BITS = 8
 CANDIDATES = 4
@@ -65,7 +66,7 @@ class Quantized:
 def check_bits(bits: int) -> None:
     """Raise UnsupportedError where a network cannot be quantized to so many bits."""
     if not 2 <= bits <= 8:
-        raise UnsupportedError(f"quantize: {bits} bits; 2 to 8 are supported")
+        raise UnsupportedError(f"quantize: {counted(bits, 'bit')}; 2 to 8 are supported")
 
 
 def quantize_graph(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, progress: Progress | None = None,
@@ -107,8 +108,8 @@ def _better(results: Sequence[Quantized], scaled: Equalised | None) -> Quantized
     if len(results) < 2 or scaled is None:
         return best
     plain, other = (r.snr_db for r in results)
-    what = f"equalising the channels of {len(scaled.factors)} tensors changes the outputs' signal-to-noise ratio from " \
-           f"{decibels(plain)} to {decibels(other)} on the calibration samples"
+    what = f"equalising the channels of {counted(len(scaled.factors), 'tensor')} changes the outputs' signal-to-noise ratio " \
+           f"from {decibels(plain)} to {decibels(other)} on the calibration samples"
     return replace(best, note=f"{what}: {'kept' if best is results[1] else 'left out'}")
 
 

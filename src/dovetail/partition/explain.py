@@ -16,6 +16,7 @@ from dovetail.partition.runners_up import RunnerUp
 from dovetail.partition.shared_kernels import shared_kernels
 from dovetail.partition.thrift import MANY_DEVICES
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
+from dovetail.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _second(problem: Problem, judged: Evaluation, rival: RunnerUp, left_out: str
     amount = f"{abs(change) / judged.objective:.2g} of the energy-delay" if problem.goal is Goal.EDP else shown(
         abs(change), problem.goal is Goal.ENERGY)
     where = _where(rival.split)
-    with_it = "" if rival.moved == 0 else f" and {rival.moved} other node{'s' if rival.moved > 1 else ''} moved"
+    with_it = "" if rival.moved == 0 else f" and {counted(rival.moved, 'other node')} moved"
     if change < -TOLERANCE * judged.objective:
         return f"better by {amount} with {where}{with_it}, {left_out}"
     return f"next best {where}{with_it}, {f'{amount} more' if change > TOLERANCE * judged.objective else 'the same'} in all"
@@ -130,7 +131,7 @@ def at_once_note(problem: Problem, assignment: Assignment, judged: Evaluation) -
     if not count:
         return ()
     hidden = sum(c.hidden_s for c in judged.nodes)
-    return (f"branches: at {count} of {len(problem.blocks)} forks they run on several devices at once, which hides "
+    return (f"branches: at {count} of {counted(len(problem.blocks), 'fork')} they run on several devices at once, which hides "
             f"{shown(hidden, False)}",)
 
 
@@ -138,7 +139,7 @@ def _at_once(own: NodeCost) -> str:
     """What a node shares its time with, and what is left of it to add."""
     if not own.beside:
         return ""
-    names = " and ".join(own.beside) if len(own.beside) < 3 else f"{own.beside[0]} and {len(own.beside) - 1} others"
+    names = " and ".join(own.beside) if len(own.beside) < 3 else f"{own.beside[0]} and {counted(len(own.beside) - 1, 'other')}"
     return f", runs at the same time as {names} and adds {shown(own.latency_s, False) if own.latency_s > 0 else 'nothing'}"
 
 

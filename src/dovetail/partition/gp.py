@@ -24,6 +24,7 @@ from dovetail.partition.gp_rounding import Polish, Shares, complete, fit_budgets
 from dovetail.partition.gp_sensitivities import sensitivities, sentences
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.words import counted
 
 ROUNDS = 8
 """Re-centred programs per set of devices."""
@@ -66,7 +67,8 @@ def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple
     polished = [_polished(problem, every, t, _halfway(deadline) if t is not chosen[-1] else deadline) for t in chosen]
     best = min(polished, key=lambda t: t.rank(problem))
     gain = 1 - best.judged.objective / start[1] if start[0] == 0 else 0.0
-    moves = f"gp: {len(tries)} rounded answers of geometric programs; changes to single nodes and runs of them saved {gain:.1%}"
+    moves = f"gp: {counted(len(tries), 'rounded answer')} of geometric programs; changes to single nodes and runs of them " \
+            f"saved {gain:.1%}"
     return (best.assignment,), (moves, *sentences(problem, sensitivities(problem, best.assignment, best.judged, best.model,
                                                                          best.solution)))
 

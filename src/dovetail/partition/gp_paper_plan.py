@@ -15,6 +15,7 @@ from dovetail.partition.gp_posynomials import Divisible, divisible, smallest_sha
 from dovetail.partition.gp_rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.words import counted
 
 SMALLER = 0.1
 """By how much smaller shares may be where the first program has no answer."""
@@ -84,8 +85,8 @@ def gp_paper(problem: Problem, deadline: float, schedule: Schedule = Schedule.TO
     if found is None:
         return (assignment,) if assignment is not None else (), ("gp-paper: nothing here can be divided",)
     unmet = sum(not m for m in found.met)
-    missed = f"; {unmet} of {len(found.met)} sums were not met" if unmet else ""
-    note = f"gp-paper: {len(found.steps)} geometric programs{missed}"
+    missed = f"; {unmet} of {counted(len(found.met), 'sum')} were not met" if unmet else ""
+    note = f"gp-paper: {counted(len(found.steps), 'geometric program')}{missed}"
     if not found.steps:
         note = "gp-paper: its first geometric program has no answer; this is an even division, repaired to the budgets"
     return (assignment,) if assignment is not None else (), (note,)

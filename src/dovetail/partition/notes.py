@@ -9,6 +9,7 @@ from dovetail.partition.explain import shown
 from dovetail.partition.jumps import MOST_COLUMNS, NEAREST
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
+from dovetail.words import counted
 
 ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"
 TOO_WIDE = "too many tensors are alive at once for a closer one"
@@ -17,12 +18,12 @@ TOO_WIDE = "too many tensors are alive at once for a closer one"
 def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     """Over which candidates the bound holds."""
     fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
-    coarse = f" (fewer at {fewer} of {len(left)} nodes, where many tensors are alive at once)" if fewer else ""
+    coarse = f" (fewer at {fewer} of {counted(len(left), 'node')}, where many tensors are alive at once)" if fewer else ""
     groups = partners(problem)
     where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
     if len(problem.devices) > FEW_DEVICES:
-        where = f"in quarters between {len(groups)} pairs of neighbouring devices"
-    pinned = f"; of plans with the {len(problem.fixed)} pinned of {len(left)} nodes in place" if problem.fixed else ""
+        where = f"in quarters between {counted(len(groups), 'pair')} of neighbouring devices"
+    pinned = f"; of plans with the {len(problem.fixed)} pinned of {counted(len(left), 'node')} in place" if problem.fixed else ""
     return f"bound: holds over all whole placements and splits of each axis {where}{coarse}{_branches(problem)}{pinned}"
 
 
@@ -30,7 +31,7 @@ def _branches(problem: Problem) -> str:
     """Over which ways to run branches at once the bound holds, where there are any."""
     few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
     where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
-    fewer = f" (at {few} of {len(problem.blocks)} forks only arms on two devices, or one arm apart)" if few else ""
+    fewer = f" (at {few} of {counted(len(problem.blocks), 'fork')} only arms on two devices, or one arm apart)" if few else ""
     return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
 
 

@@ -15,6 +15,7 @@ from dovetail.partition.candidates import divide
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.words import counted, plural
 
 FIRST_STEP = 1 / 32
 """Part of an axis by which cuts move first: half the distance between most candidates."""
@@ -101,6 +102,6 @@ def refined_note(grid: Assignment, moved: Assignment, final: Assignment, before:
     count = sum(moved[n] != grid[n] and final[n] == moved[n] and moved[n].axis is not None for n in grid)
     if gain < SHOWN or not count:
         return ()
-    nodes = "1 node is" if count == 1 else f"{count} nodes are"
+    nodes = f"{counted(count, 'node')} {plural(count, 'is', 'are')}"
     return (f"cuts: {nodes} cut between the candidates' positions; the best plan found is {gain:.2%} better than the best over "
             "which the bound holds",)

@@ -23,6 +23,7 @@ from dovetail.partition.problem import (
     price_reduce,
 )
 from dovetail.values import dataclass
+from dovetail.words import counted
 
 Layout = tuple[tuple[str, Region], ...]
 """Where a tensor lies: regions without overlap, each on the device that computed it."""
@@ -125,7 +126,7 @@ def _check_cover(where: str, split: Split, extent: int) -> None:
                              f"pieces must cover {split.axis} [0, {extent}) in order, without gaps or overlaps")
         at = p.stop
     if at != extent:
-        raise UsageError(f"{where}: pieces end at {at}; {split.axis} has {extent} units and all must be covered")
+        raise UsageError(f"{where}: pieces end at {at}; {split.axis} has {counted(extent, 'unit')} and all must be covered")
 
 
 def input_places(problem: Problem) -> dict[str, Place]:

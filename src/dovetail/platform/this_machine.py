@@ -7,6 +7,7 @@ import platform
 from typing import Any
 
 from dovetail.platform.device import ASSUMED
+from dovetail.words import counted
 
 THIS_MACHINE = "this-machine"
 
@@ -27,7 +28,7 @@ def this_machine_entries() -> dict[str, Any]:
         "host": "cpu",
         "device": [{
             "name": "cpu", "kind": "cpu", "model": "roofline",
-            "description": f"{cores} cores, {platform.machine() or 'unknown architecture'}",
+            "description": f"{counted(cores, 'core')}, {platform.machine() or 'unknown architecture'}",
             "idle_power_w": assumed(2.0 * cores, "2 W per core"),
             "busy_power_w": assumed(7.0 * cores, "7 W per core"),
             "parameters": {

@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.report import units
 from dovetail.report.front import BOTTOM, HEIGHT, LEFT, RIGHT, STYLE, TICKS, TOP, WIDTH, Scale
 from dovetail.report.markup import Markup, element, section, table
+from dovetail.words import counted
 
 Row = Mapping[str, Any]
 AXES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -61,8 +62,9 @@ def bits_page(document: Row) -> str:
     title = f"Bits of {document['model']} on {document['platform']}"
     body = [
         element("h1", title),
-        element("p", f"Float: {units.accuracy(document['float_accuracy'])}. {chose} images chose, {measured} others measured; "
-                     "loss is against int8. Latency, frame rate and area are those of each choice's own plan."),
+        element("p", f"Float: {units.accuracy(document['float_accuracy'])}. {counted(chose, 'image')} chose, "
+                     f"{counted(measured, 'other')} measured; loss is against int8. "
+                     "Latency, frame rate and area are those of each choice's own plan."),
         [accuracy_svg(document, *axis) for axis in AXES],
         section("points", "Choices, measured", table(
             "Every choice was built as integers", ("Choice", "Accuracy", "Loss", "Latency", "Pipelined", "Area", "On the front",

@@ -8,6 +8,7 @@ from dovetail.report import units
 from dovetail.report.commands import synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.palette import Report, bar, looks
+from dovetail.words import plural
 
 BASELINES = {
     "cpu": "cpu alone",
@@ -128,6 +129,7 @@ def baselines(report: Report) -> Markup:
             numeric=(2, 3),
             class_="bars compare",
         ),
-        element("p", f"{units.count(pinned)} of {units.count(len(report['nodes']))} nodes are pinned. Devices alone run all of "
+        element("p", f"{units.count(pinned)} of {units.counted(len(report['nodes']), 'node')} "
+                f"{plural(pinned, 'is', 'are')} pinned. Devices alone run all of "
                 "them themselves; this plan and its bound keep the pins.", class_="muted") if pinned else None,
     )

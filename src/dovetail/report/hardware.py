@@ -98,10 +98,9 @@ def _files(files: list[Any]) -> Markup | None:
     if not files:
         return None
     named = [(f.get("name"), f.get("lines")) if isinstance(f, Mapping) else (f, None) for f in files]
-    items = [element("li", element("code", name), f", {units.count(lines)} lines" if lines else None) for name, lines in named]
-    return element(
-        "details", element("summary", f"{len(named)} Verilog file{'s' if len(named) != 1 else ''}"), element("ul", items)
-    )
+    items = [element("li", element("code", name), f", {units.counted(lines, 'line')}" if lines else None)
+             for name, lines in named]
+    return element("details", element("summary", units.counted(len(named), "Verilog file")), element("ul", items))
 
 
 def _power(report: Report) -> Markup:

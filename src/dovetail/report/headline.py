@@ -9,6 +9,7 @@ from dovetail.report import units
 from dovetail.report.commands import synth_command, verify_command
 from dovetail.report.markup import Markup, element, join
 from dovetail.report.palette import Report
+from dovetail.words import counted, plural
 
 BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse"),
           "throughput": ("more frames", "fewer frames")}
@@ -62,7 +63,7 @@ def verdict(report: Report) -> str:
     if not checked:
         parts.append("not yet verified")
     elif checked.get("equal"):
-        parts.append(f"bit-exact over {units.count(checked.get('frames'))} frames")
+        parts.append(f"bit-exact over {units.counted(checked.get('frames'), 'frame')}")
     else:
         parts.append(f"NOT bit-exact: {mismatch(checked.get('first_mismatch'))}")
     return "; ".join(parts) + "."
@@ -120,7 +121,8 @@ def _status(report: Report) -> str:
 def cards(report: Report) -> Markup:
     """The key numbers."""
     plan, model = report["plan"], report["model"]
-    frames = f"{units.significant(1 / plan['latency_s'])} frames per second, one at a time" if plan["latency_s"] else ""
+    speed = units.significant(1 / plan["latency_s"]) if plan["latency_s"] else ""
+    frames = f"{speed} {plural(1 if speed == '1' else 2, 'frame')} per second, one at a time" if speed else ""
     if plan["latency_s"] and plan["makespan_s"] and abs(plan["makespan_s"] / plan["latency_s"] - 1) > 0.005:
         frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
     single = best_single(report)
@@ -144,8 +146,9 @@ def cards(report: Report) -> Markup:
             _area(report),
             _card(
                 "Network",
-                f"{len(report['nodes'])} layers",
-                f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} parameters",
+                counted(len(report["nodes"]), "layer"),
+                f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} "
+                f"{plural(model['parameters'], 'parameter')}",
             ),
         ]
     )
@@ -182,7 +185,7 @@ def _bits(report: Report) -> Markup:
     return _card(
         "Verification",
         "✓ bit-exact",
-        f"{units.count(checked.get('frames'))} frames, {units.count(checked.get('tensors_compared'))} tensors compared",
+        f"{units.counted(checked.get('frames'), 'frame')}, {units.counted(checked.get('tensors_compared'), 'tensor')} compared",
         "good",
     )
 

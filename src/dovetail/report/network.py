@@ -9,6 +9,7 @@ from dovetail.report import units
 from dovetail.report.layout import BOX_HEIGHT, BOX_WIDTH, Point, arrange
 from dovetail.report.markup import Markup, element, scroller, section
 from dovetail.report.palette import Report, legend, looks
+from dovetail.words import counted
 
 HEAD = 42
 """Height of a box's text part; the coloured part is below."""
@@ -24,7 +25,7 @@ def network(report: Report) -> Markup:
     divided = "each on one device" if not split else f"1 is {coloured}" if split == 1 else f"{split} are {coloured}"
     note = element(
         "p",
-        f"{len(nodes)} layers; {divided}. "
+        f"{counted(len(nodes), 'layer')}; {divided}. "
         "Dashed arrows carry data from one device to another. Point at a layer, or reach it with the Tab key, "
         "for its figures; follow it to its row in the table.",
         class_="lede",
@@ -103,7 +104,7 @@ def _drawing(report: Report, nodes: Sequence[Mapping[str, Any]]) -> Markup:
         viewBox=f"0 0 {drawing.width:g} {drawing.height:g}",
         class_="network",
         role="group",
-        aria_label=f"Network of {len(nodes)} layers, coloured by device",
+        aria_label=f"Network of {counted(len(nodes), 'layer')}, coloured by device",
     )
 
 

@@ -12,6 +12,7 @@ from dovetail.report.headline import RUNS_IN, mismatch
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.model_chart import model_charts
 from dovetail.report.palette import Report
+from dovetail.words import counted, plural
 
 
 def verification(report: Report) -> Markup:
@@ -31,7 +32,8 @@ def _compared(report: Report) -> Markup:
         if equal
         else f"Differs from the integer reference: {mismatch(checked.get('first_mismatch'))}"
     )
-    amount = f"{units.count(checked.get('frames'))} frames, {units.count(checked.get('tensors_compared'))} tensors compared"
+    tensors = units.counted(checked.get("tensors_compared"), "tensor")
+    amount = f"{units.counted(checked.get('frames'), 'frame')}, {tensors} compared"
     took = f" in {units.seconds(checked['wall_s'])}" if checked.get("wall_s") is not None else ""
     return element(
         "p",
@@ -49,7 +51,7 @@ def _segments(report: Report) -> Markup:
     for s in segments:
         nodes = s.get("nodes") or []
         listed = (
-            element("details", element("summary", f"{len(nodes)} layers"), ", ".join(map(str, nodes)))
+            element("details", element("summary", counted(len(nodes), "layer")), ", ".join(map(str, nodes)))
             if len(nodes) > 6
             else ", ".join(map(str, nodes))
         )
@@ -76,7 +78,7 @@ def _accuracy(report: Report) -> list[Markup]:
         images = quantization.get("images")
         found.append(
             table(
-                "Accuracy" + (f" on {units.count(images)} labelled images" if images else ""),
+                "Accuracy" + (f" on {units.counted(images, 'labelled image')}" if images else ""),
                 ("Arithmetic", "Accuracy"),
                 [(k, units.accuracy(v)) for k, v in accuracy.items()],
                 numeric=(1,),
@@ -95,7 +97,7 @@ def _schemes(report: Report) -> Markup:
     rows = [(t["name"], units.shape(t["shape"]), element("code", t["scheme"])) for t in tensors]
     return element(
         "details",
-        element("summary", f"Integer format of all {len(tensors)} tensors"),
+        element("summary", f"Integer format of all {counted(len(tensors), 'tensor')}"),
         table("A format u8e-7 means: unsigned, 8 bits, value = integer × 2⁻⁷", ("Tensor", "Shape", "Format"), rows),
     )
 
@@ -175,7 +177,7 @@ def _sources(report: Report) -> Markup:
                 used.setdefault(source, {})[f"{owner} {key}"] = None
     for source in dict.fromkeys(n["source"] for n in report["nodes"] if n.get("source")):
         layers = [n["name"] for n in report["nodes"] if n.get("source") == source]
-        used.setdefault(source, {})[f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)}"] = None
+        used.setdefault(source, {})[f"{plural(len(layers), 'layer')} {', '.join(layers)}"] = None
     if not used:
         return element("p", "No source is recorded.")
     return table(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, isfinite, log10
 
+from dovetail.words import plural
+
 ABSENT = "–"
 """Printed where there is no number."""
 
@@ -74,6 +76,11 @@ def count(value: float | None) -> str:
     return significant(value)
 
 
+def counted(value: float | None, noun: str) -> str:
+    """`count` with its noun: `1 frame`, `2 frames`."""
+    return f"{count(value)} {plural(2 if value is None else value, noun)}"
+
+
 def percent(fraction: float | None, digits: int = 3) -> str:
     return ABSENT if fraction is None else f"{significant(fraction * 100, digits)} %"
 
@@ -86,7 +93,7 @@ def proof(proven: bool, otherwise: str, given_up: float, pinned: int = 0, nodes:
     if pinned and pinned == nodes:
         return "every node where it was pinned"
     spared = f" before {percent(given_up)} was given up for area" if given_up > 0 else ""
-    around = f" around {count(pinned)} pinned node{'' if pinned == 1 else 's'}" if pinned else ""
+    around = f" around {counted(pinned, 'pinned node')}" if pinned else ""
     best = "proven optimal"
     if beyond > 0:
         best += f" over all candidate cuts, then {percent(beyond)} better by cuts between them{',' * bool(spared or around)}"

@@ -16,6 +16,7 @@ from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.fixed import dequantize
 from dovetail.runtime.build import Build
 from dovetail.runtime.execute import run_stored, store
+from dovetail.words import counted
 
 WAYS = ("float", "int8", "onnxruntime_int8", "build")
 """Who computes the scores, as `evaluate --json` calls them."""
@@ -35,8 +36,8 @@ def load_data(path: str | Path, graph: Graph) -> tuple[dict[str, Array], Array |
         raise UsageError(f"{path}: holds {sorted(arrays)}; images under 'x' and labels under 'y' are needed")
     x, y = frames_for(arrays["x"], graph, graph.inputs[0], str(path)), arrays["y"].reshape(-1)
     if y.dtype.kind not in "iu" or len(y) != len(x) or y.min(initial=0) < 0 or y.max(initial=0) >= classes:
-        raise UsageError(f"{path}: {len(y)} labels of type {y.dtype} for {len(x)} images; one integer from 0 to {classes - 1} "
-                         "per image is needed")
+        raise UsageError(f"{path}: {counted(len(y), 'label')} of type {y.dtype} for {counted(len(x), 'image')}; one "
+                         f"integer from 0 to {classes - 1} per image is needed")
     return {graph.inputs[0]: x}, y
 
 

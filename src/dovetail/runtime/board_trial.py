@@ -17,6 +17,7 @@ from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.driver import Accelerator, Counters, open_simulated
+from dovetail.words import counted
 
 Frames = Mapping[str, Array]
 
@@ -48,7 +49,7 @@ def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: in
               progress: Callable[[int, int], None] | None = None) -> Trial:
     """Open the simulated board of a part and compare what it computes with the reference."""
     if frames < 1:
-        raise UsageError(f"selftest: {frames} frames; at least 1 is needed")
+        raise UsageError(f"selftest: {counted(frames, 'frame')}; at least 1 is needed")
     if part.emulated:
         raise BuildError(f"{shell.top}: {part.note}; give the FPGA less to do, or run the self-test on the board itself")
     tell = progress or (lambda done, total: None)

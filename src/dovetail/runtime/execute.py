@@ -24,6 +24,7 @@ from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import Build, Part, synthetic_integers
 from dovetail.schedule.program import Program, Segment
+from dovetail.words import counted
 
 Progress = Callable[[str, int, int], None]
 
@@ -68,8 +69,8 @@ class Mismatch:
         if self.fault:
             return f"tensor {self.tensor}: {self.fault}; nodes {', '.join(self.nodes)}{blame}"
         return (f"tensor {self.tensor}[{where}] of frame {self.frame}: expected {self.expected}, found {self.found} "
-                f"({self.wrong_elements} of {self.elements} elements differ); written by {self.segment} on {self.device} "
-                f"({self.backend}), nodes {', '.join(self.nodes)}{blame}{beat}")
+                f"({self.wrong_elements} of {counted(self.elements, 'element')} differ); written by {self.segment} on "
+                f"{self.device} ({self.backend}), nodes {', '.join(self.nodes)}{blame}{beat}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
 def check_frames(frames: int) -> None:
     """Raise UsageError where there is nothing to verify with."""
     if frames < 1:
-        raise UsageError(f"verify: {frames} frames; at least 1 is needed")
+        raise UsageError(f"verify: {counted(frames, 'frame')}; at least 1 is needed")
 
 
 def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None = None) -> Verification:

@@ -28,6 +28,7 @@ from dovetail.platform.fitted import dhm_model
 from dovetail.runtime.build import SCHEMA, Build
 from dovetail.runtime.execute import expect_partials, gather
 from dovetail.schedule.program import Segment
+from dovetail.words import counted
 
 FRAMES = 16
 POWER = "power.json"
@@ -85,7 +86,7 @@ class SegmentPower:
 def measure_power(build: Build, frames: int = FRAMES, progress: Progress | None = None) -> list[SegmentPower]:
     """Count toggles of every FPGA part on the build's stored samples, and price them."""
     if frames < 1:
-        raise UsageError(f"power: {frames} frames; at least 1 is needed")
+        raise UsageError(f"power: {counted(frames, 'frame')}; at least 1 is needed")
     segments = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
     if not segments:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so nothing toggles; "
@@ -93,7 +94,7 @@ def measure_power(build: Build, frames: int = FRAMES, progress: Progress | None 
     inputs = {name: x[:frames] for name, x in build.samples().items()}
     known: dict[str, Array] = run_integer(build.graph, inputs, keep=True)
     count = len(next(iter(inputs.values())))
-    stimulus = f"toggles counted by Verilator over {count} frames ({build.manifest['quantization']['calibration']})"
+    stimulus = f"toggles counted by Verilator over {counted(count, 'frame')} ({build.manifest['quantization']['calibration']})"
     found = []
     for segment in build.program.segments:
         expect_partials(segment, known, build.program)

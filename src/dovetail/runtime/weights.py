@@ -22,6 +22,7 @@ from dovetail.numerics.tables import tabulate
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.runtime.build import Build, partial_ranges
 from dovetail.schedule.program import Program, lower
+from dovetail.words import counted
 
 ALL = "all"
 """In the place of names: every layer that can be."""
@@ -139,5 +140,5 @@ def _taken(graph: Graph, other: Graph, names: Collection[str], where: str) -> di
                 raise UsageError(f"{where}: weights of {node.name} differ, and they are constants of the build; only those of "
                                  f"{', '.join(names)} are loaded")
     if len(theirs) != len(graph.nodes):
-        raise UsageError(f"{where}: {len(theirs)} nodes; the build has {len(graph.nodes)}")
+        raise UsageError(f"{where}: {counted(len(theirs), 'node')}; the build has {len(graph.nodes)}")
     return found

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import UsageError
+from dovetail.words import counted
 
 Bytes = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -45,7 +46,7 @@ class Images:
             images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
             if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels) or not len(images):
                 raise UsageError(f"{self.name}: {part} images of type {images.dtype} and shape {list(images.shape)} with "
-                                 f"{len(labels)} labels; bytes N,C,H,W and one label each are needed")
+                                 f"{counted(len(labels), 'label')}; bytes N,C,H,W and one label each are needed")
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise UsageError(f"{self.name}: training images are {list(self.train_images.shape[1:])}, test images "
                              f"{list(self.test_images.shape[1:])}; they must agree")

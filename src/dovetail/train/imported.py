@@ -47,6 +47,7 @@ from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import Menu
 from dovetail.train.networks import Precision, activation_of
 from dovetail.train.quantizers import ByteWeight, LearnedWeight, UniformWeight
+from dovetail.words import counted
 
 Tensor = Any
 
@@ -175,7 +176,8 @@ class Imported(nn.Module):
         channels = self.shape[0]
         for name, values, plain in (("mean", mean, 0.0), ("deviation", deviation, 1.0)):
             if len(values) not in (0, 1, channels):
-                raise UsageError(f"{name}: {len(values)} numbers; one, or one for each of {channels} channels, is needed")
+                raise UsageError(f"{name}: {counted(len(values), 'number')}; one, or one for each of "
+                                 f"{counted(channels, 'channel')}, is needed")
             whole = np.broadcast_to(np.asarray(values or (plain,), dtype=np.float32), (channels,)).reshape(-1, 1, 1)
             self.register_buffer(name, torch.from_numpy(whole.copy()), persistent=False)
 
@@ -218,8 +220,8 @@ def _check(graph: Graph) -> None:
             raise UnsupportedError(f"{graph.name}: {node.name} ({type(node.op).__name__}) is not trained here; "
                                    "choose bits after training with `dovetail bits`, which takes any network")
     if len(graph.inputs) != 1 or len(graph.outputs) != 1 or len(graph.shape(graph.inputs[0])) != 4:
-        raise UnsupportedError(f"{graph.name}: {len(graph.inputs)} inputs and {len(graph.outputs)} outputs; one image and "
-                               "one vector of scores are trained")
+        raise UnsupportedError(f"{graph.name}: {counted(len(graph.inputs), 'input')} and "
+                               f"{counted(len(graph.outputs), 'output')}; one image and one vector of scores are trained")
     if graph.quantized or not any(isinstance(n.op, Conv | Gemm) for n in graph.nodes):
         raise UsageError(f"{graph.name}: came quantized, or without a layer to train; give the float network")
 
@@ -232,7 +234,8 @@ def load_network(path: str | Path, precision: Precision, shape: tuple[int, int, 
         raise UsageError(f"{path}: takes images of {list(network.shape)}, the data set's are {list(shape)}; they must agree")
     scores = int(np.prod(network.graph.shape(network.graph.outputs[0])[1:]))
     if scores < classes:
-        raise UsageError(f"{path}: gives {scores} scores, the data set has {classes} classes; replace its last layer first")
+        raise UsageError(f"{path}: gives {counted(scores, 'score')}, the data set has {counted(classes, 'class', 'classes')}; "
+                         "replace its last layer first")
     return network
 
 
@@ -286,7 +289,8 @@ def to_graph(network: Imported, images: Array, name: str) -> Graph:
     if network.precision.floating:
         return folded
     values = as_read(network, images)
-    menu = _Trained(folded, Samples({graph.inputs[0]: values}, f"{len(values)} training images"), lambda *_: None, origin=network)
+    samples = Samples({graph.inputs[0]: values}, counted(len(values), "training image"))
+    menu = _Trained(folded, samples, lambda *_: None, origin=network)
     return menu.graph(network.kinds)
 
 

@@ -24,6 +24,7 @@ from dovetail.train.data import Images
 from dovetail.train.imported import load_network
 from dovetail.train.networks import Precision, build
 from dovetail.train.quantizers import learn_every
+from dovetail.words import counted
 
 WARM_STEPS = 8
 """Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
@@ -76,7 +77,7 @@ class Recipe:
             if getattr(self, name) not in allowed:
                 raise UsageError(f"recipe: {name} {getattr(self, name)!r}; {', '.join(allowed)} exist")
         if min(self.epochs, self.batch, self.learn_every) < 1 or min(self.rate, self.temperature) <= 0:
-            raise UsageError(f"recipe: {self.epochs} epochs of batches of {self.batch} at rate {self.rate:g}, "
+            raise UsageError(f"recipe: {counted(self.epochs, 'epoch')} of batches of {self.batch} at rate {self.rate:g}, "
                              f"temperature {self.temperature:g}; all must be positive")
 
     def rate_at(self, progress: float) -> float:
@@ -254,7 +255,7 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     torch.backends.cudnn.benchmark = device.type == "cuda"
     network = network_of(recipe, recipe.network, precision, images)
     if recipe.start:
-        say(f"{take_weights(network, recipe.start, 'cpu')} tensors from {recipe.start}")
+        say(f"{counted(take_weights(network, recipe.start, 'cpu'), 'tensor')} from {recipe.start}")
     network = network.to(device, memory_format=torch.channels_last)
     teacher = _teacher(recipe, images, device)
     batch = min(recipe.batch, len(images.train_labels))

@@ -26,6 +26,7 @@ from dovetail.train.data import Bytes, Images, load_images
 from dovetail.train.export import to_graph
 from dovetail.train.loop import CHECKPOINT, Heard, Recipe, accuracy, save, train
 from dovetail.train.networks import precision_of
+from dovetail.words import counted
 
 SCHEMA = 1
 CALIBRATION = 256
@@ -64,7 +65,7 @@ def exported(network: Any, images: Bytes, name: str) -> Graph:
 def machine_facts(device: Any) -> dict[str, str]:
     """What ran it."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" \
-        else f"CPU ({machine()}), {torch.get_num_threads()} threads"
+        else f"CPU ({machine()}), {counted(torch.get_num_threads(), 'thread')}"
     return {"device": name, "torch": torch.__version__, "python": python_version(), "numpy": np.__version__}
 
 
@@ -117,5 +118,5 @@ def _integers(floating: bool, folder: Path, network: Any, images: Images, limit:
     graph = read_onnx(folder / "model.onnx").graph
     exact, count = integer_accuracy(graph, images, limit, read=_reader(graph, network))
     peer = accuracy(network, images.test_images[:count], images.test_labels[:count], torch.device("cpu"))
-    say(f"integers {exact:.2%}, torch {peer:.2%}, on {count} test images")
+    say(f"integers {exact:.2%}, torch {peer:.2%}, on {counted(count, 'test image')}")
     return {"integer_accuracy": exact, "torch_accuracy_on_them": peer, "integer_images": count}

@@ -8,6 +8,7 @@ from math import isfinite
 
 from dovetail.errors import UsageError
 from dovetail.ir.onnx_builder import OnnxBuilder
+from dovetail.words import counted
 from dovetail.zoo.network import Net
 from dovetail.zoo.table import TABLE, Entry
 
@@ -78,4 +79,4 @@ def _check(row: Entry, size: int, width: float, classes: int) -> None:
     if not (isfinite(width) and 0.0 < width <= GREATEST_WIDTH):
         raise UsageError(f"zoo: {row.name} at width {width:g}; allowed is above 0 and up to {GREATEST_WIDTH:g}")
     if classes < 1:
-        raise UsageError(f"zoo: {row.name} with {classes} classes; give 1 or more")
+        raise UsageError(f"zoo: {row.name} with {counted(classes, 'class', 'classes')}; give 1 or more")
