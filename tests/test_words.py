@@ -16,15 +16,15 @@ from dovetail.terminal import front_table, verification_line
 from dovetail.words import counted, plural
 
 SOURCE = Path(dovetail.__file__).parent
-READ = ("cli", "measure", "numbers.py", "numerics", "partition", "pipeline.py", "planning.py", "report", "runtime", "terminal.py",
-        "train", "widths.py", "zoo")
+READ = ("cli", "cost", "gpu", "kernels", "measure", "numbers.py", "numerics", "partition", "pipeline.py", "planning.py",
+        "platform", "report", "runtime", "schedule", "terminal.py", "train", "widths.py", "zoo")
 """Packages and modules that speak to people."""
 NOUNS = ("answer", "board", "choice", "clock", "core", "device", "element", "epoch", "fork", "frame", "image", "integer", "label",
          "layer", "line", "link", "node", "output", "package", "pair", "parameter", "plan", "point", "program", "row", "sample",
          "score", "tensor", "thread", "unit")
-PLURAL = re.compile(rf" (?:[a-z]+ )?(?:{'|'.join(NOUNS)})s\b(?!/)")
-WORDS = {"part"}
-"""Variables that hold words and no numbers."""
+PLURAL = re.compile(rf" (?:(?!has |for |between )[a-z]+ )?(?:{'|'.join(NOUNS)})s\b(?!/)")
+NEVER_ONE = {"part", "config.kernel", "most"}
+"""A word, the side of a window that is too small, and a limit."""
 
 
 def uncounted(text: str) -> list[str]:
@@ -34,7 +34,7 @@ def uncounted(text: str) -> list[str]:
         for field, after in pairwise(node.values) if isinstance(node, ast.JoinedStr) else ():
             if isinstance(field, ast.FormattedValue) and isinstance(after, ast.Constant) and PLURAL.match(str(after.value)):
                 said = ast.unparse(field.value)
-                if not said.isupper() and said not in WORDS:
+                if not said.isupper() and said not in NEVER_ONE:
                     found.append(f"{{{said}}}{str(after.value)[:30]}")
     return found
 

@@ -227,7 +227,7 @@ def test_a_part_with_two_ways_out_is_no_block() -> None:
     graph = residual(23, (4, 6, 7))
     with pytest.raises(UnsupportedError) as caught:
         layers_of(graph, [n.name for n in graph.nodes[:4]])
-    assert str(caught.value) == ("block of reusable engines: 1 tensors enter (x0), 2 leave (add2_out, conv3_out); "
+    assert str(caught.value) == ("block of reusable engines: 1 tensor enters (x0), 2 leave (add2_out, conv3_out); "
                                  "one each is needed")
 
 

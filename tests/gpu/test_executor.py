@@ -249,7 +249,7 @@ def test_a_quantized_network_takes_integers_and_as_many_frames_of_each_input() -
     net = Net(3)
     both = compile_graph(net.graph(net.add(Add(), *(net.add(Conv(4, Window((1, 1))), net.input((1, 4, 3, 3), n)) for n in "xz"))),
                          "float32")
-    with pytest.raises(UsageError, match="x has 2 frames, z has 1 frames; give as many of each"):
+    with pytest.raises(UsageError, match="x has 2 frames, z has 1 frame; give as many of each"):
         both.run({"x": np.zeros((2, 4, 3, 3)), "z": np.zeros((1, 4, 3, 3))})
 
 

@@ -28,6 +28,7 @@ from dovetail.ir import Add, AvgPool, Axis, Clip, Coded, Conv, Gemm, GlobalAvgPo
 from dovetail.ir.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
+from dovetail.words import plural
 
 PRODUCTS = "products_per_dsp"
 """The parameter of a device: products that one multiplier block can make, where that is not what its family's can."""
@@ -195,7 +196,7 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
                     values[index] = used.get(r, 0.0)
             index += 1
     spread = 1 + dhm_model(device.model).clock_error
-    source = f"{direct.source}; multipliers shared, at most {pace} clocks per frame" if folded else direct.source
+    source = f"{direct.source}; multipliers shared, at most {pace} {plural(pace, 'clock')} per frame" if folded else direct.source
     return ShareCosts(alone, fused, alone / spread, alone * spread, energy, resources, direct.extrapolated, source)
 
 

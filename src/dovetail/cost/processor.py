@@ -22,6 +22,7 @@ from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, T
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
+from dovetail.words import counted
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -168,7 +169,8 @@ def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, cou
     energy = active + (device.busy_power_w - device.idle_power_w) * waiting
     outside = _spread(outside_box(work, model), count)
     width = _spread(_half_width(work, model, seconds + waiting), count) * np.where(outside, EXTRAPOLATION_WIDENING, 1.0)
-    source = f"TX2 {device.kind.upper()} fit ({model.rows:,} rows, float32, loop removed), CV error {model.latency_error[0]:.0%}"
+    source = f"TX2 {device.kind.upper()} fit ({counted(model.rows, 'row')}, float32, loop removed), CV error " \
+             f"{model.latency_error[0]:.0%}"
     return _costs(_spread(seconds + waiting, count), _spread(energy, count), width, outside, source)
 
 

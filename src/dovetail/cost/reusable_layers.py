@@ -40,6 +40,7 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.ir.lq import steps_of
+from dovetail.words import counted, plural
 
 PACKED_TERMS = 4
 """Packed products that may be added before the lower one of the two leaves its field (`cost.folds.twin_sums`)."""
@@ -282,8 +283,9 @@ def _ends(graph: Graph, chosen: Sequence[Node], alias: dict[str, str]) -> tuple[
     names = {n.name for n in chosen}
     leaving = {alias.get(t, t) for t in made if t in graph.outputs or any(c.name not in names for c in graph.consumers(t))}
     if len(entering) != 1 or len(leaving) != 1 or leaving & entering:
-        raise UnsupportedError(f"block of reusable engines: {len(entering)} tensors enter ({', '.join(sorted(entering))}), "
-                               f"{len(leaving)} leave ({', '.join(sorted(leaving))}); one each is needed")
+        raise UnsupportedError(f"block of reusable engines: {counted(len(entering), 'tensor')} "
+                               f"{plural(len(entering), 'enters', 'enter')} ({', '.join(sorted(entering))}), {len(leaving)} "
+                               f"{plural(len(leaving), 'leaves', 'leave')} ({', '.join(sorted(leaving))}); one each is needed")
     (entry,), (last,) = entering, leaving
     inside = [n.name for n in chosen if last in n.inputs and not isinstance(n.op, Reshape)]
     if inside:

@@ -24,6 +24,7 @@ from dovetail.cost.predict import inside_box, left_out_values, predict, seen_in_
 from dovetail.errors import UsageError
 from dovetail.platform.link_model import link_model
 from dovetail.platform.quantity import Errors, Form, quantity_model
+from dovetail.words import counted, plural
 
 FEWEST_REFIT = 50
 """Rows of a quantity that can be cross-validated among themselves."""
@@ -128,8 +129,9 @@ def _quantity_scores(recipe: Recipe, columns: Columns, refit: Tick | None) -> It
     if not usable.any():
         return
     if refit is not None and usable.sum() < FEWEST_REFIT:
-        raise UsageError(f"{recipe.name}: {usable.sum()} rows tell it, too few to cross-validate; bring at least {FEWEST_REFIT}, "
-                         "or leave out --refit")
+        known = int(usable.sum())
+        raise UsageError(f"{recipe.name}: {counted(known, 'row')} {plural(known, 'tells', 'tell')} it, too few to "
+                         f"cross-validate; bring at least {FEWEST_REFIT}, or leave out --refit")
     model = quantity_model("measured", recipe.name) if refit is None else fit_quantity(recipe, columns, refit)
     value, layers = value[usable], layers_of({name: column[usable] for name, column in columns.items()})
     seen, inside = seen_in_fit(model, layers), inside_box(model, layers)

@@ -29,6 +29,7 @@ from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
 from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import Gpu, matching, specification
+from dovetail.words import counted
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
@@ -204,7 +205,7 @@ def frames_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             raise UsageError(f"input {name}: elements are {array.dtype}; "
                              f"{'numbers' if scheme is None else 'integers, as ' + scheme.dtype.name + ','} are needed")
     if len({len(array) for array in found.values()}) > 1:
-        counts = ", ".join(f"{name} has {len(array)} frames" for name, array in found.items())
+        counts = ", ".join(f"{name} has {counted(len(array), 'frame')}" for name, array in found.items())
         raise UsageError(f"inputs of {graph.name}: {counts}; give as many of each")
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 from dovetail.errors import ModelError
 from dovetail.ir.operator import Axis, Clamp, Op, Share
 from dovetail.ir.tensor import Real, Region, Shape, whole
+from dovetail.words import counted
 
 
 def _aligned_cut(region: Region, axis: Axis, start: int, stop: int) -> Region:
@@ -153,7 +154,7 @@ class Reshape(Op):
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if prod(inputs[0]) != prod(self.shape):
-            raise ModelError(f"Reshape: {list(inputs[0])} has {prod(inputs[0])} elements, "
+            raise ModelError(f"Reshape: {list(inputs[0])} has {counted(prod(inputs[0]), 'element')}, "
                              f"{list(self.shape)} has {prod(self.shape)}")
         return self.shape
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import ASSUMED, Device, Link, Platform
 from dovetail.platform.fitted import ROOFLINE, dhm_model, posynomial_model
+from dovetail.words import counted
 
 Row = tuple[str, str, str, str]
 Item = TypeVar("Item", Device, Link)
@@ -60,7 +61,7 @@ def model_line(device: Device) -> str:
                 f"{hardware.logic} + {cost['power_w_per_block']:.2g} W per {hardware.block} while it works, at "
                 f"{cost['power_clock_hz'] / 1e6:.4g} MHz and {cost['power_activity']:.1%} toggles per clock")
     fitted = posynomial_model(device.model)
-    return (f"{fitted.source}; {fitted.rows:,} rows; cross-validated error latency {fitted.latency_error[0]:.1%} "
+    return (f"{fitted.source}; {counted(fitted.rows, 'row')}; cross-validated error latency {fitted.latency_error[0]:.1%} "
             f"(p90 {fitted.latency_error[1]:.1%}), energy {fitted.energy_error[0]:.1%} (p90 {fitted.energy_error[1]:.1%})")
 
 

@@ -22,6 +22,7 @@ from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import quantity_text, summary
 from dovetail.files import replace_text
 from dovetail.platform.quantity import Form, QuantityModel
+from dovetail.words import counted
 
 FLOORS = {"cpu": "0.87 ms per measured loop plus random input and weights; the launch cost of a plan is assumed",
           "gpu": "1.4 ms per measured loop plus random input; the launch cost of a plan is assumed"}
@@ -77,7 +78,7 @@ class Campaign:
         model = fit_link(read_rows(self.data / FILE, COLUMNS))
         replace_text(self.output / "links" / f"{model.name}.toml", link_text(model))
         errors = ", ".join(f"{form} {e.mean:.2%} (p90 {e.p90:.2%})" for form, e in model.errors.items())
-        return f"{model.name}: {model.rows} rows, {errors}"
+        return f"{model.name}: {counted(model.rows, 'row')}, {errors}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,6 +18,7 @@ from dovetail.platform.quantity import (
     Scatter,
     pack_seen,
 )
+from dovetail.words import counted
 
 HEAD = """\
 # Written by python -m dovetail.cost.fitting; do not edit by hand.
@@ -99,5 +100,5 @@ def posynomial_lines(posynomial: Posynomial) -> list[str]:
 def summary(model: QuantityModel) -> str:
     """One line of errors for the terminal."""
     parts = [f"{form} {errors.mean:.2%} (p90 {errors.p90:.2%})" for form, errors in model.errors.items()]
-    return f"{model.name}: {model.rows:,} rows of {FILES[model.device]}, {', '.join(parts)}"
+    return f"{model.name}: {counted(model.rows, 'row')} of {FILES[model.device]}, {', '.join(parts)}"
 

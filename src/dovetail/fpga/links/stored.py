@@ -15,6 +15,7 @@ from dovetail.fpga.part import SIMULATED_ADDERS, load_design, store_design
 from dovetail.ir import Array, Region
 from dovetail.platform.device import Platform
 from dovetail.schedule.program import Program, Segment
+from dovetail.words import counted
 
 SYSTEM = "system.json"
 
@@ -85,7 +86,8 @@ class Boards:
         if self.emulated:
             return (f"{self.system.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
                     "boards run one by one, links unproven")
-        return f"{len(self.system.boards)} boards and {len(self.system.wires) // 2} links simulated together in Verilator"
+        links = counted(len(self.system.wires) // 2, "link")
+        return f"{counted(len(self.system.boards), 'board')} and {links} simulated together in Verilator"
 
     def run(self, tensors: Mapping[str, Array], stall_seed: int | None = None,
             on_frame: Callable[[int], None] | None = None) -> SystemRun:
