@@ -78,7 +78,7 @@ def test_every_point_is_measured_and_the_chosen_model_is_written(data: str, tmp_
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--kinds", "int8,float"], "bits 'float': unknown; int2 to int8 and lq1 to lq4 exist"),
-    (["--points", "1"], "64 labelled images, 1 points; 4 images and 2 points are needed at least"),
+    (["--points", "1"], "64 labelled images, 1 point; 4 images and 2 points are needed at least"),
     (["--also", MODEL], "--also fashion.onnx: floats from [1, 1, 28, 28] to [1, 10]; a quantized model from"),
 ])
 def test_bad_questions_are_answered_in_one_line(arguments: list[str], message: str, data: str,
