@@ -109,7 +109,7 @@ def test_the_best_plan_often_runs_branches_at_once() -> None:
             found += 1
             first = next(c for c in made.nodes if c.beside)
             assert f"runs at the same time as {first.beside[0]}" in first.why
-            assert any(note.startswith("branches: at 1 of 1 forks they run on several devices at once") for note in made.notes)
+            assert any(note.startswith("branches: at 1 of 1 fork they run on several devices at once") for note in made.notes)
             assert plan_from_json(plan_to_json(made)).nodes == made.nodes
             assert made.latency_s == pytest.approx(evaluate(problem, made.assignment).latency_s, rel=1e-15)
     assert found >= 5

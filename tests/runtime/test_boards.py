@@ -32,7 +32,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     outcome = pipeline.verify_build(build, 3)
     assert outcome.equal
     assert {"name": "boards0", "device": "fpga0+fpga1", "backend": "verilator",
-            "note": "2 boards and 1 links simulated together in Verilator"} in outcome.segments
+            "note": "2 boards and 1 link simulated together in Verilator"} in outcome.segments
     assert [name for name, *_ in pipeline.hardware_of(build)] == ["boards0_fpga0", "boards0_fpga1"]
     board = folder / "fpga" / "boards0" / "fpga0" / "boards0_fpga0_tx0.v"
     text = board.read_text()
