@@ -316,13 +316,16 @@ def test_a_folder_that_is_not_ours_is_not_replaced(tmp_path: Path, capsys: pytes
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_missing_simulator_says_how_to_get_it_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_simulator_says_how_to_get_it_and_keeps_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                   capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DOVETAIL_VERILATOR", str(tmp_path / "none"))
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))
     assert main(["compile", MODEL, "--calibration", CALIBRATION, "-o", str(tmp_path / "build")]) == 2
-    assert "erilator" in capsys.readouterr().err
-    assert not (tmp_path / "build").exists()
+    said = capsys.readouterr().err
+    assert "erilator" in said
+    assert f"then run `dovetail verify {tmp_path / 'build'}`" in said
+    assert not (tmp_path / "build" / "verification.json").exists()
+    assert load_build(tmp_path / "build").plan.assignment
     assert not list(tmp_path.glob(".build*"))
 
 
