@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import dovetail
 from dovetail.cli import main
+from dovetail.errors import DovetailError
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import to_onnx
+from dovetail.numerics import quality
+from dovetail.partition.plan import whole_on
+from dovetail.pipeline import evaluate_model
+from dovetail.runtime.build import SAMPLES, load_build
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 MODEL, CALIBRATION, TEST = (str(FASHION / name) for name in ("fashion.onnx", "calibration.npz", "test_images.npz"))
@@ -33,6 +40,7 @@ def test_the_report_lists_every_tensor_noisiest_first(few: str, capsys: pytest.C
     assert ratios == sorted(ratios)
     assert ratios[0] > 15
     assert set(document["snr_db"]) == {"int8", "onnxruntime_int8"}
+    assert ("by output SNR" in document["peer_lead"]) == (document["snr_db"]["onnxruntime_int8"] > document["snr_db"]["int8"])
 
 
 def test_the_report_is_a_table_for_people_and_the_model_is_written_beside(few: str, tmp_path: Path,
@@ -77,7 +85,9 @@ def test_evaluate_sets_onnx_runtime_beside_the_integers(few: str, capsys: pytest
     assert document["agreement"]["int8"] >= 0.95
     assert document["snr_db"]["int8"] > 20
     assert main(["evaluate", MODEL, "--data", few, "--calibration", CALIBRATION]) == 0
-    assert "agrees with float" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "agrees with float" in said
+    assert document["peer_lead"] in said
 
 
 def test_several_outputs_are_compared_by_noise_alone(few: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,3 +100,49 @@ def test_several_outputs_are_compared_by_noise_alone(few: str, tmp_path: Path, c
     said = capsys.readouterr().out
     assert "top-1 agreement is not defined: the network has no single output of class scores" in said
     assert "output SNR dB" in said
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> dovetail.Build:
+    """Fashion on the CPU alone, calibrated with more samples than `verify` needs."""
+    whole = {n.name: whole_on("cpu") for n in read_onnx(MODEL).graph.nodes}
+    return dovetail.compile(MODEL, out=tmp_path_factory.mktemp("fair") / "build", assignment=whole, calibration=CALIBRATION,
+                            verify=False)
+
+
+def test_a_build_and_onnx_runtime_are_calibrated_with_the_same_samples(build: dovetail.Build, few: str) -> None:
+    alone = evaluate_model(MODEL, few, CALIBRATION)
+    kept, given = evaluate_model(MODEL, few, build=build), evaluate_model(MODEL, few, CALIBRATION, build=build)
+    for found in (alone, kept, given):
+        assert (found["calibration"], found["calibration_samples"], found["peer_note"]) == ("calibration.npz", 128, "")
+    assert given["snr_db"]["onnxruntime_int8"] == alone["snr_db"]["onnxruntime_int8"]
+    difference = kept["snr_db"]["onnxruntime_int8"] - alone["snr_db"]["onnxruntime_int8"]
+    assert abs(difference) < 1.0  # a build keeps its samples as the integers of its input
+
+
+def test_other_samples_than_those_of_a_build_are_refused(build: dovetail.Build, few: str) -> None:
+    with pytest.raises(DovetailError, match=r"few.npz: not what .*build was calibrated with \(calibration.npz, 128 samples\)"):
+        evaluate_model(MODEL, few, few, build=build)
+
+
+def test_onnx_runtime_is_not_compared_where_a_builds_calibration_is_not_at_hand(build: dovetail.Build, few: str,
+                                                                                tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    other.write_bytes(to_onnx(read_onnx(MODEL).graph))
+    found = evaluate_model(other, few, build=build)
+    assert "onnxruntime_int8" not in found["snr_db"]
+    assert "made from another file (fashion.onnx)" in found["peer_note"]
+    shutil.copytree(build.folder, tmp_path / "build")
+    np.savez(tmp_path / "build" / SAMPLES, **{name: x[:64] for name, x in build.samples().items()})
+    found = evaluate_model(MODEL, few, build=load_build(tmp_path / "build"))
+    assert "onnxruntime_int8" not in found["snr_db"]
+    assert "keeps 64 of the 128 samples that calibrated it" in found["peer_note"]
+
+
+def test_where_onnx_runtime_is_more_accurate_words_say_so() -> None:
+    found = {"snr_db": {"int8": 29.2, "onnxruntime_int8": 30.9}, "agreement": {"int8": 0.99, "onnxruntime_int8": 0.98}}
+    assert quality.peer_lead(found, {"int8": 0.9, "onnxruntime_int8": 0.91}) == (
+        "ONNX Runtime's int8 is more accurate than these integers by output SNR (30.9 dB against 29.2 dB), "
+        "right answers (0.9100 against 0.9000)")
+    assert quality.peer_lead({"snr_db": {"int8": 30.91, "onnxruntime_int8": 30.9}, "agreement": None}) == ""
+    assert quality.peer_lead({"snr_db": {"int8": 30.0}, "agreement": None}) == ""

@@ -26,11 +26,12 @@ from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_read import read_onnx
 from dovetail.ir.onnx_write import Boundary, to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numbers import Numbers, decide_numbers
 from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan
-from dovetail.numerics.calibration import KEPT_SAMPLES, Calibration, clipped_notes
+from dovetail.numerics.calibration import Calibration, clipped_notes
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.pareto import Front, front
 from dovetail.partition.plan import Assignment, Plan, whole_on
@@ -158,9 +159,8 @@ def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platf
     """The model with its numbers, the plan, the samples, and a manifest that ties them together."""
     replace_bytes(folder / "model.onnx", to_onnx(numbers.graph))
     replace_text(folder / "plan.json", dump(plan_to_json(plan, platform)))
-    kept = {name: x[:KEPT_SAMPLES] for name, x in numbers.samples.values.items()}
     buffer = BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **execute.store(numbers.graph, kept, "calibration"))
+    np.savez_compressed(buffer, allow_pickle=False, **execute.store(numbers.graph, numbers.samples.kept, "calibration"))
     replace_bytes(folder / SAMPLES, buffer.getvalue())
     manifest = {
         "schema": SCHEMA,
@@ -343,19 +343,23 @@ def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration
                    progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> dict[str, Any]:
     """Accuracy on labelled data, agreement with the float network and output noise: integers, ONNX Runtime's int8, a build.
 
-    None where there is nothing to compare: no float network in a model that came quantized, no classes among the outputs.
+    One calibration for all: that of the build where there is one, whose numbers `bits` and `equalise` do not change. None
+    where there is nothing to compare: no float network in a model that came quantized, no classes among the outputs.
     """
-    numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
-    graph = numbers.graph if build is None else build.graph
+    if build is None:
+        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
+        imported, graph, calibrated = numbers.imported, numbers.graph, accuracy.Calibrated.by(numbers.samples)
+    else:
+        imported, graph = read_onnx(model, shapes), build.graph
+        calibrated = accuracy.calibration_of(build, imported, calibration)
     inputs, labels = accuracy.load_data(data, graph)
-    calibrated = numbers.samples.source if build is None else build.manifest["quantization"]["calibration"]
-    outputs, missing = accuracy.outputs(numbers.imported.graph, graph, numbers.samples, inputs, progress)
+    outputs, missing = accuracy.outputs(imported.graph, graph, calibrated.samples, inputs, progress)
     if build is not None:
         outputs["build"] = accuracy.build_outputs(build, inputs, progress)
-    return {"images": len(next(iter(inputs.values()))), "calibration": calibrated,
+    warnings = numbers.warnings if build is None else build.manifest["warnings"]
+    return {"images": len(next(iter(inputs.values()))), "calibration": calibrated.source, "calibration_samples": calibrated.count,
             **accuracy.judged(graph, outputs, labels), "peer_note": missing,
-            "warnings": [*(numbers.warnings if build is None else build.manifest["warnings"]),
-                         *clipped_notes(graph, inputs, str(data))]}
+            "warnings": [*warnings, *clipped_notes(graph, inputs, str(data))]}
 
 
 def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:

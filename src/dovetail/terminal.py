@@ -223,13 +223,20 @@ def accuracy_table(found: Mapping[str, Any]) -> str:
 
     ways = [w for w in WAYS if w == "int8" or found.get(w) is not None or w in found["snr_db"]]
     rows = [[WAYS[w], cell(found, w, ".4f"), cell(found["agreement"], w, ".4f"), cell(found["snr_db"], w, ".1f")] for w in ways]
-    lines = [f"{counted(found['images'], 'image')}, calibration: {found['calibration']}",
+    shared = ", the same for all" if "onnxruntime_int8" in found["snr_db"] else ""
+    samples = counted(found["calibration_samples"], "sample")
+    lines = [f"{counted(found['images'], 'image')}, calibration: {found['calibration']}, {samples}{shared}",
              table(["computed by", "right", "agrees with float", "output SNR dB"], rows, right=(1, 2, 3)),
-             *(note for note in (found["agreement_note"], found["peer_note"]) if note)]
+             *_notes(found)]
     if found["build_equals_int8"] is not None:
         verb = "equals the integer reference on every output bit" if found["build_equals_int8"] else "DIFFERS from the reference"
         lines.append(f"the build {verb}")
     return "\n".join(lines)
+
+
+def _notes(found: Mapping[str, Any]) -> list[str]:
+    """What is to be said below a comparison with ONNX Runtime."""
+    return [found[key] for key in ("agreement_note", "peer_lead", "peer_note") if found[key]]
 
 
 WORST_LAYERS = 20
@@ -246,7 +253,7 @@ def quality_table(found: Mapping[str, Any]) -> str:
     for way, ratio in found["snr_db"].items():
         agreed = "" if found["agreement"] is None else f", top-1 as float on {found['agreement'][way]:.4f}"
         lines.append(f"  {WAYS[way]:<18} {'exact' if ratio is None else f'{ratio:.1f} dB'}{agreed}")
-    return "\n".join([*lines, *(note for note in (found["agreement_note"], found["peer_note"]) if note)])
+    return "\n".join([*lines, *_notes(found)])
 
 
 OTHER_BLOCKS = ("register", "dsp")

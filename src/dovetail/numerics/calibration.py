@@ -31,7 +31,9 @@ CLIPPED_SHARE = 0.01
 """Of a frame's values: from here on it is said that they are clipped. Scales of least error saturate rare values on purpose."""
 
 KEPT_SAMPLES = 64
-"""How many samples a build stores for `verify`."""
+"""How many samples a build stores at least, for `verify`."""
+KEPT_VALUES = 1 << 24
+"""How many values of samples a build stores beyond those, so that `evaluate` can calibrate others as it was calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,12 @@ class Samples:
     @property
     def count(self) -> int:
         return len(next(iter(self.values.values())))
+
+    @property
+    def kept(self) -> dict[str, Array]:
+        """The samples a build stores: all of them where they are small, else the first ones."""
+        most = max(KEPT_SAMPLES, KEPT_VALUES * self.count // max(1, sum(x.size for x in self.values.values())))
+        return {name: x[:most] for name, x in self.values.items()}
 
 
 SYNTHETIC_MACS = 2 * 10**10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
+from dovetail.ir.onnx_read import Imported
 from dovetail.numerics import quality
 from dovetail.numerics.calibration import Samples, frames_for, load_arrays, load_samples
 from dovetail.numerics.fast import run_quantized
@@ -41,12 +43,57 @@ def load_data(path: str | Path, graph: Graph) -> tuple[dict[str, Array], Array |
     return {graph.inputs[0]: x}, y
 
 
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What integers were calibrated with: where it came from, how many samples, and these, or why they are not at hand."""
+
+    source: str
+    count: int
+    samples: Samples | str
+
+    @classmethod
+    def by(cls, samples: Samples) -> Calibrated:
+        return cls(samples.source, samples.count, samples)
+
+
+def calibration_of(build: Build, imported: Imported, calibration: str | Path | None = None) -> Calibrated:
+    """What calibrated a build, for whoever is compared with it: a file that is the same, else the samples the build keeps.
+
+    Raises:
+        UsageError: `calibration` is not what the build was calibrated with.
+    """
+    source, count = (build.manifest["quantization"][key] for key in ("calibration", "samples"))
+    kept = build.samples()
+    missing, made = "ONNX Runtime's int8 is not compared: ", build.manifest["model"]
+    if calibration is not None:
+        given = load_samples(calibration, build.graph)
+        stored = store(build.graph, given.values, str(calibration))
+        if given.count != count or not all(np.array_equal(stored[name][:len(x)], x) for name, x in kept.items()):
+            raise UsageError(f"{calibration}: not what {build.folder} was calibrated with ({source}, {count} samples); "
+                             "give that file or leave --calibration out")
+    else:
+        given = Samples(_reals(build.graph, kept), source)
+    if imported.sha256 != made["sha256"]:  # perhaps one that came quantized, which its build's samples did not calibrate
+        return Calibrated(source, count, f"{missing}the build was made from another file ({made['file']}), and what calibrated "
+                                         "its numbers is not known")
+    if given.count != count:
+        return Calibrated(source, count, f"{missing}the build keeps {given.count} of the {count} samples that calibrated it; "
+                                         f"give them all with --calibration ({source})")
+    return Calibrated(source, count, given)
+
+
+def _reals(graph: Graph, stored: Mapping[str, Array]) -> dict[str, Array]:
+    """Stored values as real ones."""
+    schemes = {name: graph.tensors[name].scheme for name in stored}
+    return {name: x if (scheme := schemes[name]) is None else dequantize(x, scheme) for name, x in stored.items()}
+
+
 def right(scores: Array, labels: Array) -> float:
     """Fraction of rows whose largest score is at the label; the first of equals counts."""
     return float((quality.top_classes(scores) == labels).mean())
 
 
-def outputs(network: Graph, graph: Graph, samples: Samples, inputs: Mapping[str, Array],
+def outputs(network: Graph, graph: Graph, samples: Samples | str, inputs: Mapping[str, Array],
             progress: Progress) -> tuple[Outputs, str]:
     """Of the float network, its integers and ONNX Runtime's int8; of a model that came quantized, of its integers alone."""
     if not network.quantized:
@@ -57,9 +104,7 @@ def outputs(network: Graph, graph: Graph, samples: Samples, inputs: Mapping[str,
 
 def build_outputs(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
     """What the build's devices compute, as real values."""
-    stored = run_stored(build, store(build.graph, inputs, "evaluate"), progress)
-    schemes = {name: build.graph.tensors[name].scheme for name in stored}
-    return {name: x if (scheme := schemes[name]) is None else dequantize(x, scheme) for name, x in stored.items()}
+    return _reals(build.graph, run_stored(build, store(build.graph, inputs, "evaluate"), progress))
 
 
 def judged(graph: Graph, found: Outputs, labels: Array | None) -> dict[str, Any]:
@@ -69,4 +114,4 @@ def judged(graph: Graph, found: Outputs, labels: Array | None) -> dict[str, Any]
     beside = quality.answers(graph, found) if "float" in found else \
         {"snr_db": {}, "agreement": None, "agreement_note": "no float network: the model came quantized"}
     equal = all(np.array_equal(x, found["int8"][t]) for t, x in found["build"].items()) if "build" in found else None
-    return {**accuracy, "build_equals_int8": equal, **beside}
+    return {**accuracy, "build_equals_int8": equal, **beside, "peer_lead": quality.peer_lead(beside, accuracy)}
