@@ -11,14 +11,20 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.partition.plan import whole_on
+from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import gp_figures, heterogeneity_2021
-from dovetail.reproduce.heterogeneity_2021 import BLOCKS, Block, hand_partition, judge
+from dovetail.reproduce import gains, gp_figures, heterogeneity_2021
+from dovetail.reproduce.heterogeneity_2021 import BLOCKS, Block, believed, hand_partition, judge
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     return heterogeneity_2021.reproduce(sizes=(28, 7))
+
+
+@pytest.fixture(scope="module")
+def authors() -> dict[str, Any]:
+    return heterogeneity_2021.reproduce(ModelSet.MEASURED, sizes=(7,))
 
 
 def test_every_block_stands_beside_its_printed_values(found: dict[str, Any]) -> None:
@@ -81,3 +87,42 @@ def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     document = json.loads(target.read_text())
     assert document["paper"] == "heterogeneity-2021"
     assert [r["side"] for r in document["blocks"][0]["sizes"]] == [7]
+
+
+def test_what_does_not_fit_has_no_gain_and_says_how_much_too_large_it_is(authors: dict[str, Any]) -> None:
+    blocks = {b["block"]: b for b in authors["blocks"]}
+    assert [name for name, b in blocks.items() if b["fits"]] == ["Shuffle reduction 0.5x"]
+    for block in blocks.values():
+        for key in ("energy", "latency"):
+            assert (block["gain"][key] is not None) == (block["best_gain"][key] is not None) == block["fits"]
+            assert block["optimum_gain"][key] is not None
+        assert block["fits"] == all(used <= limit for _, used, limit in block["fullest"])
+    shown = heterogeneity_2021.text(authors)
+    assert "m20k 2,350 of 587" in shown
+    assert "m20k 890 of 587" in shown
+    assert "! does not fit the FPGA, and has no gain" in shown
+    assert "by hand, does not fit" in heterogeneity_2021.figures(authors)["figure_4_fire_latency.svg"]
+
+
+def test_processors_are_timed_alike_whatever_the_fpga_holds(found: dict[str, Any], authors: dict[str, Any]) -> None:
+    for ours, theirs in zip(found["blocks"], authors["blocks"], strict=True):
+        assert ours["sizes"][1]["gpu"] == theirs["sizes"][0]["gpu"]
+
+
+def test_every_gain_is_of_times_of_one_kind(found: dict[str, Any], authors: dict[str, Any]) -> None:
+    for block in (*found["blocks"], *authors["blocks"]):
+        sides = [row[k] for row in block["sizes"] for k in ("gpu", "hand", "best_energy", "best_latency")]
+        assert {side["times"] for side in sides} == {block["times"]} == {gains.Times.LOOP_REMOVED}
+        assert all(isinstance(side["fits"], bool) for side in sides)
+
+
+def test_times_with_and_without_the_measuring_loop_are_no_gain() -> None:
+    board = load_platform("tx2-c10gx")
+    assert gains.times_of(believed(board, ModelSet.MEASURED)) is gains.Times.LOOP_REMOVED
+    assert gains.times_of(board.with_models(ModelSet.MEASURED)) is gains.Times.MIXED
+    removed, mixed = ({"s": 1.0, "fits": True, "times": kind} for kind in gains.Times)
+    assert gains.gain([removed, removed], [removed], "s") == 1.0
+    assert gains.gain([removed], [{**removed, "fits": False}], "s") is None
+    for pair in ((removed, mixed), (mixed, mixed)):
+        with pytest.raises(AssertionError, match="times of different kinds are no gain"):
+            gains.gain([pair[0]], [pair[1]], "s")

@@ -36,3 +36,11 @@ def test_ours_holds_the_papers_limit_and_more(figure: dict[str, Any]) -> None:
     assert figure["limit"]["ours"]["5x5"] == 64
     assert figure["limit"]["authors_rows"]["5x5"] == 32
     assert "The paper's limit: 64 filters of 5x5." in text(figure)
+
+
+def test_a_layer_that_does_not_fit_has_no_gain(figure: dict[str, Any]) -> None:
+    assert {r["ours"]["fits"] for r in figure["layers"]} == {True, False}
+    for r in figure["layers"]:
+        for key, gain in r["gain"].items():
+            assert gain == (r["gpu"][key] / r["fpga"][key] if r["ours"]["fits"] else None)
+    assert "no fit" in text(figure)

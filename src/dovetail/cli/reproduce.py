@@ -20,7 +20,8 @@ def add_commands(commands: Commands) -> None:
                        "dovetail reproduce heterogeneity-2021 --json -")
     sub.add_argument("paper", choices=PAPERS, help="which one")
     sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value],
-                     help="heterogeneity-2021, figure 4: what is believed of the devices (default: planning)")
+                     help="heterogeneity-2021: the FPGA with the hardware we generate, or with area and clock of the authors' "
+                          "rows; processors are without their measuring loop in both (default: planning)")
     sub.add_argument("--figure", type=int, choices=(1, 4),
                      help="heterogeneity-2021: 1, single layers on FPGA and GPU; 4, building blocks and Table I (default)")
     sub.add_argument("--part", choices=("fcm", "fibha"),

@@ -17,6 +17,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.load import load_platform
+from dovetail.reproduce import gains
 from dovetail.terminal import table
 
 SIDE, CHANNELS = 224, 3
@@ -57,17 +58,21 @@ def reproduce(progress: Progress = lambda *_: None) -> dict[str, Any]:
     rows = []
     for i, kernel in enumerate(KERNELS):
         progress(f"heterogeneity-2021: Figure 1, {kernel}x{kernel}", i, len(KERNELS))
-        rows += [_row(filters, kernel, gpu, fpga, authors) for filters in FILTERS]
+        rows += [_row(filters, kernel, gpu, fpga, authors, gains.times_of(board)) for filters in FILTERS]
     return {"paper": "heterogeneity-2021", "figure": 1, "board": BOARD, "input": [CHANNELS, SIDE, SIDE], "layers": rows,
             "limit": {"paper": list(PAPER_LIMIT), "authors_rows": _limit(rows, "authors"), "ours": _limit(rows, "ours")},
             "why": list(WHY)}
 
 
-def _row(filters: int, kernel: int, gpu: Device, fpga: Device, authors: Device) -> dict[str, Any]:
+def _row(filters: int, kernel: int, gpu: Device, fpga: Device, authors: Device, times: gains.Times) -> dict[str, Any]:
     graph = layer(filters, kernel)
     mine = _whole(graph, fpga)
-    return {"filters": filters, "kernel": kernel, "gpu": _figures(_whole(graph, gpu), gpu), "fpga": _figures(mine, fpga),
-            "ours": _area(mine, fpga, tuple(fpga.resources)), "authors": _area(_whole(graph, authors), authors, ("alm",))}
+    ours, alone = _area(mine, fpga, tuple(fpga.resources)), _whole(graph, gpu)
+    sides = {"gpu": {**_figures(alone, gpu), "fits": True, "times": times.value},
+             "fpga": {**_figures(mine, fpga), "fits": ours["fits"], "times": times.value}}
+    return {"filters": filters, "kernel": kernel, **sides, "ours": ours,
+            "authors": _area(_whole(graph, authors), authors, ("alm",)),
+            "gain": {key: gains.gain([sides["gpu"]], [sides["fpga"]], key) for key in ("latency_s", "energy_j")}}
 
 
 def _whole(graph: Graph, device: Device) -> ShareCosts:
@@ -104,14 +109,13 @@ def text(document: Mapping[str, Any]) -> str:
     return "\n".join([
         f"Heterogeneity 2021, Figure 1: {SIDE}x{SIDE}x{CHANNELS} input on {document['board']}; GPU values extrapolated from rows "
         "up to 100x100", "", table(head, rows, range(1, 10)), "",
-        "! does not fit a 10CX220; ~ extrapolated beyond the rows",
+        "! does not fit a 10CX220, and has no gain; ~ extrapolated beyond the rows",
         "", table(["kernel", "most filters: authors' rows", "ours"], limits, range(1, 3)),
         f"The paper's limit: {filters} filters of {kernel}x{kernel}.", *(f"  {sentence}" for sentence in document["why"])])
 
 
 def _pair(row: Mapping[str, Any], key: str) -> list[str]:
-    gpu, fpga = row["gpu"][key], row["fpga"][key]
-    return [f"{gpu * 1e3:.3f}", f"{fpga * 1e3:.3f}", f"{gpu / fpga:.1f}x"]
+    return [f"{row['gpu'][key] * 1e3:.3f}", f"{row['fpga'][key] * 1e3:.3f}", gains.told(row["gain"][key], "{:.1f}x")]
 
 
 def _alm(area: Mapping[str, Any]) -> str:
