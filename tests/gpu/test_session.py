@@ -75,7 +75,9 @@ def test_a_sitting_measures_everything_and_a_second_one_has_nothing_left(small: 
     assert toy["fp16"]["b1"]["compile_us"] == 3.0
     assert toy["fp16"]["b1"]["rel_err"] < 0.01
     assert toy["int8"]["b1"]["different"] == 0
-    assert found["pairs"]["fp32"]["b1"]["ratio_best"] > 0
+    pairs = found["pairs"]["fp32"]["b1"]["pairs"]
+    assert pairs
+    assert all(one[key] > 0 for one in pairs.values() for key in ("fused_us", "apart_us", "cudnn_us"))
     assert found["estimator"]["float16"]["first_within_5_percent"] == 1.0
     before = path.read_text()
     sit(every, path, 1e4, "test")
