@@ -48,6 +48,7 @@ from dovetail.reproduce.compact_2024_fibha import (
     heuristic,
     on_gpu,
     region,
+    utilisation_of,
 )
 from firb import blocks_of
 
@@ -144,7 +145,7 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
     device = fpga_of(platform)
     kinds = [Architecture(k) for k in options.architecture or KINDS]
     wanted = [*(k.value for k in kinds), *(() if options.architecture else ("splitcnn", "gpus"))]
-    fresh = ("bit_exact",) * options.simulate + ("synthesized",) * options.synthesize
+    fresh = ("multipliers", *("bit_exact",) * options.simulate, *("synthesized",) * options.synthesize)
     if all(name in known and (known[name].get("accelerator") is None or all(k in known[name] for k in fresh)) for name in wanted):
         return
     graph = region(network, options.size, device)
@@ -157,8 +158,12 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
             yield kind.value, entry
         if entry.get("accelerator") is None or all(k in entry for k in fresh):
             continue
-        start = time.process_time()
-        design = build_accelerator(graph, "accelerator", from_entries(entry["accelerator"], str(options.json)))
+        start, accelerator = time.process_time(), from_entries(entry["accelerator"], str(options.json))
+        entry |= utilisation_of(graph, accelerator, entry["model_cycles"])  # of records in which only DSP blocks were counted
+        if all(k in entry for k in fresh):
+            yield kind.value, entry
+            continue
+        design = build_accelerator(graph, "accelerator", accelerator)
         entry |= {"generate_cpu_s": time.process_time() - start, "closed_form_cycles": design.interval_cycles}
         if options.simulate and "bit_exact" not in entry:
             entry |= simulated(graph, design, entry, SMALL_FRAMES if options.quick else FRAMES)

@@ -44,6 +44,13 @@ def bottleneck() -> Graph:
     return s.graph((s.conv(s.add(y, x), 8, Window((1, 1))),))
 
 
+def pointwise() -> Graph:
+    """Nothing but products: 16 to 16 channels twice, which keep an array busy."""
+    s = Sketch(np.random.default_rng(1))
+    x = s.conv(s.input((1, 16, 12, 12)), 16, Window((1, 1)))
+    return s.graph((s.conv(x, 16, Window((1, 1))),))
+
+
 def test_a_depthwise_layer_follows_its_convolution_block_by_block_through_a_ring() -> None:
     made = program(bottleneck(), Config(4, 8))
     order = [(job.engine, job.first) for job in made.jobs if job.layer < 2]
@@ -189,6 +196,19 @@ def test_costs_count_what_the_program_does() -> None:
     assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[INPUT] * 8  # three channels of four
     assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4
     assert 0 < cost.utilisation < 1
+
+
+@pytest.mark.parametrize("config", [
+    Config(4, 8), Config(4, 8, packed=True), Config(4, 8, soft=8), Config(4, 8, soft=4), Config(4, 8, taps=3, monolithic=True),
+    Config(4, 4, packed=True, input_buffers=1)], ids=str)
+def test_no_multiplier_makes_more_than_one_product_in_a_clock(config: Config) -> None:
+    device = load_platform("zcu102").device("fpga")
+    for graph in (compact(18, (3, 9, 8), 9), bottleneck(), pointwise()):
+        cost = block_cost(graph, [n.name for n in graph.nodes], config, device)
+        products = config.inputs * config.outputs // (2 if config.packed else 1) - config.inputs * config.soft
+        in_logic = config.inputs * config.soft
+        assert cost.multipliers == dict(cost.resources)["dsp"] + products * config.packed + in_logic
+        assert 0 < cost.utilisation <= 1
 
 
 def test_neither_more_bandwidth_nor_overlap_costs_clocks() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from dovetail.cli import main
-from dovetail.reproduce import compact_2024_fibha
+from dovetail.errors import DovetailError
+from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
+from dovetail.reproduce import compact_2024_fibha, compact_2024_firb
 from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
-from dovetail.reproduce.compact_2024_fibha_tables import ours, text
+from dovetail.reproduce.compact_2024_fibha_tables import ours, recorded, text
 from dovetail.zoo import names
 from tests.partition.test_hybrid import bottlenecks
 
@@ -30,6 +35,8 @@ def test_all_architectures_stand_beside_the_claims(monkeypatch: pytest.MonkeyPat
             assert one["batch1_bound_ms"] <= one["batch1_ms"] * (1 + 1e-9)
             assert all(one[r] <= fpga_of(board_of("zc706")).resources[r] for r in ("dsp", "lut", "bram36", "register"))
             assert one["model_cycles"] * one["fps_200mhz"] == pytest.approx(CLOCK_HZ)
+            assert one["multipliers"] >= one["dsp"]  # a DSP48E1 makes one product
+            assert 0 < one["utilisation"] <= 1
     for kind in ("sesl", "seml"):
         if kinds[kind]["fps_200mhz"] is not None:
             assert kinds["fibha"]["fps_200mhz"] >= kinds[kind]["fps_200mhz"] * 0.99
@@ -66,6 +73,43 @@ def test_the_record_that_comes_along_is_shown_with_its_claims(capsys: pytest.Cap
     assert "bit-exact" in shown
     assert "ours, buffer bits, against three engines: features.3.depthwise.conv 0.56x" in shown
     assert "one engine, projection in passes" in shown
+
+
+def test_no_multiplier_of_the_record_makes_more_than_one_product_in_a_clock() -> None:
+    found = recorded()
+    kinds = [(board, one) for board, networks in found["boards"].items() for entries in networks.values()
+             for one in entries.values() if "utilisation" in one]
+    assert len(kinds) > 50
+    for board, one in kinds:
+        assert 0 < one["utilisation"] <= 1
+        products = one["multipliers"] * one["model_cycles"] * one["utilisation"]
+        assert products == pytest.approx(round(products), rel=1e-9)
+        assert one["multipliers"] >= one["dsp"] or board != "zc706"  # whose blocks make one product each
+    shown = text(found)
+    assert "'used' is products per multiplier and clock" in shown
+    assert "above one" not in shown
+
+
+def test_a_record_whose_multipliers_are_not_all_counted_is_refused(tmp_path: Path) -> None:
+    source = resources.files("dovetail.reproduce") / "records" / "fibha.json"
+    record = json.loads(source.read_text(encoding="utf-8"))
+    record["zc706"]["mobilenet-v2"]["fibha"]["utilisation"] = 1.83
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    with pytest.raises(DovetailError, match="not a record of accelerators"):
+        recorded(tmp_path / "r.json")
+
+
+def test_the_energy_that_one_engine_costs_is_said_with_its_cause() -> None:
+    found = recorded()
+    (device,) = (d for d in load_platform("zcu102").devices if d.kind is Kind.FPGA)
+    shown = text(found)
+    for name, block in found["firb"].items():
+        one, plain = block["engine"], block["plain"]
+        more = compact_2024_firb.energy_j(one, device) / compact_2024_firb.energy_j(plain, device) - 1
+        told = f"Energy of {name} against three engines with their own folds (the papers: -35 %)"
+        assert f"{told}: one engine {more * 100:+.0f} %" in shown
+        assert f"({one['estimated']['lut'] / plain['estimated']['lut']:.2f} times the LUT" in shown
+    assert "+54 %" in shown
 
 
 def test_other_files_are_no_records(tmp_path: Path) -> None:

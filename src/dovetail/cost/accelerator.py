@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from dovetail.cost.folded import paced_costs, shape_of
 from dovetail.cost.folded_area import folded_cost
 from dovetail.cost.folds import Fold
 from dovetail.cost.power import power_w
-from dovetail.cost.reusable import BlockCost, Config, block_cost
+from dovetail.cost.reusable import BlockCost, Config, block_cost, block_multipliers
+from dovetail.cost.scans import window_of
 from dovetail.ir import Conv, Gemm, Graph, Node
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device, Kind
@@ -38,6 +40,26 @@ def config_of(accelerator: Accelerator) -> Config | None:
 def arrays_of(config: Config) -> dict[str, int]:
     """A configuration as an accelerator stores it."""
     return {name: int(getattr(config, name)) for name in Config.__dataclass_fields__}
+
+
+def multipliers_of(graph: Graph, accelerator: Accelerator) -> int:
+    """Multipliers of an accelerator, whatever makes them: products that all its engines can make in a clock.
+
+    Engines have one for every product of a clock, in multiplier blocks (two where one makes two) or in logic; layers that are
+    mapped directly one for every weight; arrays also those that rescale sums.
+    """
+    config, count = config_of(accelerator), 0
+    for node in graph.nodes:
+        if node.name not in accelerator.dedicated or not isinstance(node.op, Conv | Gemm):
+            continue
+        sizes = accelerator.dedicated[node.name]
+        if sizes is None:
+            count += graph.constants[node.params[0]].array.size
+        else:
+            fold = Fold(*sizes)
+            count += fold.groups * fold.inputs * fold.outputs * prod(window_of(graph, node)[0].kernel)
+    inside = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
+    return count + (block_multipliers(graph, inside, config) if config else 0)
 
 
 def why_outside(node: Node, device: Device) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from dovetail.cost.reusable_area import block_resources
+from dovetail.cost.reusable_area import block_resources, multipliers_of, outline_of
 from dovetail.cost.reusable_jobs import INPUT, Job, Kind, Program
 from dovetail.cost.reusable_layers import Config, Layers, layers_of
 from dovetail.cost.reusable_play import Play, Striped
@@ -21,7 +21,8 @@ from dovetail.cost.reusable_refusals import reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "needs_limit", "program_cost", "reason_refused"]
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "block_multipliers", "needs_limit", "program_cost",
+           "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -59,11 +60,13 @@ class BlockCost:
     buffer_bits: int
     """Bits of the memories that hold maps."""
     macs: int
+    multipliers: int
+    """All of them, in blocks and in logic."""
 
     @property
     def utilisation(self) -> float:
-        """Multiplications done per multiplier and clock in steady state."""
-        return self.macs / (dict(self.resources)["dsp"] * self.interval_clocks)
+        """Multiplications done per multiplier and clock in steady state: 1 where every multiplier works all the time."""
+        return self.macs / (self.multipliers * self.interval_clocks)
 
 
 def block_cost(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> BlockCost:
@@ -75,6 +78,11 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     """Clocks of one frame, as `block_cost` has them, without all that asks for more."""
     program = _program(graph, tuple(nodes), config)
     return _player(program).frame(0) + _leaving(program) + LEAVE_CLOCKS
+
+
+def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Multipliers of the block that these nodes are, as `block_cost` has them."""
+    return multipliers_of(outline_of(_program(graph, tuple(nodes), config)))
 
 
 def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
@@ -110,7 +118,7 @@ def program_cost(program: Program, device: Device) -> BlockCost:
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + leave + LEAVE_CLOCKS, max(ends[-1] - ends[-2], load), load, weights + maps, maps, resources,
-                     _layer_costs(program), bits, sum(x.macs for x in layers.layers))
+                     _layer_costs(program), bits, sum(x.macs for x in layers.layers), multipliers_of(outline_of(program)))
 
 
 def _layer_costs(program: Program) -> tuple[LayerCost, ...]:

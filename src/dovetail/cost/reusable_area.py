@@ -97,6 +97,19 @@ def outline_of(program: Program) -> Outline:
                    counted_sums(program.config, program.layers.layers) if program.config.counts else None)
 
 
+def multipliers_of(outline: Outline) -> int:
+    """Multipliers of a block, whatever makes them: one for every product of a clock, and one for every sum that is rescaled.
+
+    A multiplier block that makes two products counts as two. An array that counts bits has one for every pair of an input and a
+    filter, which takes one clock or several for a product.
+    """
+    config = outline.config
+    array = config.inputs * config.outputs if outline.weight_depth else 0
+    shared = config.monolithic and array
+    depthwise = config.inputs * config.taps if outline.phases and not shared else 0
+    return array + depthwise + config.inputs * (bool(array) + bool(outline.phases))
+
+
 def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float], ...]:
     """Resources of a layer program by the names boards use."""
     logic, registers = CONTROL_LOGIC, CONTROL_REGISTERS

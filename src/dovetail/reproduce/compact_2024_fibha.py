@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dovetail.cost.accelerator import multipliers_of
 from dovetail.cost.power import power_w
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
@@ -30,7 +31,7 @@ from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
 from dovetail.planning import Options, cut_out, make_plan
-from dovetail.platform.accelerator import Architecture, to_entries
+from dovetail.platform.accelerator import Accelerator, Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.compact_2024_fibha_tables import document, recorded_blocks
@@ -83,17 +84,22 @@ def figures(graph: Graph, board: Platform, kind: Architecture, blocks: Blocks) -
     except DovetailError as reason:
         return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}
     needs, block = steady.found.needs, steady.found.block
-    work = multiplications_of(graph, graph.nodes)
     return {
         "fps_200mhz": CLOCK_HZ / steady.clocks, "bound_fps": CLOCK_HZ / steady.bound,
         "batch1_ms": single.clocks / CLOCK_HZ * 1e3, "batch1_bound_ms": single.bound / CLOCK_HZ * 1e3,
         "steady_batch1_ms": steady.found.latency / CLOCK_HZ * 1e3, "model_cycles": steady.clocks, "cycles_per_frame": None,
         "dsp": needs.get("dsp"), "lut": needs.get("lut"), "bram36": needs.get("bram36"), "register": needs.get("register"),
-        "utilisation": work / (steady.clocks * max(1.0, needs.get("dsp", 0.0))),
+        **utilisation_of(graph, steady.accelerator, steady.clocks),
         "frame_mj": energy_j(steady.found, steady.clocks, board) * 1e3,
         "batch1_mj": energy_j(single.found, single.clocks, board) * 1e3,
         "offchip_bytes": block.offchip_bytes if block else 0.0, "dedicated": steady.found.cut, "nodes": len(graph.nodes),
         "arrays": str(block.configuration) if block else None, "accelerator": to_entries(steady.accelerator)}
+
+
+def utilisation_of(graph: Graph, accelerator: Accelerator, clocks: float) -> dict[str, float]:
+    """Multipliers of an accelerator, in blocks and in logic, and multiplications per multiplier and clock: at most 1."""
+    multipliers = multipliers_of(graph, accelerator)
+    return {"multipliers": multipliers, "utilisation": multiplications_of(graph, graph.nodes) / (clocks * multipliers)}
 
 
 def energy_j(found: Found, clocks: float, board: Platform) -> float:

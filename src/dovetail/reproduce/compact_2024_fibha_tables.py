@@ -27,7 +27,10 @@ WHY = (
     "DSP48E2, so on a ZCU102 it holds all of MobileNetV2 and is nearly as fast as the hybrid. Where a SESL does not fit at all "
     "(its reason says of what there is too little) there is no ratio, and the hybrid is forced.",
     "Our reusable engines run depthwise layers behind the convolutions that feed them and prefetch weights, which lifts SEML; "
-    "utilisation counts products per multiplier and clock, so packing lifts the hybrid's above one.",
+    "utilisation counts products per multiplier and clock over all multipliers: those in DSP blocks (two in one that makes two "
+    "products), those made of look-up tables (a layer mapped directly has one for every weight) and those that rescale sums. "
+    "It is at most one. SEML's arrays are those of the most frames/s, some of them with many multipliers in logic that mostly "
+    "wait, so ratios above the papers' say as much of them as of the hybrid.",
     "Buffers are compared by RAM blocks of everything: dedicated engines keep weights on the chip that reusable ones stream, so "
     "the smaller buffers for maps hardly show; the table of inverted residuals counts buffers of maps alone.",
     "Energies hold what boards draw without work, so a frame that takes less time takes less energy: the gain over SEML follows "
@@ -51,11 +54,20 @@ def recorded(record: Path | None = None) -> dict[str, Any]:
         boards = {b: {n: {k: one for k, one in kinds.items() if k != "gpus"} for n, kinds in networks.items()}
                   for b, networks in known.items() if b not in SETTINGS}
         gpus = {n: kinds["gpus"] for b in boards for n, kinds in known[b].items() if "gpus" in kinds}
+        for kinds in (kinds for networks in boards.values() for kinds in networks.values()):
+            _check_utilisation(kinds)
         found = document(boards, gpus, known.get("firb", {}))
         text(found)
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise UsageError(f"{where}: not a record of accelerators; make one with bench/fibha.py --json FILE") from None
     return found
+
+
+def _check_utilisation(kinds: Mapping[str, Any]) -> None:
+    """ValueError where a record's multipliers are not all counted: then they would make more than one product in a clock."""
+    for one in kinds.values():
+        if "utilisation" in one and not (one["multipliers"] > 0 and 0 < one["utilisation"] <= 1):
+            raise ValueError
 
 
 def recorded_blocks() -> dict[str, Any]:
@@ -106,7 +118,7 @@ def ours(boards: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 HEADER = ("board", "network", "architecture", "frames/s", "bound", "one frame", "bound", "fibha ahead", "DSP", "LUT", "BRAM36",
-          "used", "off-chip", "a frame takes", "")
+          "mult.", "used", "off-chip", "a frame takes", "")
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -122,25 +134,27 @@ def text(document: Mapping[str, Any]) -> str:
     claims = [line for what, claim in document["claims"].items()
               for line in (f"  {what}: {claim}", *_beside(document["ours"].get(what, {})))]
     return "\n".join([
-        table(HEADER, rows, range(3, 14)), "",
+        table(HEADER, rows, range(3, 15)), "",
         "GPUs by the models of their boards, batch 1, idle power included, and how many frames of the hybrid one of theirs is:",
         table(("network", "GPU", "one frame", "takes", *document["boards"]), gpus), "",
         *([*compact_2024_firb.lines(document["firb"], _device_of_blocks()), ""] if document["firb"] else []),
         "The papers, and ours (hybrid against the other kind):", *claims, "", *document["why"], "",
-        f"By the model, at {document['clock']}, unless simulated or counted; 'used' is products per multiplier and clock."])
+        f"By the model, at {document['clock']}, unless simulated or counted; 'mult.' is all multipliers, in DSP blocks and "
+        "in logic; 'used' is products per multiplier and clock."])
 
 
 def _figures(one: Mapping[str, Any], best_ms: float | None) -> tuple[str, ...]:
     """A row of the table."""
     if one["batch1_ms"] is None:
-        return (*("-",) * 11, one["reason"].split("; ")[1] if "; " in one["reason"] else one["reason"])
+        return (*("-",) * 12, one["reason"].split("; ")[1] if "; " in one["reason"] else one["reason"])
 
     def told(key: str, form: str) -> str:
         return form.format(one[key]) if one.get(key) is not None else ""
 
     return (f"{one['fps_200mhz']:,.0f}", told("bound_fps", "{:,.0f}"), f"{one['batch1_ms']:.2f} ms",
             told("batch1_bound_ms", "{:.2f}"), "" if best_ms is None else f"{one['batch1_ms'] / best_ms:.2f}x",
-            told("dsp", "{:,.0f}"), told("lut", "{:,.0f}"), told("bram36", "{:,.1f}"), told("utilisation", "{:.2f}"),
+            told("dsp", "{:,.0f}"), told("lut", "{:,.0f}"), told("bram36", "{:,.1f}"), told("multipliers", "{:,.0f}"),
+            told("utilisation", "{:.2f}"),
             f"{one['offchip_bytes'] / 1e6:.2f} MB" if "offchip_bytes" in one else "", told("frame_mj", "{:.2f} mJ"), _notes(one))
 
 

@@ -29,7 +29,7 @@ def lines(firb: Mapping[str, Any], device: Device) -> list[str]:
         for key, told in (("row_buffer_bits", "papers' plain pipelining: rows"), ("frame_buffer_bits", "papers': two frames")):
             rows.append((name, told, f"{block[key]:,}", *("",) * 7))
     return ["Inverted residuals of MobileNetV2 for a ZCU102, each by itself (area by the model; energy of logic and RAM "
-            "blocks above idle):", table(HEADER, rows, range(2, 10))]
+            "blocks above idle):", table(HEADER, rows, range(2, 10)), *words(firb, device)]
 
 
 def _figures(one: Mapping[str, Any], device: Device) -> tuple[str, ...]:
@@ -42,6 +42,29 @@ def energy_j(one: Mapping[str, Any], device: Device) -> float:
     """Energy above idle of a frame through a block."""
     assert device.clock_hz is not None, "every FPGA has a clock"
     return power_w(one["estimated"], device) * float(one["interval_cycles"]) / device.clock_hz
+
+
+def words(firb: Mapping[str, Any], device: Device) -> list[str]:
+    """What one engine does to a block's energy, in sentences with the cause: energy is of logic and RAM blocks at work."""
+    said = []
+    for name, block in firb.items():
+        plain = block["plain"]
+        known = {way: block[way] for way in ("engine", "folded") if way in block}
+        told = [f"{WAYS[way]} {_more(energy_j(one, device) / energy_j(plain, device))} ({_parts(one, plain)})"
+                for way, one in known.items()]
+        said.append(f"Energy of {name} against three engines with their own folds (the papers: -35 %): {'; '.join(told)}.")
+    return said
+
+
+def _more(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.0f} %"
+
+
+def _parts(one: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
+    """By what an engine's energy differs: logic, RAM blocks and clocks, each times the other's."""
+    area, other = one["estimated"], plain["estimated"]
+    return (f"{area['lut'] / other['lut']:.2f} times the LUT and {area['bram36'] / other['bram36']:.2f} times the RAM blocks "
+            f"for {one['interval_cycles'] / plain['interval_cycles']:.2f} times the clocks")
 
 
 def ours(firb: Mapping[str, Any], device: Device) -> dict[str, dict[str, float]]:
