@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.cost import costs_of, reduce_costs, transfer_costs, why_not
-from dovetail.cost.dhm import ram_blocks
+from dovetail.cost.dhm import LINE_BLOCK_BITS, ram_blocks, resources_of
+from dovetail.cost.engines import Engine, engine_of
+from dovetail.cost.estimate import Floats, ShareCosts
 from dovetail.cost.scans import row_steps
 from dovetail.cost.streaming import Raster
 from dovetail.cost.work import work_of
-from dovetail.ir import RELU, Add, AvgPool, Axis, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Window
+from dovetail.ir import RELU, Add, AvgPool, Axis, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
 from dovetail.ir.tensor import region_shape, region_size
 from dovetail.platform import Device, Platform, load_platform
+from dovetail.platform.fitted import dhm_model
 from tests.strategies import Net, networks, quantized, windows
 
 BOARDS = {name: load_platform(name) for name in ("tx2-c10gx", "ecp5-85", "this-machine")}
@@ -85,8 +91,46 @@ def some_shares(graph: Graph, node: Node, axis: Axis) -> tuple[np.ndarray, np.nd
     return starts[::step], stops[::step]
 
 
+def lines_of_one_length() -> Graph:
+    """Found by search: lines of 4 channels are kept in logic, those of all 5 in RAM blocks."""
+    net = Net(0)
+    x = net.input((1, 1, 1, 7))
+    x = net.add(Concat(1), net.add(Conv(2, Window((1, 1)), 1, RELU), x),
+                net.add(Conv(3, Window((3, 3), pads=(1, 1, 1, 1)), 1, RELU), x))
+    x = net.add(Mul(), x, net.add(Conv(1, Window((3, 3), pads=(1, 1, 1, 1))), x))
+    return net.graph(net.add(Conv(1, Window((3, 1), pads=(0, 0, 4, 0), dilation=(2, 1))), net.add(MaxPool(Window((1, 1))), x)))
+
+
+def pruned(filters: int, kept: tuple[int, ...]) -> Graph:
+    """Found by search in pruned layers: no filter weighs some channels, and weights of one digit share nothing."""
+    graph = layer(len(kept), filters, 1, 4)
+    weight = graph.constants["n0_weight"]
+    array = np.sign(weight.array) * np.asarray(kept, dtype=np.float32)[:, None, None]
+    return graph.with_nodes(graph.nodes, constants=[type(weight)(weight.name, array)])
+
+
+def growing(costs: ShareCosts, graph: Graph, node: Node, axis: Axis, shares: tuple[np.ndarray, np.ndarray],
+            device: Device) -> Iterator[Floats]:
+    """What a share never needs more of than one that contains it.
+
+    Lines of a window stand in logic, or, from LINE_BLOCK_BITS on, in RAM blocks: a larger share may have less logic and more
+    blocks. So logic is compared with lines of both in the same kind of memory, and what they are of the device as they are.
+    """
+    if not device.family:
+        yield costs.alone_s
+        return
+    model = dhm_model(device.model)
+    engine = engine_of(graph, node, axis, *shares)
+    yield from resources_of(replace(engine, line_bits=None), model).values()
+    yield costs.resources[model.block]
+    yield np.sum([used / device.resources[name] for name, used in costs.resources.items()], axis=0)
+
+
 @settings(max_examples=25, deadline=None)
 @given(networks(), st.sampled_from(DEVICES))
+@example(lines_of_one_length(), ("tx2-c10gx", "fpga"))
+@example(pruned(1, (1, 0, 1, 0, 1)), ("tx2-c10gx", "fpga"))
+@example(pruned(2, (1, 1, 0, 0, 0, 1)), ("ecp5-85", "fpga"))
 def test_costs_are_finite_ordered_and_grow_with_the_share(graph: Graph, where: tuple[str, str]) -> None:
     device = BOARDS[where[0]].device(where[1])
     for node in graph.nodes:
@@ -105,8 +149,24 @@ def test_costs_are_finite_ordered_and_grow_with_the_share(graph: Graph, where: t
             assert (costs.alone_s <= costs.high_s).all()
             assert (costs.fused_s <= costs.alone_s).all()
             inside = (starts[:, None] >= starts[None, :]) & (stops[:, None] <= stops[None, :])
-            for values in (*costs.resources.values(), *([] if device.family else [costs.alone_s])):
+            for values in growing(costs, graph, node, axis, (starts, stops), device):
                 assert (np.where(inside, values[:, None] - values[None, :], 0.0) <= 1e-9 * values.max(initial=1.0)).all()
+
+
+@pytest.mark.parametrize("device", FPGAS, ids=lambda d: d.name + d.family)
+def test_lines_that_move_into_blocks_are_no_smaller_part_of_the_device(device: Device) -> None:
+    depth = np.arange(1.0, LINE_BLOCK_BITS // 8)
+    widest, zero = 8 * ((np.ceil(LINE_BLOCK_BITS / depth) - 1) // 8), np.zeros(len(depth))  # whole bytes
+
+    def part(bits: Floats) -> tuple[Floats, Floats]:
+        engine = Engine(*[zero] * 9, line_depth=depth, line_bits=bits)
+        found = resources_of(engine, dhm_model(device.model))
+        return sum(used / device.resources[name] for name, used in found.items()), found[dhm_model(device.model).block]
+
+    (in_logic, without), (in_blocks, some) = part(widest), part(widest + 8)
+    assert not without.any()
+    assert some.all()
+    assert (in_logic <= in_blocks).all()
 
 
 @settings(max_examples=15, deadline=None)

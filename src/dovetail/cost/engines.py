@@ -220,7 +220,8 @@ def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> 
     groups = node.op.groups if isinstance(node.op, Conv) else 1
     weights = live_weights(graph, node)
     taps, digits = used_taps(weights, groups), digits_of(weights)
-    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, float(taps.mean())))
+    used = taps.sum(axis=(1, 2), dtype=np.float64)
+    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, used))
 
 
 def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:

@@ -2,7 +2,7 @@
 
 `subexpressions.minimize` builds one matrix exactly, in seconds; a partitioner asks for thousands of slices. What the
 search finds is governed by the signed digits it starts from (`sharing`). Digits add up over filters and channels, so every
-slice is a difference of two prefix sums, and a larger slice never has fewer adders.
+slice is a difference of two prefix sums, and a larger slice never has fewer digits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ LATE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices of a convolution's weights, read by `bits`-bit inputs; `used` is the part of its taps with a weight.
+    """Slices of a convolution's weights, read by `bits`-bit inputs; `used` are the taps of each channel with a weight.
 
+    One number holds for all channels. A channel that nothing weighs is no column: no adder reads it.
     A slice whose adders are wider than `most_bits` in all is counted no farther than to know that, and estimated from the
     sample of its layer: the same whatever was counted before.
     """
@@ -36,7 +37,18 @@ class Slices:
     segments: Segments
     bits: int
     most_bits: float = inf
-    used: float = 1.0
+    used: Floats | None = None
+
+    @property
+    def width(self) -> float:
+        """Mean taps of a channel that have a weight."""
+        return float(self.digits.weights.shape[2] if self.used is None else self.used.mean())
+
+    def columns(self, starts: Ints, stops: Ints) -> Floats:
+        """Taps with a weight of slices of channels."""
+        if self.used is None or len(self.used) == 1:
+            return (stops - starts).astype(np.float64) * self.width
+        return between(self.used, starts, stops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +160,12 @@ def _all_matrices(own: Slices) -> list[_Matrices]:
 
 
 def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints, large: Large) -> _Matrices:
-    filters, channels, taps = own.digits.weights.shape
-    count, width = len(starts), taps * own.used
+    filters, channels, _ = own.digits.weights.shape
+    count = len(starts)
     if axis is Axis.INPUT_CHANNELS:
         found, over = _by_channels(own, starts, stops)
-        return _Matrices(found, np.full(count, float(filters)), (stops - starts).astype(np.float64) * width, over)
-    columns = channels * taps * own.used
+        return _Matrices(found, np.full(count, float(filters)), own.columns(starts, stops), over)
+    columns = channels * own.width
     if axis is Axis.GROUPS or (axis is not Axis.OUTPUT_CHANNELS and own.groups > 1):
         each = own.digits.per_filter.reshape(own.groups, -1)
         first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, own.groups))
@@ -167,24 +179,23 @@ def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints, large: 
 
 def _by_channels(own: Slices, starts: Ints, stops: Ints) -> tuple[Floats, Flags]:
     """Digits of slices of channels over all filters, and which of them are too many."""
-    digits, (filters, channels, taps) = own.digits, own.digits.weights.shape
+    digits, (filters, channels, _) = own.digits, own.digits.weights.shape
     if digits.few:
         return between(digits.per_channel, starts, stops), np.zeros(len(starts), dtype=np.bool_)
-    carried, most, used = _carried(own), own.most_bits, own.used
-    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: carried(d, filters, size * taps * used) > most, [])
+    carried, most, width = _carried(own), own.most_bits, own.width
+    found, over = _counted(digits.of_channels, starts, stops, lambda d, size: carried(d, filters, size * width) > most, [])
     if np.count_nonzero(over):
         mean, sizes = digits.typical * filters / channels, stops - starts
         likely = mean * sizes
         for i in (over & (likely < found)).nonzero()[0].tolist():
-            likely[i] = _estimate(own, float(likely[i]), found[i], filters, int(sizes[i]) * taps * own.used)
+            likely[i] = _estimate(own, float(likely[i]), found[i], filters, int(sizes[i]) * width)
         found = np.where(over, likely, found)
     return found, over
 
 
 def _by_filters(own: Slices, starts: Ints, stops: Ints, large: Large) -> tuple[Floats, Floats, Flags]:
     """Digits of slices of filters, how many of these are not zero, and which slices have too many, which are added to `large`."""
-    digits, (_, channels, taps) = own.digits, own.digits.weights.shape
-    columns = channels * taps * own.used
+    digits, columns = own.digits, own.digits.weights.shape[1] * own.width
     if digits.few:
         return between(digits.per_filter, starts, stops), between(digits.known_digits != 0, starts, stops), np.zeros(
             len(starts), dtype=np.bool_)
