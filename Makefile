@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 FASHION := examples/fashion
 DEMO := build/fashion
 
-.PHONY: help demo test check bench reproduce clean
+.PHONY: help demo test fuzz check bench reproduce clean
 
 help:
 	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
 	@echo "make test       all tests, with the real tools"
+	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
 	@echo "make check      ruff, mypy --strict, import-linter"
 	@echo "make bench      figures beside peers, as JSON in build/bench"
 	@echo "make reproduce  the example's accuracy on all 10,000 test images"
@@ -42,6 +43,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n 2 -q
+
+MINUTES ?= 5
+fuzz: $(VENV)/.ready-dev
+	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check src tests bench examples

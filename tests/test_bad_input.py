@@ -34,7 +34,7 @@ def run(folder: Path, *arguments: str, environment: dict[str, str] | None = None
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     variables = {**os.environ, "PYTHONPATH": SOURCE, "DOVETAIL_CACHE": str(folder.parent / "cache"), **(environment or {})}
-    return subprocess.run([sys.executable, *program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120,
+    return subprocess.run([sys.executable, *program, *arguments], cwd=folder, capture_output=True, text=True, timeout=600,
                           env=variables, preexec_fn=limit, check=False)
 
 
@@ -344,7 +344,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(small: str, tmp_path: Path) -> No
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
     done = run(tmp_path, "inspect", small, "--json", "pipe")
-    found, _ = reader.communicate(timeout=60)
+    found, _ = reader.communicate(timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads(found)["layers"][0]["name"] == "conv"
     assert pipe.is_fifo()

@@ -140,9 +140,9 @@ def test_an_item_that_takes_its_process_down_ends_no_other(tmp_path: Path, monke
     def call(item: Item, left: float) -> list[str]:
         begun.write_text((begun.read_text() if begun.is_file() else "") + item.name + " ")
         return [sys.executable, "-c", ends[item.name]]
-    every = [Item(name, took, lambda *_: True) for name, took in (("well", 5.0), ("crashes", 5.0), ("hangs", 0.1))]
+    every = [Item(name, took, lambda *_: True) for name, took in (("well", 60.0), ("crashes", 60.0), ("hangs", 0.1))]
     for _ in range(3):
-        found = gpu_fcm.sit_apart(every, path, 100.0, call)
+        found = gpu_fcm.sit_apart(every, path, 1000.0, call)
     assert begun.read_text() == "well crashes hangs crashes hangs "
     assert found["well"]["done"]
     assert found["crashes"] == {"tries": 2, "done": False, "reason": "its process ended with -6"}

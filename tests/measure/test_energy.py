@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dovetail.measure import energy
 from dovetail.measure.energy import cpu_counter, jetson_counter, rapl_counter
 
 
@@ -44,7 +45,8 @@ def test_a_counter_that_may_not_be_read_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["hwmon", "iio"])
-def test_a_jetson_rail_is_found_by_its_label_and_summed_over_time(tmp_path: Path, layout: str) -> None:
+def test_a_jetson_rail_is_found_by_its_label_and_summed_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  layout: str) -> None:
     chip = tmp_path / "sys/bus/i2c/drivers"
     if layout == "hwmon":
         folder = chip / "ina3221/1-0040/hwmon/hwmon3"
@@ -56,10 +58,10 @@ def test_a_jetson_rail_is_found_by_its_label_and_summed_over_time(tmp_path: Path
         folder = chip / "ina3221x/0-0040/iio:device0"
         put(folder / "rail_name_0", "VDD_SYS_GPU\n")
         put(folder / "in_power0_input", "4000")
+    clock = SimpleNamespace(perf_counter=lambda: clock.now, now=10.0)
+    monkeypatch.setattr(energy, "time", clock)
     counter = jetson_counter("GPU", tmp_path)
     assert counter is not None
     with counter:
-        before, start = counter.joules(), time.perf_counter()
-        time.sleep(0.1)
-        joules = counter.joules() - before
-        assert joules == pytest.approx(4.0 * (time.perf_counter() - start), rel=0.2)
+        before, clock.now = counter.joules(), 12.5
+        assert counter.joules() - before == pytest.approx(4.0 * 2.5)

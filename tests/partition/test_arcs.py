@@ -33,7 +33,7 @@ def net_of(problem: Problem) -> Network:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), budget=st.floats(5, 60), share=st.floats(0.8, 1.3))
 def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budget: float, share: float) -> None:
     graph, board, costs = GRAPHS[name](seed), platform(seed, KINDS, budget), Synthetic(seed, refuse=0.2)
@@ -72,7 +72,7 @@ def test_blurred_labels_lose_no_more_than_they_say(monkeypatch: pytest.MonkeyPat
         assert found.objective <= truth.best * (1 + 2e-3)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), level=st.integers(1, 2))
 def test_the_most_even_walk_is_that_of_enumeration(seed: int, level: int) -> None:
     rng, layers = np.random.default_rng(seed), 4

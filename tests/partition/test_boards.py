@@ -72,7 +72,7 @@ def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> t
     return filling.run(inf, most, inf), names, pool
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 4), budget=BUDGETS,
        shape=st.sampled_from([shortcut, lambda: chain(3, 2, 3)]))
 def test_the_least_of_the_fronts_is_the_best_plan_of_the_pool(seed: int, count: int, budget: float, shape: object) -> None:
@@ -85,7 +85,7 @@ def test_the_least_of_the_fronts_is_the_best_plan_of_the_pool(seed: int, count: 
         assert fronts(net, share, Names(net, boards_of(net, pool), beside)).best <= best * (1 + 1e-9)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(5, 8), budget=BUDGETS, parts=st.sampled_from([2, 8, 64]))
 def test_labels_that_stand_for_others_bound_every_plan_and_the_cheapest_of_them_are_plans(seed: int, count: int, budget: float,
                                                                                          parts: int) -> None:
@@ -108,7 +108,7 @@ def test_labels_that_stand_for_others_bound_every_plan_and_the_cheapest_of_them_
             assert sum(float(a[c]) for a, c in zip(amounts, path, strict=False) if c >= 0) <= 1 + 1e-9
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(5, 8), budget=BUDGETS, parts=st.sampled_from([2, 8, 64]))
 def test_a_search_whose_fronts_stand_for_others_bounds_every_plan(seed: int, count: int, budget: float, parts: int) -> None:
     problem = Problem(chain(2, 2, 2), ring(seed, count, budget), Alike(seed))
@@ -116,7 +116,7 @@ def test_a_search_whose_fronts_stand_for_others_bounds_every_plan(seed: int, cou
     assert found.bound <= Enumeration(problem).best * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 7), budget=BUDGETS, straight=st.booleans(),
        beside=st.sampled_from([None, 0, 1, 3]))
 def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: int, budget: float, straight: bool,
@@ -143,7 +143,7 @@ def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: in
         assert judged.objective <= truth * (1 + (NAMES if count <= STAND_INS else FAR))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(ROW, 8), budget=BUDGETS, part=st.floats(0.9, 1.2))
 def test_what_beginnings_cost_makes_no_bound_exceed_a_plan(seed: int, count: int, budget: float, part: float) -> None:
     """A longer memory that knows what states cost to reach bounds every plan, with few labels or many, below a cut-off or not."""
@@ -251,7 +251,7 @@ def test_no_beginning_is_below_a_cut_off_under_the_prices_bound() -> None:
     assert found.path() is None
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 4), part=st.floats(0.7, 1.0))
 def test_names_strike_nothing_that_a_plan_below_the_cut_off_needs(seed: int, count: int, part: float) -> None:
     """States called the same may cost less to complete than the one that gives the name."""

@@ -33,7 +33,7 @@ from tests.partition.worlds import Synthetic, platform
 
 KINDS = ((Kind.CPU, Kind.FPGA), (Kind.CPU, Kind.GPU), (Kind.CPU, Kind.GPU, Kind.FPGA))
 ALL = st.sampled_from([*SHAPES, "two_blocks"])
-slow = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
 def small(shape: str, seed: int, most: int = 1) -> Graph:

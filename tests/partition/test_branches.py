@@ -64,7 +64,7 @@ def test_a_node_between_arms_that_is_also_an_output_ends_no_block() -> None:
     assert named(b.graph(b.add(Concat(1), seen, b.conv(stem, 1, 1)), seen)) == []
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(shape=st.sampled_from(sorted(SHAPES)), seed=st.integers(0, 10_000))
 def test_any_order_of_nodes_is_brought_together_block_by_block(shape: str, seed: int) -> None:
     graph = shuffled(branching(shape, seed, 2), seed)
@@ -165,7 +165,7 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> dict[str, Sp
     return found
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(shape=st.sampled_from(sorted(SHAPES)), seed=st.integers(0, 100_000))
 def test_branches_at_once_never_cost_more_and_nodes_add_up(shape: str, seed: int) -> None:
     problem = Problem(shuffled(branching(shape, seed, 2), seed), platform(seed, budget=1e9), Synthetic(seed))
@@ -184,7 +184,7 @@ def test_branches_at_once_never_cost_more_and_nodes_add_up(shape: str, seed: int
         assert timeline.makespan_s <= found.latency_s * (1 + 1e-12)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None)
 @given(shape=st.sampled_from(sorted(SHAPES)), seed=st.integers(0, 100_000))
 def test_a_move_is_judged_as_if_everything_were_judged_again(shape: str, seed: int) -> None:
     problem = Problem(branching(shape, seed, 2), platform(seed, budget=1e9), Synthetic(seed))

@@ -30,7 +30,7 @@ def random_plan(problem: Problem, seed: int) -> tuple[list[int], Evaluation]:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), shared=st.booleans())
 def test_arrays_and_evaluator_count_the_same(name: str, seed: int, shared: bool) -> None:
     hold_together(Problem(GRAPHS[name](seed), platform(seed, budget=1e9), Synthetic(seed), Goal.THROUGHPUT,
@@ -85,7 +85,7 @@ def test_engines_count_by_themselves_and_a_reused_fpga_adds_up() -> None:
     assert sum(" engine " in name for name in shown) == 1
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), name=st.sampled_from(sorted(GRAPHS)))
 def test_layers_that_share_arrays_take_turns_on_them(seed: int, name: str) -> None:
     graph, board = GRAPHS[name](seed), platform(seed, budget=1e9)

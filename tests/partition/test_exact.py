@@ -18,7 +18,7 @@ from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, 
 GRAPHS = {"chain": lambda seed: chain(2 + seed % 2, 2, 3), "residual": residual, "fork": fork, "depthwise": depthwise,
           "pooled": pooled}
 KINDS = ((Kind.CPU, Kind.FPGA), (Kind.CPU, Kind.GPU), (Kind.CPU, Kind.GPU, Kind.FPGA))
-worlds = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+worlds = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def solve(problem: Problem) -> Plan | None:

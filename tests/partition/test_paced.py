@@ -20,7 +20,7 @@ from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, 
 
 KINDS = ((Kind.CPU, Kind.FPGA), (Kind.CPU, Kind.GPU), (Kind.CPU, Kind.GPU, Kind.FPGA))
 GOALS = st.sampled_from([Goal.LATENCY, Goal.ENERGY, Goal.EDP])
-slow = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
 def check(problem: Problem) -> None:

@@ -20,7 +20,7 @@ from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, 
 GOALS = (Goal.LATENCY, Goal.ENERGY, Goal.EDP)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 999), shape=st.sampled_from([residual, fork, depthwise, lambda seed: chain(3, 3, 3)]),
        goal=st.sampled_from(GOALS), mode=st.sampled_from(Mode), budget=st.sampled_from([20.0, 60.0, 1e9]))
 def test_no_plan_better_than_the_known_one_uses_a_struck_column(seed: int, shape: object, goal: Goal, mode: Mode,
@@ -52,7 +52,7 @@ def test_compacted_options_are_the_same_columns_and_places() -> None:
         assert len(after.pattern.has) <= len(before.pattern.has)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 9999), cuts=st.integers(1, 40), limits=st.integers(2, 4))
 def test_pivots_find_what_a_solver_finds(seed: int, cuts: int, limits: int) -> None:
     rng = np.random.default_rng(seed)
@@ -65,7 +65,7 @@ def test_pivots_find_what_a_solver_finds(seed: int, cuts: int, limits: int) -> N
     assert _pivoted(values / 2, slopes, cap / 2) is not None
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 9999), limits=st.integers(2, 4))
 def test_pivots_go_on_from_the_last_corner_when_planes_are_added(seed: int, limits: int) -> None:
     rng = np.random.default_rng(seed)

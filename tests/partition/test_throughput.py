@@ -29,7 +29,7 @@ from tests.partition.worlds import Synthetic, chain, fork, platform, residual
 KINDS = (Kind.CPU, Kind.GPU, Kind.FPGA)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), share=st.floats(1.0, 1.6), on_energy=st.booleans())
 def test_limits_on_latency_and_energy_are_kept_and_the_interval_is_still_least(seed: int, share: float, on_energy: bool) -> None:
     graph, board, costs = chain(3, 2, 2), platform(seed, KINDS, 40.0), Synthetic(seed)
@@ -86,7 +86,7 @@ def test_limits_that_cannot_be_met_are_named() -> None:
         plan(chain(2), platform(1), Goal.THROUGHPUT, costs=Synthetic(1), max_latency_s=1e-6)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), budget=st.floats(8.0, 60.0))
 def test_fronts_of_weighted_times_bound_every_plan_that_fits_and_are_no_weaker_than_prices(seed: int, budget: float) -> None:
     graph, board, costs = chain(3, 2, 2), platform(seed, KINDS, budget), Synthetic(seed)
@@ -108,7 +108,7 @@ def test_fronts_of_weighted_times_bound_every_plan_that_fits_and_are_no_weaker_t
             assert float(found.weights @ busy) == pytest.approx(bound, rel=1e-9) or bound == found.bound
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: int) -> None:
     problem = Problem(chain(5, 2, 3), platform(seed, budget=30.0), Synthetic(seed), Goal.THROUGHPUT)
@@ -127,7 +127,7 @@ def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: 
     assert search.best == pytest.approx(evaluate(problem, search.net.assignment(search.path)).interval_s, rel=1e-9)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), shape=st.sampled_from([lambda: chain(5, 2, 3), lambda: residual(3)]))
 def test_changes_of_columns_come_to_what_the_changed_plan_does(seed: int, shape: Callable[[], Graph]) -> None:
     problem = Problem(shape(), platform(seed, budget=30.0), Synthetic(seed), Goal.THROUGHPUT)
@@ -145,7 +145,7 @@ def test_changes_of_columns_come_to_what_the_changed_plan_does(seed: int, shape:
             assert before + added[:, column] == pytest.approx(after, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_plans_with_two_columns_exchanged_are_better_and_no_pair_apart_is_better_still(seed: int) -> None:
     problem = Problem(chain(5, 2, 3), platform(seed, budget=30.0), Synthetic(seed), Goal.THROUGHPUT)

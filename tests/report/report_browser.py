@@ -41,7 +41,7 @@ def browse(page: str, folder: Path, *, width: int = 1400) -> tuple[str, list[str
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=600,
             check=True,
         )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
