@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,6 +103,8 @@ def test_every_run_draws_the_same_cases_and_fuzzing_new_ones() -> None:
     assert not fuzz.derandomize
     assert fuzz.print_blob
     assert fuzz.database is None
+    wanted = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert [r for r in wanted["dev"] if r.startswith("hypothesis==")], "another release of hypothesis draws other cases"
 
 
 PLANNED = """
