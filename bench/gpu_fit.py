@@ -88,6 +88,11 @@ class Descent:
                       for part in ("waits", "busy") for n in names}
         self.launch = torch.tensor(float(np.log(1e-6)), dtype=torch.float64, requires_grad=True)
         self.overlap = torch.tensor(float(np.log(2.0)), dtype=torch.float64, requires_grad=True)
+        self.taken, self.owner = torch.log(torch.tensor(samples.taken)), torch.tensor(samples.owner, dtype=torch.int64)
+        self.best = torch.full((samples.kernels,), 1e9, dtype=torch.float64).scatter_reduce(
+            0, self.owner, self.taken, "amin")[self.owner]
+        self.lost = self.taken - self.best
+        self.weight = torch.exp(-1.5 * self.lost)
 
     def estimated(self) -> torch.Tensor:
         """Logarithms of estimates."""
@@ -99,28 +104,40 @@ class Descent:
             total = total + spent ** p
         return torch.log(torch.exp(self.launch) + 1e-6 * total ** (1 / p))
 
+    def loss(self) -> torch.Tensor:
+        """What is lost by the tiles that are likely to be taken, with errors of estimates and factors apart from one."""
+        estimated, count = self.estimated(), self.samples.kernels
+        leaning = -LEANING * (estimated - self.best)
+        most = torch.full((count,), -1e30, dtype=torch.float64).scatter_reduce(0, self.owner, leaning, "amax")
+        likely = torch.exp(leaning - most[self.owner])
+        likely = likely / torch.zeros(count, dtype=torch.float64).index_add(0, self.owner, likely)[self.owner]
+        loss = (likely * torch.clamp(self.lost, max=WORST)).sum() / count
+        loss = loss + WEIGHT * (self.weight * (estimated - self.taken) ** 2).sum() / self.weight.sum()
+        return loss + CLOSE_TO_ONE * sum((a ** 2).sum() for a in self.apart.values()) / len(self.apart)
+
+    @property
+    def moved(self) -> dict[str, torch.Tensor]:
+        """What is fitted, logarithms all."""
+        return {**self.cost, **{f"{part}, {n}": own for (part, n), own in self.apart.items()}, "launch": self.launch,
+                "overlap": self.overlap}
+
     def run(self) -> None:
         torch.set_num_threads(1)  # so little at a time that threads wait for each other
-        taken = torch.log(torch.tensor(self.samples.taken))
-        owner = torch.tensor(self.samples.owner, dtype=torch.int64)
-        count = self.samples.kernels
-        best = torch.full((count,), 1e9, dtype=torch.float64).scatter_reduce(0, owner, taken, "amin")[owner]
-        lost = taken - best
-        weight = torch.exp(-1.5 * lost)
-        moved = [*self.cost.values(), *self.apart.values(), self.launch, self.overlap]
-        adam = torch.optim.Adam(moved, lr=RATE)
+        adam = torch.optim.Adam(list(self.moved.values()), lr=RATE)
         for _ in range(STEPS):
             adam.zero_grad()
-            estimated = self.estimated()
-            leaning = -LEANING * (estimated - best)
-            most = torch.full((count,), -1e30, dtype=torch.float64).scatter_reduce(0, owner, leaning, "amax")
-            likely = torch.exp(leaning - most[owner])
-            likely = likely / torch.zeros(count, dtype=torch.float64).index_add(0, owner, likely)[owner]
-            loss = (likely * torch.clamp(lost, max=WORST)).sum() / count
-            loss = loss + WEIGHT * (weight * (estimated - taken) ** 2).sum() / weight.sum()
-            loss = loss + CLOSE_TO_ONE * sum((a ** 2).sum() for a in self.apart.values()) / len(self.apart)
-            loss.backward()
+            self.loss().backward()
             adam.step()
+
+    @torch.no_grad()
+    def take(self, held: Mapping[str, Any]) -> None:
+        """Stand where costs of costs.toml are."""
+        self.launch.copy_(torch.tensor(float(np.log(held["launch"]))))
+        self.overlap.copy_(torch.tensor(float(np.log(held["overlap"] - 1))))
+        for part, own in self.samples.amounts.items():
+            self.cost[part].copy_(torch.log(torch.tensor(np.array([held[name] for name in own]) * self.scale[part])))
+        for (part, n), own_apart in self.apart.items():
+            own_apart.copy_(torch.log(torch.tensor([held[part][n][level] for level in self.levels[n]], dtype=torch.float64)))
 
     def costs(self) -> dict[str, Any]:
         found: dict[str, Any] = {"launch": torch.exp(self.launch).item(), "overlap": 1 + torch.exp(self.overlap).item()}
