@@ -136,7 +136,7 @@ def test_onnx_runtime_is_not_compared_where_a_builds_calibration_is_not_at_hand(
     np.savez(tmp_path / "build" / SAMPLES, **{name: x[:64] for name, x in build.samples().items()})
     found = evaluate_model(MODEL, few, build=load_build(tmp_path / "build"))
     assert "onnxruntime_int8" not in found["snr_db"]
-    assert "keeps 64 of the 128 samples that calibrated it" in found["peer_note"]
+    assert "keeps 64 of 128 samples that calibrated it" in found["peer_note"]
 
 
 def test_where_onnx_runtime_is_more_accurate_words_say_so() -> None:

@@ -13,7 +13,7 @@ from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported
 from dovetail.numerics import quality
-from dovetail.numerics.calibration import Samples, frames_for, load_arrays, load_samples
+from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, samples_of
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.fixed import dequantize
 from dovetail.runtime.build import Build
@@ -56,7 +56,7 @@ class Calibrated:
         return cls(samples.source, samples.count, samples)
 
 
-def calibration_of(build: Build, imported: Imported, calibration: str | Path | None = None) -> Calibrated:
+def calibration_of(build: Build, imported: Imported, calibration: Calibration | None = None) -> Calibrated:
     """What calibrated a build, for whoever is compared with it: a file that is the same, else the samples the build keeps.
 
     Raises:
@@ -66,10 +66,11 @@ def calibration_of(build: Build, imported: Imported, calibration: str | Path | N
     kept = build.samples()
     missing, made = "ONNX Runtime's int8 is not compared: ", build.manifest["model"]
     if calibration is not None:
-        given = load_samples(calibration, build.graph)
-        stored = store(build.graph, given.values, str(calibration))
+        given = samples_of(calibration, build.graph)
+        where = str(calibration) if isinstance(calibration, str | Path) else "calibration"
+        stored = store(build.graph, given.values, where)
         if given.count != count or not all(np.array_equal(stored[name][:len(x)], x) for name, x in kept.items()):
-            raise UsageError(f"{calibration}: not what {build.folder} was calibrated with ({source}, {count} samples); "
+            raise UsageError(f"{where}: not what {build.folder} was calibrated with ({source}, {counted(count, 'sample')}); "
                              "give that file or leave --calibration out")
     else:
         given = Samples(_reals(build.graph, kept), source)
@@ -77,7 +78,7 @@ def calibration_of(build: Build, imported: Imported, calibration: str | Path | N
         return Calibrated(source, count, f"{missing}the build was made from another file ({made['file']}), and what calibrated "
                                          "its numbers is not known")
     if given.count != count:
-        return Calibrated(source, count, f"{missing}the build keeps {given.count} of the {count} samples that calibrated it; "
+        return Calibrated(source, count, f"{missing}the build keeps {given.count} of {counted(count, 'sample')} that calibrated it; "
                                          f"give them all with --calibration ({source})")
     return Calibrated(source, count, given)
 
