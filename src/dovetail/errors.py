@@ -57,6 +57,15 @@ class InfeasibleError(DovetailError):
     """By which fraction of the limit, where one limit alone is missed."""
 
 
+class InternalError(DovetailError, AssertionError):
+    """A check of our own work failed: no input is to blame, and no result is given. The message asks for a report."""
+
+    exit_code = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"internal error: {message}; please report this, with the command and its input")
+
+
 class MismatchError(DovetailError):
     """A device computed something else than the reference: names tensor, index, expected and found."""
 

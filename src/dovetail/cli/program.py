@@ -25,7 +25,10 @@ EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns 0 done, 1 ran but the answer is no, 2 bad input or missing tool, 130 interrupted."""
+    """Run one command; the exit code is returned.
+
+    0 done, 1 ran but the answer is no, 2 bad input or missing tool, 3 a mistake of our own, 130 interrupted.
+    """
     console.prepare()
     options = parser().parse_args(arguments)
     try:

@@ -20,6 +20,7 @@ from dovetail.partition.paced import paced
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.products import Point
+from dovetail.partition.proof import check_bound_over
 from dovetail.partition.reasons import no_column, no_plan
 from dovetail.partition.separate import strike_dear
 from dovetail.partition.tables import narrowed, prune, tabulate_all, variable_inputs
@@ -70,6 +71,7 @@ def by_device(problem: Problem, known: Known, deadline: float, tolerance: float)
         choices = choices if wide(problem) else compacted(choices)  # arrays of few devices span the columns asked for
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
+    check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
     now = worked()
     if best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE):
         near = min(problem.score(*best), ranking.bound * (1 + NEAR))

@@ -17,6 +17,7 @@ from dovetail.partition.effort import worked
 from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.products import AXES, Point, Region, product
+from dovetail.partition.proof import check_bound
 
 PROVEN = 1e-10
 """Relative gap at which a bound counts as met inside the search."""
@@ -99,6 +100,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     known = min((weights[0] * s + weights[1] * j for s, j in incumbents), default=inf)
     priced = price_limits(net, weights, known, deadline, start)
     path, value, bound = priced.path, priced.value, priced.bound
+    check_bound("prices on limits", bound, value)
     best = min(known, value)
     prices = {x.name: float(p) for x, p in zip(net.limits, priced.prices, strict=True)}
     if best - bound <= PROVEN * abs(bound):
@@ -106,6 +108,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     active = frozenset(name for name, p in prices.items() if p > 0)
     while max_labels > 0 and best - bound > max(PROVEN, tolerance) * abs(bound):
         found = _closed(net, weights, priced, active, best * (1 - BLURRED * tolerance), deadline, max_labels, tolerance)
+        check_bound("the search with labels", found.bound, value)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
         if not missed:

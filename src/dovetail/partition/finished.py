@@ -16,6 +16,10 @@ ROUNDING = 1e-12
 
 def finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
               baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
+    """The plan. Its bound was held against plans over the candidates before (`proof`), and covers no others.
+
+    What is left to cut off a bound is rounding, and of plans with cuts between the candidates what they are better by.
+    """
     lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
     proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
     resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}

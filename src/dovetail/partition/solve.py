@@ -27,6 +27,7 @@ from dovetail.partition.paced import plans_in_time
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
+from dovetail.partition.proof import check_bound_over
 from dovetail.partition.reasons import INTERVAL, missed
 from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
@@ -224,6 +225,7 @@ def _planned(problem: Problem, graph: Graph, solver: str, time_limit_s: float, t
     grid, on_grid = assignment, best.objective
     if problem.off_grid and solver == "exact":
         assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
+    check_bound_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)])
     moved, before = assignment, best.objective
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"

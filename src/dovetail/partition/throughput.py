@@ -30,6 +30,7 @@ from dovetail.partition.labels import SLACK, Found, Search
 from dovetail.partition.narrow import thin
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.proof import check_bound
 from dovetail.partition.tables import tabulate_all
 from dovetail.partition.tree import Tree
 
@@ -396,4 +397,5 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     search.exchange(found, bound, deadline)
     bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
     bound = search.close(found, bound, deadline) if search.best > bound else bound
+    check_bound("the search for the shortest interval", bound, inf if search.path is None else search.judged(search.path)[0])
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept

@@ -21,6 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
+from dovetail.partition.proof import check_bound
 
 TRIED = 4096
 """Combinations of divided items that are tried at most; beyond that, item after item."""
@@ -115,6 +116,7 @@ def _rounded_whole(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _
     taken = tuple(int(w.argmax()) if w.sum() > 1 / 2 else None for w in relaxed.joints)
     rows = [None if k is None else j.options[k] for j, k in zip(joints, taken, strict=True)]
     places, fill = _rounded(shares, weights, rows, joints)
+    check_bound("the linear programme of engines", bound, fill, UNSETTLED)
     if any(k is not None for k in taken) and all(len(s) for s in shares):
         apart, alone = _rounded(shares, weights, [None] * len(joints), joints)
         if alone < fill:
