@@ -13,7 +13,7 @@ from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import Imported
 from dovetail.numerics import quality
-from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, samples_of
+from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, load_samples, samples_of
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.fixed import dequantize
 from dovetail.runtime.build import Build
@@ -78,8 +78,8 @@ def calibration_of(build: Build, imported: Imported, calibration: Calibration | 
         return Calibrated(source, count, f"{missing}the build was made from another file ({made['file']}), and what calibrated "
                                          "its numbers is not known")
     if given.count != count:
-        return Calibrated(source, count, f"{missing}the build keeps {given.count} of {counted(count, 'sample')} that calibrated it; "
-                                         f"give them all with --calibration ({source})")
+        return Calibrated(source, count, f"{missing}the build keeps {given.count} of {counted(count, 'sample')} that calibrated "
+                                         f"it; give them all with --calibration ({source})")
     return Calibrated(source, count, given)
 
 
