@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EACCES, EISDIR, ENOENT
 from pathlib import Path
 
 from dovetail.errors import UsageError
 
+SCRATCH = re.compile(r"\..*\.dovetail-(\d+)-\w{8}\.part")
+"""Names of temporary files and folders, with the number of the process that made them."""
+MOST_OF_NAME = 100
+"""Letters of a file's name that its temporary one begins with: names have an end."""
+LOCKED_BY_S = 60.0
+"""Age from which scratch has been locked, if its process lives."""
 
 def cache_folder() -> Path:
     """Root of what may be thrown away and made again: DOVETAIL_CACHE, else the user's cache directory."""
@@ -34,6 +43,76 @@ def _share(path: str | Path, mode: int) -> None:
     os.chmod(path, mode & ~umask)
 
 
+@contextmanager
+def scratch_folder(parent: str | Path, name: str) -> Iterator[Path]:
+    """Yield a new folder in `parent`, removed when the block ends; what killed processes left there is removed first.
+
+    A lock on the folder says that its process lives: the system lets go of it, however the process ends.
+    """
+    sweep(parent)
+    made = Path(tempfile.mkdtemp(prefix=_scratch_prefix(name), suffix=".part", dir=parent))
+    try:
+        with _locked(os.open(made, os.O_RDONLY)):
+            yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _scratch_prefix(name: str) -> str:
+    return f".{name[:MOST_OF_NAME]}.dovetail-{os.getpid()}-"
+
+
+@contextmanager
+def _locked(handle: int) -> Iterator[None]:
+    """Hold the lock of an open file or folder, where the file system has locks, and close it."""
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep(parent: str | Path) -> None:
+    """Remove scratch of ours from a folder whose processes have ended without removing it."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            found = SCRATCH.fullmatch(entry.name)
+            if found is not None and _abandoned(entry.path, int(found[1])):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+
+
+def _abandoned(path: str, owner: int) -> bool:
+    """Whether scratch is this user's, nobody holds its lock, and it is not so new that its process has yet to take it."""
+    try:
+        held = os.lstat(path)
+        if held.st_uid != os.geteuid() or (_lives(owner) and time.time() - held.st_mtime < LOCKED_BY_S):
+            return False
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def replace_bytes(path: str | Path, content: bytes) -> None:
     """Write beside `path` under a temporary name, then rename into place; a device or pipe is written to as it stands."""
     path = Path(path)
@@ -42,11 +121,12 @@ def replace_bytes(path: str | Path, content: bytes) -> None:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_bytes(content)  # renaming over /dev/stdout or /dev/null would take it from everybody
             return
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        _share(temporary, 0o666)
-        os.replace(temporary, path)
+        handle, temporary = tempfile.mkstemp(prefix=_scratch_prefix(path.name), suffix=".part", dir=path.parent)
+        with _locked(handle):
+            with os.fdopen(handle, "wb", closefd=False) as stream:
+                stream.write(content)
+            _share(temporary, 0o666)
+            os.replace(temporary, path)
     except OSError as problem:
         raise _refuse(path, problem) from None
     finally:
@@ -67,6 +147,7 @@ def check_file(path: str | Path) -> None:
         raise _refuse(path, FileNotFoundError(ENOENT, os.strerror(ENOENT)))
     if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
         raise _refuse(path, PermissionError(EACCES, os.strerror(EACCES)))
+    sweep(path.parent)
 
 
 def check_folder(path: str | Path, marker: str) -> None:
@@ -77,6 +158,7 @@ def check_folder(path: str | Path, marker: str) -> None:
     above = next(p for p in path.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise _refuse(path, PermissionError(EACCES, os.strerror(EACCES)))
+    sweep(path.parent)
 
 
 @contextmanager
@@ -89,20 +171,14 @@ def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
     check_folder(path, marker)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        with scratch_folder(path.parent, path.name) as temporary:
+            yield temporary
+            _share(temporary, 0o777)
+            if path.exists():
+                with scratch_folder(path.parent, path.name) as retired:
+                    os.replace(path, retired / "old")
+                    os.replace(temporary, path)
+            else:
+                os.replace(temporary, path)
     except OSError as problem:
         raise _refuse(path, problem) from None
-    try:
-        yield temporary
-        _share(temporary, 0o777)
-        if path.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-            os.replace(path, retired / "old")
-            os.replace(temporary, path)
-            shutil.rmtree(retired, ignore_errors=True)
-        else:
-            os.replace(temporary, path)
-    except OSError as problem:
-        raise _refuse(path, problem) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -54,10 +54,10 @@ def keeping(path: Path, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if not path.exists():
             raise
-        raise Interrupted(f"{path} keeps {what}; the same command goes on from there") from None
+        raise Interrupted(f"{path} keeps {what}; the same command goes on from there") from stop
 
 
 def warn(warnings: Sequence[str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from dovetail import __version__, console
@@ -14,6 +16,7 @@ from dovetail.cli.options import Command, Commands
 from dovetail.errors import DovetailError, Interrupted
 from dovetail.files import check_file
 from dovetail.platform.schema import suggestion
+from dovetail.processes import Stopped, stopped_by_signals
 
 EXAMPLES = """examples:
   dovetail inspect model.onnx                      what is in it, and what each kind of device can take
@@ -27,29 +30,39 @@ EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned.
 
-    0 done, 1 ran but the answer is no, 2 bad input or missing tool, 3 a mistake of our own, 130 interrupted.
+    0 done, 1 ran but the answer is no, 2 bad input or missing tool, 3 a mistake of our own, 130 interrupted; 143 and 129 stopped
+    by SIGTERM and SIGHUP, on the same way.
     """
     console.prepare()
     options = parser().parse_args(arguments)
     try:
-        if getattr(options, "json", None) not in (None, "-"):
-            check_file(options.json)
-        command: Command = options.command
-        code = command(options)
-        console.flush()
-        return code
+        with stopped_by_signals():
+            return _run(options)
     except DovetailError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
+        cause = stop.__cause__ if isinstance(stop, Interrupted) else stop
+        how, number = (f"stopped by {cause}", cause.number) if isinstance(cause, Stopped) else ("interrupted", signal.SIGINT)
         kept = stop if isinstance(stop, Interrupted) else "nothing half-written was left behind"
-        print(f"dovetail: interrupted; {kept}", file=sys.stderr)
-        return 130
+        with suppress(OSError):  # of a terminal that was closed
+            print(f"dovetail: {how}; {kept}", file=sys.stderr)
+        return 128 + number
     except OSError as error:
         return console.abandon(error)
     except MemoryError:
         print("dovetail: out of memory; use a smaller model or fewer frames", file=sys.stderr)
         return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    """The exit code of the command that was asked for."""
+    if getattr(options, "json", None) not in (None, "-"):
+        check_file(options.json)
+    command: Command = options.command
+    code = command(options)
+    console.flush()
+    return code
 
 
 class Parser(argparse.ArgumentParser):

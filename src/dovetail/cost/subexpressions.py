@@ -21,6 +21,7 @@ import numpy as np
 
 from dovetail.cost.adder_graph import AdderGraph, Builder, IntMatrix, Term, build, digit_counts, trailing_zeros
 from dovetail.cost.digit_forms import ORIGIN, STRIDE, STRIDE_BITS, Row, digit_rows, row_keys
+from dovetail.processes import end_with_parent, worker_pool
 
 SPAN_BITS = 24
 SPAN = 1 << SPAN_BITS
@@ -167,7 +168,7 @@ def _searched(matrix: IntMatrix, blocks: list[range]) -> Iterable[tuple[list[tup
     digits = digit_counts(np.abs(matrix)).astype(np.int64)
     if workers < 2 or len(parts) * pairs_of(digits, len(blocks[0])) < PARALLEL_PAIRS:
         return map(search_block, parts)
-    with ProcessPoolExecutor(workers) as pool:
+    with worker_pool(ProcessPoolExecutor(workers, initializer=end_with_parent)) as pool:
         return list(pool.map(search_block, parts))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dovetail import files
 from dovetail.errors import MismatchError, ToolError
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import Integers, count_frames, pack, unpack
@@ -114,8 +115,8 @@ def _simulate(
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder for beats; where it cannot be made or filled, says so."""
     try:
-        with tempfile.TemporaryDirectory(prefix="dovetail-", ignore_cleanup_errors=True) as name:
-            yield Path(name)
+        with files.scratch_folder(tempfile.gettempdir(), "simulation") as folder:
+            yield folder
     except OSError as error:
         raise ToolError(f"simulation: temporary files cannot be written, {error.strerror or error}; "
                         "make room or set TMPDIR to another folder") from error

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import ToolError, UnsupportedError, UsageError
+from dovetail.files import scratch_folder
 from dovetail.fpga.design import Design
 from dovetail.fpga.resources import RESOURCES
 from dovetail.fpga.source import is_verilog
@@ -136,8 +137,8 @@ def _count_units(
     first = {key: index for index, key in reversed(list(enumerate(keys)))}
     missing = [index for key, index in first.items() if cache_lookup("synthesize", key) is None]
     missing.sort(key=lambda index: -len(units[index].text))
-    with tempfile.TemporaryDirectory(prefix="dovetail-") as name:
-        folders = [Path(name) / str(index) for index in missing]
+    with scratch_folder(tempfile.gettempdir(), "synthesis") as scratch:
+        folders = [scratch / str(index) for index in missing]
         commands = [_command(tool, family, alike[index], units[index].top, folder)
                     for index, folder in zip(missing, folders, strict=True)]
         finished = len(first) - len(missing)

