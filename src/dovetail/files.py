@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
+import shlex
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EACCES, EISDIR, ENOENT
+from errno import EACCES, EBUSY, EEXIST, EINVAL, EISDIR, ENOENT, ENOSYS, ENOTEMPTY, EOPNOTSUPP
 from pathlib import Path
 
 from dovetail.errors import UsageError
@@ -19,6 +22,14 @@ SCRATCH = re.compile(r"\..*\.dovetail-(\d+)-\w{8}\.part")
 """Names of temporary files and folders, with the number of the process that made them."""
 MOST_OF_NAME = 100
 """Letters of a file's name that its temporary one begins with: names have an end."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""Of renameat2(2): names are relative to the working directory; both stay, exchanged."""
+UNKNOWN = (ENOSYS, EINVAL, EOPNOTSUPP)
+"""What the system says where it cannot exchange names."""
+PUT_TRIES = 100
+"""Times that a name is tried to be taken: each but the last was lost to another process."""
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+"""Permissions that let others than a file's owner change it."""
 LOCKED_BY_S = 60.0
 """Age from which scratch has been locked, if its process lives."""
 
@@ -29,6 +40,52 @@ def cache_folder() -> Path:
         return Path(chosen)
     import platformdirs  # here, since a machine that only computes may do without it
     return Path(platformdirs.user_cache_dir("dovetail"))
+
+
+def cache_kind(kind: str) -> Path:
+    """The folder of one kind of cached results, made where it is missing, for this user alone.
+
+    UsageError where others could have put something into it, OSError where it cannot be made.
+    """
+    root = cache_folder()
+    make_private(root / kind)
+    check_own(root, root / kind)
+    return root / kind
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder and those above it that are missing, for this user alone."""
+    for path in (*reversed(folder.absolute().parents), folder):
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
+def check_own(*paths: Path) -> None:
+    """Refuse cached files and folders that others own or may write to: what is in them is run. What is missing does no harm.
+
+    Raises UsageError, which says which it is and how to mend it.
+    """
+    for path in paths:
+        try:
+            found = os.stat(path) if path == cache_folder() else os.lstat(path)  # the cache as a whole may be a link
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        problem = _trouble(found)
+        if problem:
+            raise UsageError(f"cache {path}: {problem}, and what is in it would be trusted; "
+                             "remove it, or set DOVETAIL_CACHE to a folder of your own")
+
+
+def _trouble(found: os.stat_result) -> str:
+    """Why a file or folder may hold what others wrote, and how to mend that; nothing where it may not."""
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if found.st_uid != os.geteuid():
+        return f"belongs to user {found.st_uid}, not to you (user {os.geteuid()})"
+    if found.st_mode & OTHERS_WRITE:
+        return (f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o}; "
+                f"`chmod -R go-w {shlex.quote(str(cache_folder()))}` ends that)")
+    return ""
 
 
 def _refuse(path: Path, problem: OSError) -> UsageError:
@@ -174,11 +231,44 @@ def replace_folder(path: str | Path, marker: str) -> Iterator[Path]:
         with scratch_folder(path.parent, path.name) as temporary:
             yield temporary
             _share(temporary, 0o777)
-            if path.exists():
-                with scratch_folder(path.parent, path.name) as retired:
-                    os.replace(path, retired / "old")
-                    os.replace(temporary, path)
-            else:
-                os.replace(temporary, path)
+            _put(temporary, path)
     except OSError as problem:
         raise _refuse(path, problem) from None
+
+
+def _put(new: Path, path: Path) -> None:
+    """Give a folder its name; one that has it takes the name of the new one. There is no moment without either.
+
+    Another process may do the same: who finds the name taken, or free again, looks once more.
+    """
+    for _ in range(PUT_TRIES):
+        try:
+            os.rename(new, path)  # also over an empty folder
+            return
+        except OSError as problem:
+            if problem.errno not in (EEXIST, ENOTEMPTY):
+                raise
+        try:
+            exchange(new, path)
+            return
+        except FileNotFoundError:
+            continue
+        except OSError as problem:
+            if problem.errno not in UNKNOWN:
+                raise
+            with scratch_folder(path.parent, path.name) as retired, suppress(FileNotFoundError):
+                os.rename(path, retired / "old")  # no exchange here: for a moment there is no folder
+    raise OSError(EBUSY, os.strerror(EBUSY))
+
+
+def exchange(a: str | Path, b: str | Path) -> None:
+    """Let two files or folders of one file system trade names in one step, by Linux's renameat2(2).
+
+    Raises OSError with an errno of `UNKNOWN` where the system or the file system does not know how.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(ENOSYS, os.strerror(ENOSYS))
+    if call(AT_FDCWD, os.fsencode(a), AT_FDCWD, os.fsencode(b), ctypes.c_uint(RENAME_EXCHANGE)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -25,7 +25,7 @@ from typing import IO
 
 from dovetail import processes
 from dovetail.errors import ToolError
-from dovetail.files import SCRATCH, cache_folder, scratch_folder
+from dovetail.files import OTHERS_WRITE, SCRATCH, cache_folder, cache_kind, check_own, scratch_folder
 
 GIBIBYTE = 1 << 30
 POLL_S = 0.02
@@ -269,6 +269,7 @@ def cache_lookup(kind: str, key: str) -> Path | None:
     target = cache_folder() / kind / key
     if not target.is_dir():
         return None
+    check_own(target.parent.parent, target.parent, target, *sorted(target.rglob("*")))
     try:
         sound = (target / CONTENTS).read_text(encoding="utf-8") == _contents(target)
     except OSError:
@@ -294,20 +295,23 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
     """Folder with the result of `make(folder)` for `key`, and whether it was there before.
 
     `make` works in a temporary folder that is renamed into place, so two processes may race and a reader never sees half a
-    result. Only the `keep` most recently used results of a kind stay. A result that was damaged since is made again.
+    result. Only the `keep` most recently used results of a kind stay. A result that was damaged since is made again; one that
+    others own or may write to is refused (`check_own`).
     """
     folder = cache_folder() / kind
     target = folder / key
     if cache_lookup(kind, key) is not None:
         return target, True
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        cache_kind(kind)
     except OSError as error:
         raise ToolError(f"cache {folder}: cannot be written, {error.strerror}; set DOVETAIL_CACHE to another folder") from error
     try:
         with scratch_folder(folder, "making") as scratch:
             make(scratch)
             (scratch / CONTENTS).write_text(_contents(scratch), encoding="utf-8")
+            for path in scratch.rglob("*"):  # tools go by the umask, which may let others write
+                path.chmod(path.stat().st_mode & ~OTHERS_WRITE)
             try:
                 os.rename(scratch, target)
             except OSError:

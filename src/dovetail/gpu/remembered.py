@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import UsageError
-from dovetail.files import cache_folder, replace_text
+from dovetail.files import cache_folder, check_own, make_private, replace_text
 
 SOURCES = {"dovetail.gpu": ("kernels", "distrusted"), "dovetail.kernels": ("",)}
 """Files on which choices depend: of packages, those whose names begin so."""
@@ -39,8 +39,9 @@ class Remembered:
         before = load(self.path)
         text = json.dumps({"tiles": {**before.tiles, **self.tiles}, "networks": {**before.networks, **self.networks}})
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path.parent)
             replace_text(self.path, text + "\n")
+            self.path.chmod(0o600)
         except (OSError, UsageError):
             return
 
@@ -65,7 +66,9 @@ def for_gpu(name: str, versions: Sequence[str]) -> Remembered:
         for source in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
             if source.name.startswith(beginnings) and source.name.endswith((".py", ".toml", ".json")):
                 digest.update(source.read_bytes())
-    return load(cache_folder() / "gpu" / f"{digest.hexdigest()[:16]}.json")
+    path = cache_folder() / "gpu" / f"{digest.hexdigest()[:16]}.json"
+    check_own(cache_folder(), path.parent, path)
+    return load(path)
 
 
 def network_key(keys: Sequence[str]) -> str:

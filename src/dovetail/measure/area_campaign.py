@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.files import cache_folder, replace_text
+from dovetail.files import cache_folder, make_private, replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES, find_synthesizer, synthesize
 from dovetail.fpga.tools import content_key
@@ -69,7 +69,7 @@ class Store:
     def write(self, found: Counted) -> None:
         folder = self.folder / found.family
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made, {error.strerror}; give another --store") from None
         replace_text(folder / f"{found.key}.json", json.dumps(
