@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError, UsageError
 from dovetail.ir import Graph
@@ -185,7 +186,17 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, board, options, pins)
     progress("plan", 1, 1)
-    return replace(plan, notes=(*plan.notes, *notes, *mapped_directly(board, options.fold), *linked)), timeline, board
+    notes = (*plan.notes, *notes, *mapped_directly(board, options.fold), *linked)
+    return replace(plan, notes=notes, clocks=plan_clocks(graph, board, plan)), timeline, board
+
+
+def plan_clocks(graph: Graph, platform: Platform, plan: Plan) -> dict[str, ClockEstimate]:
+    """Of every segment of a plan on an FPGA, by its name: clocks of one frame and between frames, with their error."""
+    boards = {d.name: d for d in platform.of_kind(Kind.FPGA)}
+    if not boards or not any(d in boards for split in plan.assignment.values() for d in split.devices):
+        return {}
+    return {s.name: segment_clocks(s.graph, boards[s.device]) for s in lower(graph, plan.assignment).segments
+            if s.device in boards}
 
 
 def mapped_directly(platform: Platform, fold: int | str | None = None) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from dovetail.cost.reusable_refusals import reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "block_multipliers", "needs_limit", "program_cost",
-           "reason_refused"]
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "block_multipliers", "joined_clocks", "needs_limit",
+           "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -83,6 +83,26 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
 def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     """Multipliers of the block that these nodes are, as `block_cost` has them."""
     return multipliers_of(outline_of(_program(graph, tuple(nodes), config)))
+
+
+def joined_clocks(graph: Graph, nodes: Sequence[str], config: Config, arrives: int) -> tuple[int, int]:
+    """Clocks of one frame whose last input beat arrives in a clock, and clocks between frames.
+
+    `arrives` 0 stands for input that comes without gaps. Weights come meanwhile, and every job that reads the input waits for
+    all of it.
+    """
+    program = _program(graph, tuple(nodes), config)
+    play, leave = _player(program), _leaving(program)
+    between = program_interval(program)
+    play.loaded = max(0, arrives - play.load)
+    return play.frame(0) + leave + LEAVE_CLOCKS, between
+
+
+def program_interval(program: Program) -> int:
+    """Clocks between frames that follow each other."""
+    ends = frame_ends(program)
+    entry = program.layers.maps[program.layers.entry]
+    return max(ends[-1] - ends[-2], entry.pixels * program.config.words(entry.channels))
 
 
 def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:

@@ -6,12 +6,11 @@ while the block computes one, the dedicated engines are at the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
-from dovetail.cost.folded import shape_of
-from dovetail.cost.folds import Fold, Loops
+from dovetail.cost.clocks import before, leaving_words
+from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import Link, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.expressions import Signal
@@ -19,7 +18,7 @@ from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.verilog import print_module
-from dovetail.ir import Conv, Gemm, Graph
+from dovetail.ir import Graph
 from dovetail.platform.accelerator import Accelerator
 
 
@@ -33,33 +32,13 @@ def build_accelerator(graph: Graph, name: str, accelerator: Accelerator) -> Desi
     config = config_of(accelerator)
     reusable = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     if config is None or not reusable:
-        return build_design(graph, name, folds=folds, fused=accelerator.fused, leaving=_leaving(graph, folds))
+        return build_design(graph, name, folds=folds, fused=accelerator.fused, leaving=leaving_words(graph, folds))
     block = build_block(graph, reusable, config, f"{name}_reusable")
     first = before(graph, reusable)
     dedicated = None
     if first is not None:
         dedicated = build_design(first, f"{name}_dedicated", folds=folds, leaving=config.inputs, fused=accelerator.fused)
     return _joined(graph, name, dedicated, block)
-
-
-def _leaving(graph: Graph, folds: Mapping[str, Fold]) -> int | None:
-    """Channels of a beat that the last layer leaves: collecting a whole vector of scores would take registers for all of them."""
-    last = graph.producer(graph.outputs[0])
-    if last is None or last.name not in folds or not isinstance(last.op, Conv | Gemm):
-        return None
-    return Loops(shape_of(graph, last).channels, folds[last.name]).output_width
-
-
-def before(graph: Graph, reusable: tuple[str, ...]) -> Graph | None:
-    """The graph of the nodes that have engines of their own; None where there are none."""
-    nodes = tuple(n for n in graph.nodes if n.name not in reusable)
-    if not nodes:
-        return None
-    made = {n.output for n in nodes}
-    (leaving,) = {t for n in graph.nodes if n.name in reusable for t in n.inputs if t in made}
-    tensors = {t: graph.tensors[t] for n in nodes for t in (*n.inputs, n.output)}
-    constants = {c: graph.constants[c] for n in nodes for c in n.params}
-    return Graph(graph.name, graph.inputs, (leaving,), nodes, tensors, constants)
 
 
 def _port(block: Block, graph: Graph, tensor: str, name: str) -> StreamPort:

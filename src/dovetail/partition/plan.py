@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dovetail import values
+from dovetail.cost.clocks import ClockEstimate
 from dovetail.ir import Axis
 
 CANDIDATES = "whole placements and candidate cuts (see notes)"
@@ -145,6 +146,8 @@ class Plan:
     """The objective of the best plan found, where thrift gave some of it up; None where nothing was given up."""
     beyond: float = 0.0
     """By what fraction cuts between the candidates made the best plan found better than all over which the bound holds."""
+    clocks: Mapping[str, ClockEstimate] = field(default_factory=dict)
+    """Of every segment on an FPGA, by its name: clocks of one frame and between frames, with their stated error."""
 
     @property
     def gap(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.cost import clocks
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
 from dovetail.partition.pareto import Front
@@ -53,6 +54,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "resources": {d: {r: {"used": used, "limit": limit} for r, (used, limit) in held.items()}
                       for d, held in plan.resources.items()},
         "nodes": [_node_to_json(n) for n in plan.nodes],
+        "clocks": {segment: clocks.to_entries(estimate) for segment, estimate in plan.clocks.items()},
         "notes": list(plan.notes),
     }
 
@@ -100,7 +102,8 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         baselines={name: None if v is None else float(v) for name, v in entries["baselines"].items()},
         pinned=int(entries.get("pinned", 0)), beyond=float(entries.get("beyond", 0.0)),
         best_objective=None if entries.get("best_objective") is None else float(entries["best_objective"]),
-        makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]))
+        makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]),
+        clocks={str(segment): clocks.from_entries(e) for segment, e in entries.get("clocks", {}).items()})
 
 
 def _node_from_json(entry: Mapping[str, Any]) -> NodeCost:

@@ -1,0 +1,224 @@
+"""When one frame passes a row of dedicated engines: beat by beat, by the closed forms the engines are made of.
+
+A frame is not through after one pace and what windows hold: engines faster than the slowest fill their windows sooner, an average
+over a whole map leaves with its last pixel, and a fully connected layer cannot begin to leave before all of its input came.
+So every beat gets the clock in which it can be taken (`streaming.issue_times`), engine after engine, as `fpga/timing.py` does
+for the engines that were made; here no engine is made, and pipeline stages are estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, log2, prod
+
+import numpy as np
+
+from dovetail.cost.firb import Bottleneck, bottlenecks
+from dovetail.cost.folded import shape_of
+from dovetail.cost.folds import Channels, Fold, Loops, channels_of
+from dovetail.cost.scans import ROUNDING_STAGES, stream_shape, window_of
+from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, issue_times
+from dovetail.ir import Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, Node, Pool, Reshape, Select, Upsample
+
+JOIN_STAGES = 2
+"""Clock edges of an engine without a window: its pixel, and a sum, a product or a table's word."""
+LEAST_AVERAGED, LEAST_SUMMED = 8, 3
+"""Channels at once below which an average hardly gets smaller, and words of a pixel from which on it takes words
+(fpga/network.py)."""
+FIRB_STAGES = 40
+"""Clock edges from the last word of an inverted residual's pixel to its output: three trees with their rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A tensor's beats: channels of the tensor and of a beat, pixels, and the clock in which each beat can be taken."""
+
+    channels: int
+    fields: int
+    pixels: int
+    ready: Cycles
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps of an engine per frame, those that need each input's beats, those that lead to outputs, and edges behind them."""
+
+    steps: int
+    asks: tuple[Cycles, ...]
+    leaves: Cycles
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A frame through a row of engines: clocks of its outputs' last beat, of the slowest engine, and of each tensor's beats."""
+
+    last: int
+    slowest: int
+    streams: Mapping[str, Stream]
+
+
+class _Row:
+    """Streams of a graph while its nodes are looked at in order."""
+
+    def __init__(self, graph: Graph, folds: Mapping[str, Fold]) -> None:
+        self.graph, self.folds, self.slowest = graph, folds, 1
+        self.streams: dict[str, Stream] = {}
+        for tensor in graph.inputs:
+            channels, height, width = stream_shape(graph, tensor)
+            self.streams[tensor] = Stream(channels, channels, height * width, 1 + np.arange(height * width, dtype=np.int64))
+            self.slowest = max(self.slowest, height * width)
+
+    def run(self, inputs: tuple[Stream, ...], schedule: Schedule) -> Cycles:
+        """The clocks in which an engine's outputs can be taken."""
+        self.slowest = max(self.slowest, schedule.steps)
+        issued = issue_times([s.ready[None] for s in inputs], list(schedule.asks), schedule.steps)[0]
+        return np.asarray(issued[schedule.leaves] + schedule.stages + FIFO_LATENCY_CYCLES)
+
+    def in_words(self, stream: Stream, fields: int) -> Stream:
+        """A stream in beats of so many channels, cut anew if it is not."""
+        fields = min(fields, stream.channels)
+        if fields == stream.fields:
+            return stream
+        asks, leaves, turns = _turns(stream.channels, stream.fields, fields)
+        pixels = np.arange(stream.pixels, dtype=np.int64)[:, None] * turns
+        schedule = Schedule(turns * stream.pixels, ((pixels + asks).reshape(-1),), (pixels + leaves).reshape(-1), 1)
+        return replace(stream, fields=fields, ready=self.run((stream,), schedule))
+
+    def add(self, node: Node) -> None:
+        found = tuple(self.streams[t] for t in node.inputs)
+        taken, fields = self.fields(node, found)
+        inputs = tuple(self.in_words(s, taken or s.channels) for s in found)
+        channels, height, width = stream_shape(self.graph, node.output)
+        fields = min(channels, fields or channels)
+        op = node.op.body if isinstance(node.op, Coded) else node.op
+        if isinstance(op, Conv | Gemm | Pool):
+            window, _, rows, columns = window_of(self.graph, node)
+            inputs, raster = self.padded(inputs, Raster(window, rows, columns))
+            schedule = self.windowed(node, raster, inputs[0])
+        elif isinstance(op, GlobalAvgPool):
+            words, beats = -(-channels // fields), len(inputs[0].ready)
+            schedule = Schedule(beats, (np.arange(beats),), np.arange(beats - words, beats), JOIN_STAGES + ROUNDING_STAGES)
+        else:
+            schedule = _pointwise(node, inputs, (height, width), -(-channels // fields))
+        self.streams[node.output] = Stream(channels, fields, height * width, self.run(inputs, schedule))
+
+    def fields(self, node: Node, inputs: tuple[Stream, ...]) -> tuple[int, int]:
+        """Channels of a beat that a node takes and leaves, 0 for whole pixels."""
+        op, fold = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name)
+        if isinstance(op, Conv | Gemm):
+            if fold is None:
+                return 0, 0
+            loops = Loops(channels_of(op, inputs[0].channels, stream_shape(self.graph, node.output)[0]), fold)
+            return loops.input_width, loops.output_width
+        if isinstance(op, Select | Upsample | Concat):
+            return 0, 0
+        fewest = min(s.fields for s in inputs)
+        if isinstance(op, GlobalAvgPool):
+            fewest = min(fewest, self.averaged(node, inputs[0]))
+            if -(-inputs[0].channels // fewest) < LEAST_SUMMED:
+                return 0, 0
+        return fewest, fewest
+
+    def averaged(self, node: Node, stream: Stream) -> int:
+        """Channels at once with which an average keeps up with a folded layer that leaves more of them, but seldom."""
+        before = self.graph.producer(node.inputs[0])
+        fold = None if before is None else self.folds.get(before.name)
+        if before is None or fold is None or not isinstance(before.op, Conv):
+            return stream.channels
+        loops = Loops(channels_of(before.op, self.graph.shape(before.inputs[0])[1], stream.channels), fold)
+        return max(LEAST_AVERAGED, -(-2 * stream.channels // loops.clocks))
+
+    def padded(self, inputs: tuple[Stream, ...], raster: Raster) -> tuple[tuple[Stream, ...], Raster]:
+        """Explicit padding where masks cannot express it."""
+        if raster.masks_suffice:
+            return inputs, raster
+        (stream,), (top, left, bottom, right) = inputs, raster.window.pads
+        height, width = raster.height + top + bottom, raster.width + left + right
+        words = -(-stream.channels // stream.fields)
+        index = np.arange(height * width * words).reshape(height, width, words)
+        asks = index[top:top + raster.height, left:left + raster.width].reshape(-1)
+        ready = self.run((stream,), Schedule(index.size, (asks,), index.reshape(-1), 1))
+        return ((replace(stream, pixels=height * width, ready=ready),),
+                Raster(replace(raster.window, pads=(0, 0, 0, 0)), height, width))
+
+    def windowed(self, node: Node, raster: Raster, stream: Stream) -> Schedule:
+        """A convolution, fully connected layer or pool."""
+        op, fold, taps = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name), 1
+        if isinstance(op, Conv | Gemm) and fold is None:
+            own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
+            stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES
+            return Schedule(raster.steps, (np.arange(raster.beats),), raster.output_steps(), stages)
+        taps = prod(raster.window.kernel)
+        if isinstance(op, Conv | Gemm):
+            assert fold is not None
+            loops = Loops(channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0]), fold)
+            taps *= fold.inputs
+        else:
+            loops = Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
+        folded = FoldedRaster(raster, loops)
+        stages = folded.stages + 1 + ceil(log2(taps)) + (loops.slices > 1) + ROUNDING_STAGES
+        return Schedule(folded.steps, (folded.input_steps(),), folded.output_steps(), stages)
+
+    def fuse(self, block: Bottleneck) -> None:
+        """An inverted residual that is one engine."""
+        last = block.join or block.project
+        first, middle = shape_of(self.graph, block.expand), shape_of(self.graph, block.depthwise)
+        loops = Loops(first.channels, self.folds[block.expand.name])
+        raster = Raster(middle.window, middle.height, middle.width)
+        stream = self.in_words(self.streams[block.expand.inputs[0]], loops.input_width)
+        words = -(-stream.channels // stream.fields)
+        asks = np.arange(raster.beats, dtype=np.int64)[:, None] * loops.clocks + np.arange(words, dtype=np.int64)
+        schedule = Schedule(raster.steps * loops.clocks, (asks.reshape(-1),), (raster.output_steps() + 1) * loops.clocks - 1,
+                            FIRB_STAGES)
+        channels, height, width = stream_shape(self.graph, last.output)
+        self.streams[last.output] = Stream(channels, channels, height * width, self.run((stream,), schedule))
+
+
+def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str] = (), leaving: int | None = None) -> Passage:
+    """One frame through the engines of a graph, alone, its first beat in clock 1.
+
+    Nodes without a fold are mapped directly; `fused` are the depthwise nodes of inverted residuals that are one engine. Outputs
+    leave as whole pixels, or in beats of `leaving` channels.
+    """
+    row = _Row(graph, folds)
+    blocks = {(b.join or b.project).name: b for b in bottlenecks(graph) if b.depthwise.name in fused} if fused else {}
+    inside = {n.name for b in blocks.values() for n in (*b.layers, b.join) if n is not None} - set(blocks)
+    for node in graph.nodes:
+        if node.name in blocks:
+            row.fuse(blocks[node.name])
+        elif isinstance(node.op, Reshape):
+            row.streams[node.output] = row.streams[node.inputs[0]]
+        elif node.name not in inside:
+            row.add(node)
+    outputs = [row.in_words(row.streams[t], leaving or row.streams[t].channels) for t in graph.outputs]
+    return Passage(max(int(s.ready[-1]) for s in outputs), row.slowest, row.streams)
+
+
+def _pointwise(node: Node, inputs: tuple[Stream, ...], size: tuple[int, int], words: int) -> Schedule:
+    """An engine that takes a beat of every input and leaves one; an enlargement leaves several."""
+    height, width = size
+    order = np.arange(height * width * words, dtype=np.int64)
+    stages = JOIN_STAGES + ROUNDING_STAGES
+    if isinstance(node.op, Upsample):
+        taken = order.reshape(height, width)[::node.op.rows, ::node.op.columns].reshape(-1)
+        return Schedule(len(order), (taken,), order, stages)
+    return Schedule(len(order), (order,) * len(inputs), order, stages)
+
+
+@lru_cache(maxsize=4096)
+def _turns(channels: int, taken: int, left: int) -> tuple[Cycles, Cycles, int]:
+    """Clocks of a pixel in which beats of `taken` channels are first needed, and words of `left` leave (fpga/engines/regroup)."""
+    asks, leaves = [0], list[int]()
+    beat = word = turn = 0
+    while word * left < channels:
+        known = min(channels, (beat + 1) * taken)
+        emits = min(channels, (word + 1) * left) <= known
+        after = word + emits
+        takes = not (emits and after * left < channels and min(channels, (after + 1) * left) <= known)
+        leaves += [turn] * emits
+        asks += [turn + 1] * takes
+        beat, word, turn = beat + takes, after, turn + 1
+    return np.array(asks[:-1], dtype=np.int64), np.array(leaves, dtype=np.int64), turn
