@@ -14,7 +14,7 @@ from dovetail.cost.accelerator import config_of
 from dovetail.cost.folded import folds_of, shape_of
 from dovetail.cost.folds import Fold, Loops
 from dovetail.cost.passage import frame_passage
-from dovetail.cost.reusable import joined_clocks
+from dovetail.cost.reusable import block_interval, joined_latency
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device
@@ -81,8 +81,8 @@ def accelerator_clocks(graph: Graph, accelerator: Accelerator) -> ClockEstimate:
         return ClockEstimate(float(found.last), float(found.slowest), DEDICATED_ERROR, SOURCE)
     first = before(graph, reusable)
     row = None if first is None else frame_passage(first, folds, accelerator.fused, config.inputs)
-    one, between = joined_clocks(graph, reusable, config, 0 if row is None else row.last)
-    between = max(between, 0 if row is None else row.slowest)
+    one = joined_latency(graph, reusable, config, 0 if row is None else row.last)
+    between = max(block_interval(graph, reusable, config), 0 if row is None else row.slowest)
     return ClockEstimate(float(one), float(between), OUTSIDE_ERROR if config.map_bytes else ARRAYS_ERROR, SOURCE)
 
 
@@ -97,8 +97,8 @@ def leaving_words(graph: Graph, folds: dict[str, Fold]) -> int | None:
 def before(graph: Graph, reusable: Sequence[str]) -> Graph | None:
     """The graph of the nodes that have engines of their own; None where there are none."""
     nodes = tuple(n for n in graph.nodes if n.name not in reusable)
-    if not nodes:
-        return None
+    if len(nodes) in (0, len(graph.nodes)):
+        return graph if nodes else None
     made = {n.output for n in nodes}
     (leaving,) = {t for n in graph.nodes if n.name in reusable for t in n.inputs if t in made}
     tensors = {t: graph.tensors[t] for n in nodes for t in (*n.inputs, n.output)}

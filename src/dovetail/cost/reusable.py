@@ -21,8 +21,8 @@ from dovetail.cost.reusable_refusals import reason_refused
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_latency", "block_multipliers", "joined_clocks", "needs_limit",
-           "program_cost", "reason_refused"]
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_interval", "block_latency", "block_multipliers",
+           "joined_latency", "needs_limit", "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -85,17 +85,20 @@ def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int
     return multipliers_of(outline_of(_program(graph, tuple(nodes), config)))
 
 
-def joined_clocks(graph: Graph, nodes: Sequence[str], config: Config, arrives: int) -> tuple[int, int]:
-    """Clocks of one frame whose last input beat arrives in a clock, and clocks between frames.
+def joined_latency(graph: Graph, nodes: Sequence[str], config: Config, arrives: int) -> int:
+    """Clocks of one frame whose last input beat arrives in a clock; 0 stands for input that comes without gaps.
 
-    `arrives` 0 stands for input that comes without gaps. Weights come meanwhile, and every job that reads the input waits for
-    all of it.
+    Weights come meanwhile, and every job that reads the input waits for all of it.
     """
     program = _program(graph, tuple(nodes), config)
-    play, leave = _player(program), _leaving(program)
-    between = program_interval(program)
+    play = _player(program)
     play.loaded = max(0, arrives - play.load)
-    return play.frame(0) + leave + LEAVE_CLOCKS, between
+    return play.frame(0) + _leaving(program) + LEAVE_CLOCKS
+
+
+def block_interval(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Clocks between frames that follow each other."""
+    return program_interval(_program(graph, tuple(nodes), config))
 
 
 def program_interval(program: Program) -> int:
@@ -137,7 +140,7 @@ def program_cost(program: Program, device: Device) -> BlockCost:
     weights, maps = program.moved_bytes(Kind.WEIGHTS), sum(program.moved_bytes(k) for k in (Kind.LOAD, Kind.STORE))
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
-    return BlockCost(ends[0] + leave + LEAVE_CLOCKS, max(ends[-1] - ends[-2], load), load, weights + maps, maps, resources,
+    return BlockCost(ends[0] + leave + LEAVE_CLOCKS, program_interval(program), load, weights + maps, maps, resources,
                      _layer_costs(program), bits, sum(x.macs for x in layers.layers), multipliers_of(outline_of(program)))
 
 

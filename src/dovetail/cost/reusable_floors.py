@@ -65,8 +65,9 @@ def _any(sets: Iterable[int]) -> int:
     return found
 
 
-def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> tuple[list[float], list[float]]:
-    """Of every layer, clocks between frames if the block begins with it, at the least, and clocks of one frame.
+def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> tuple[
+        list[float], list[float], list[float]]:
+    """Of every layer, at the least, if the block begins with it: clocks between frames, of one frame, and of it once loaded.
 
     One frame is loaded before anything starts and leaves when all is done. `between` are the block's `barriers`.
     """
@@ -76,7 +77,8 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
     striped, maps = _in_stripes(layers, config, groups, outside, works)
     followers = {group[1] for group in groups if len(group) == 2}
     rate = config.bandwidth_bytes / config.port_bytes
-    found, alone, behind, port, stop = [0.0] * len(works), [0.0] * len(works), 0.0, 0.0, len(works)
+    found, alone, after = ([0.0] * len(works) for _ in range(3))
+    behind, port, stop = 0.0, 0.0, len(works)
     last = layers.maps[layers.exit]
     leave = last.pixels * config.words(last.channels)
     for start in range(len(works) - 1, -1, -1):
@@ -90,9 +92,10 @@ def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) 
         load = entry.pixels * config.words(entry.channels)
         found[start] = _whole(max(own + behind, port, load))
         alone[start] = _whole(max(load + own + behind, port)) + leave
+        after[start] = _whole(own + behind) + leave
         if start not in followers and between[start] is not None and between[start] not in outside:
             behind, stop = own + behind, start
-    return found, alone
+    return found, alone, after
 
 
 def _whole(clocks: float) -> float:

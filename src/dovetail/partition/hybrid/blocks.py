@@ -123,24 +123,25 @@ class Blocks:
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
         self.latencies: dict[tuple[int, Config], float] = {}
         """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
-        self.floors, self.alone = self._floors()
+        self.floors, self.alone, self.after = self._floors()
         self.least: dict[int, Floats] = {}
         self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
         self.useful: dict[tuple[int, Config], bool] = {}
         self.behind: dict[int, Layers] = {}
 
-    def _floors(self) -> tuple[list[list[float]], list[list[float]]]:
-        """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one."""
+    def _floors(self) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
+        """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one, and
+        of one once it is loaded."""
         if self.layers is None:
-            return [], []
-        between, known = barriers(self.layers), dict[Config, tuple[list[float], list[float]]]()
+            return [], [], []
+        between, known = barriers(self.layers), dict[Config, tuple[list[float], list[float], list[float]]]()
         for config in self.configs:
             plain = replace(config, soft=0, input_buffers=2)
             if plain not in known:
                 known[plain] = least_clocks(self.layers, plain, between)
         found = [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
-        return [between for between, _ in found], [alone for _, alone in found]
+        return [f for f, _, _ in found], [alone for _, alone, _ in found], [after for _, _, after in found]
 
     def _behind(self, cut: int) -> int:
         """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
@@ -176,6 +177,17 @@ class Blocks:
         at, floors = self._behind(cut), self.alone if alone else self.floors
         return min((floor[at] for floor in floors), default=inf) if at < len(self.layers.layers) else inf
 
+    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
+        """Resources of all configurations behind a cut, clocks of one frame and of one once loaded, each at the least."""
+        offers = list(self.promising(cut, None, most_clocks, alone=True))
+        if not offers:
+            return np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0)
+        at = self._behind(cut)
+        table = np.column_stack([np.array([o.needs for o in offers]), [o.clocks for o in offers],
+                                 [self.after[o.number][at] for o in offers]])
+        table = table[undominated(table)]
+        return table[:, :-2], table[:, -2], table[:, -1]
+
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers that would be played to price all configurations that may take at most so many clocks."""
         if self.layers is None or cut < self.first:
@@ -209,7 +221,7 @@ class Blocks:
         self.least[cut][number] = least
         if room is not None and not room.holds(self.least[cut][number:number + 1])[0]:
             return None
-        return Offer(clocks, least, known, partial(self._priced, cut, config), kin)
+        return Offer(clocks, least, known, partial(self._priced, cut, config), kin, number)
 
     def _sketched(self, cut: int, config: Config, plain: Config) -> tuple[float, ...]:
         """Resources of a configuration behind a cut, at the least, with its memories of maps; `plain` has nothing in logic."""

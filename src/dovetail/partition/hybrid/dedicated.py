@@ -1,4 +1,4 @@
-"""Dedicated engines: what every fold of a layer costs at a pace, and how long the first frame takes to pass a row of them."""
+"""Dedicated engines: what every fold of a layer costs at a pace."""
 
 from __future__ import annotations
 
@@ -107,6 +107,11 @@ def _cost(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> 
     return cost.steps, tuple(used.get(r, 0.0) for r in names)
 
 
+def folded_row(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[float, ...]:
+    """Resources of a fold."""
+    return _cost(shape, fold, model_name, names)[1]
+
+
 def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:
     return [float(resources[r][0]) if r in resources else 0.0 for r in names]
 
@@ -122,12 +127,6 @@ def beats_of(graph: Graph, node: Node) -> int:
     """Clocks per frame of an engine that takes a pixel per clock."""
     raster = _raster(graph, node)
     return 0 if raster is None else raster.steps
-
-
-def fills(graph: Graph) -> Floats:
-    """For every node the part of a frame that its window holds before its first output."""
-    rasters = [_raster(graph, node) for node in graph.nodes]
-    return np.array([0.0 if r is None else max(0, r.first) / (r.height * r.width) for r in rasters])
 
 
 def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:

@@ -6,7 +6,8 @@ finishes its layers in T. Whether one engine of each layer and one configuration
 is reached; below the largest T at which not even fractions of engines fit at any cut, there is no accelerator of this
 kind: the bound.
 
-One frame by itself passes the dedicated engines in T * (1 + what their windows hold before the first output), then the arrays.
+One frame by itself is scheduled through the engines chosen, beat by beat, and played on the arrays behind them (`made`); what no
+accelerator goes below is a linear programme of its own (`frame_bound.py`), since engines of a frame need not be equally fast.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import numpy as np
 
 from dovetail.cost import Floats
 from dovetail.cost.budget import UNSURE, within_reach
+from dovetail.cost.clocks import before, leaving_words
 from dovetail.cost.folds import Fold
-from dovetail.cost.reusable import Config
+from dovetail.cost.passage import frame_passage
+from dovetail.cost.reusable import Config, joined_latency
 from dovetail.errors import InfeasibleError
-from dovetail.ir import Graph
+from dovetail.ir import Conv, Gemm, Graph
 from dovetail.partition.hybrid.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of, undominated
 from dovetail.partition.hybrid.dedicated import (
     Engines,
@@ -32,10 +35,10 @@ from dovetail.partition.hybrid.dedicated import (
     beats_of,
     direct_needs,
     engines_within,
-    fills,
     fused_within,
     multiplications_of,
 )
+from dovetail.partition.hybrid.frame_bound import FrameBounds, Options
 from dovetail.partition.hybrid.words import Row, Words
 from dovetail.partition.proof import check_bound
 from dovetail.platform.device import Device
@@ -53,8 +56,8 @@ SHORT_OF = 0.05
 """The weight from which a resource is named as one that is short."""
 MUCH = 4096
 """Layers to be played from which on a cut is looked at behind the others."""
-NEAR = 1.005
-"""Ratio of a latency to its bound at which the search ends."""
+NEAR, NARROW = 1.005, 1.01
+"""Ratio of a latency to what a range promises at which the search ends, and of the ends of ranges that are not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Offer:
     price: Price
     kin: object
     """The same for all whose prices follow from one."""
+    number: int = 0
+    """Among all configurations."""
 
 
 class Offers(Protocol):
@@ -92,6 +97,9 @@ class Offers(Protocol):
 
     def least_clocks(self, cut: int, alone: bool = False) -> float:
         """Clocks that all of them take at the least, between frames or for one `alone`; inf where there are none."""
+
+    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
+        """Resources of all of them, clocks of one frame and of one once it is loaded, each at the least."""
 
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers of all configurations that may take at most so many clocks."""
@@ -109,6 +117,9 @@ class NoBlocks:
 
     def least_clocks(self, cut: int, alone: bool = False) -> float:
         return inf
+
+    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
+        return np.zeros((0, 0)), np.zeros(0), np.zeros(0)
 
     def effort(self, cut: int, most_clocks: float) -> int:
         return 0
@@ -148,7 +159,10 @@ class Search:
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
-        self.fills, self.words = fills(graph), Words(graph)
+        self.words, self.frames = Words(graph), FrameBounds(graph, device, self.names, self.budget)
+        self.ratios: dict[int, float] = {}
+        """By cut, clocks of one frame through dedicated engines over those of the slowest, the least found."""
+        self.fronts: dict[int, Graph | None] = {}
         self.engines: dict[tuple[int, int], Engines] = {}
         self.fused: dict[int, tuple[Fused, ...]] = {}
         self.direct: dict[int, Floats] = {}
@@ -264,11 +278,26 @@ class Search:
         slowest = max([0, *self.words.clocks(row).values(), *(f.costs[k].steps for f, k in fused),
                        *(self.engine(i, pace).steps[places[i]] for i in alone)])
         interval = max(float(slowest), block.interval if block else 0.0)
-        latency = slowest * (1 + float(self.fills[:cut].sum())) + (block.latency if block else 0.0)
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
+        latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, slowest)
         needs = dict(zip(self.names, map(float, self.budget - spare), strict=True))
         return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
+
+    def _one_frame(self, cut: int, folds: dict[str, Fold], fused: tuple[str, ...], block: BlockOption | None,
+                   slowest: int) -> float:
+        """Clocks of one frame through the engines of a cut and the arrays behind them."""
+        behind = tuple(n.name for n in self.graph.nodes[cut:])
+        if cut not in self.fronts:
+            self.fronts[cut] = before(self.graph, behind)
+        front, arrives = self.fronts[cut], 0
+        if front is not None:
+            leaving = leaving_words(front, folds) if not behind else _width(block)
+            arrives = frame_passage(front, folds, fused, leaving).last
+            self.ratios[cut] = min(self.ratios.get(cut, inf), arrives / max(1, slowest))
+        if block is None or not isinstance(block.configuration, Config):
+            return float(arrives) + (block.latency if block else 0.0)
+        return float(joined_latency(self.graph, behind, block.configuration, arrives))
 
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
@@ -369,8 +398,7 @@ class Search:
     def quickest(self) -> Found:
         """The accelerator with the shortest latency of a single frame, with a bound on every other.
 
-        Paces of a cut are halved, the most promising range first: below its top no engine is cheaper than there, and none takes
-        fewer clocks than its bottom.
+        Paces of a cut are halved, the most promising range first, by what a frame took at other paces of the cut.
         """
         _, high = self.span()
         best, settled = self._known_fastest(), inf
@@ -380,10 +408,12 @@ class Search:
             least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
-            bound, cut, low, top, least = heappop(ranges)
-            middle = between(low, top) if cut else top
+            promised, cut, low, top, least = heappop(ranges)
+            if promised < self._passing(cut, low):  # since then a frame of this cut was seen
+                heappush(ranges, (self._passing(cut, low) + least, cut, low, top, least))
+                continue
+            middle = between(low, top, NARROW) if cut else top
             if middle is None:
-                settled = min(settled, bound)
                 continue
             found, within = self._with_least_block(cut, middle, best.latency - self._passing(cut, low if cut else 0))
             if found is not None:
@@ -394,11 +424,30 @@ class Search:
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        return replace(best, bound=min([best.latency, settled, *(r[0] for r in ranges[:1])]))
+        alone = settled if 0 in self.cuts else inf
+        return replace(best, bound=min([best.latency, alone, *(self._frame_bound(c, best.latency) for c in self.cuts if c)]))
 
     def _passing(self, cut: int, pace: int) -> float:
-        """Clocks of a frame through dedicated engines of a pace."""
-        return pace * (1 + float(self.fills[:cut].sum())) if cut else 0.0
+        """Clocks of a frame through dedicated engines of a pace, as far as is known."""
+        return pace * max(1.0, self.ratios.get(cut, 1.0)) if cut else 0.0
+
+    def _frame_bound(self, cut: int, most: float) -> float:
+        """What one frame takes at the least on any accelerator of a cut, or `most` if that is less."""
+        nodes, blocks, frames = self.graph.nodes, None, self.frames
+        if cut < len(nodes):
+            blocks = self.blocks.columns(cut, most)
+            if not len(blocks[0]):
+                return most
+        pace, items = max(1, int(most)), list[Options]()
+        for i, node in enumerate(nodes[:cut]):
+            engines = self.engine(i, pace)
+            if isinstance(node.op, Conv | Gemm):
+                items.append(frames.layer(i, self.direct[i] if beats_of(self.graph, node) <= pace else None,
+                                          most if self.folds else 0.0))
+            elif len(engines.needs):
+                items.append(frames.plain(i, engines.needs.min(axis=0)))
+        items += [frames.fused(f.block, f.members, most) for f in self.together(cut, pace)]
+        return min(most, frames.least(cut, items, blocks, most))
 
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
@@ -429,7 +478,7 @@ def _width(block: BlockOption | None) -> int | None:
     return block.configuration.inputs if block is not None and isinstance(block.configuration, Config) else None
 
 
-def between(low: int, high: float) -> int | None:
+def between(low: int, high: float, close: float = CLOSE) -> int | None:
     """An interval to try between one that is too short and one that is reached; None where the two are close."""
     middle = max(int(sqrt(low * high)), low + 1)
-    return middle if high > low * CLOSE and middle < high else None
+    return middle if high > low * close and middle < high else None
