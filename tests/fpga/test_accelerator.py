@@ -20,7 +20,8 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.hybrid.architecture import accelerator_of, judge
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.dedicated import Engines
-from dovetail.partition.hybrid.search import NoBlocks, Search
+from dovetail.partition.hybrid.offers import NoBlocks
+from dovetail.partition.hybrid.search import Search
 from dovetail.partition.hybrid.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Accelerator, Architecture

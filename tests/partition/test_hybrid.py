@@ -22,7 +22,8 @@ from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.choice import Joint, least_fill, undominated
 from dovetail.partition.hybrid.cuts import cut_points, passing
 from dovetail.partition.hybrid.dedicated import engines_within
-from dovetail.partition.hybrid.search import CLOSE, NoBlocks, Search
+from dovetail.partition.hybrid.offers import NoBlocks
+from dovetail.partition.hybrid.search import CLOSE, Search
 from dovetail.partition.hybrid.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, decide

@@ -15,8 +15,8 @@ from dovetail.partition.solve import plan
 from tests.partition.worlds import Synthetic, platform, residual
 
 KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
-        "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "clocks", "baselines",
-        "pinned", "assignment", "resources", "nodes", "notes"}
+        "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
+        "clocks", "pinned", "assignment", "resources", "nodes", "notes"}
 
 
 @pytest.mark.parametrize("goal", Goal)

@@ -22,6 +22,8 @@ from dovetail.platform.device import Device
 DEDICATED_ERROR, ARRAYS_ERROR, OUTSIDE_ERROR = 0.05, 0.05, 0.05
 """Relative errors of rows of dedicated engines, of reusable arrays (alone or behind such a row), and of arrays with maps in
 external memory."""
+ARRAYS_OVER = 4
+"""Clocks by which playing a program on arrays, all maps on the chip, may say more than the hardware takes."""
 FEWEST_CLOCKS = 24
 """Clocks by which short frames may be off whatever the relative error says."""
 SOURCE = "bench/clocks.py: simulated designs of every architecture"

@@ -22,8 +22,11 @@ from dovetail.cost.scans import ROUNDING_STAGES, stream_shape, window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, issue_times
 from dovetail.ir import Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, Node, Pool, Reshape, Select, Upsample
 
-JOIN_STAGES = 2
-"""Clock edges of an engine without a window: its pixel, and a sum, a product or a table's word."""
+JOIN_STAGES, AVERAGE_STAGES, LANE_STAGES, ADDER_STAGES = 2, 6, 2, 2
+"""Clock edges beside window, tree and rounding: of an engine without a window (its pixel, and a sum, product or table's word), of
+an average over a map (sums and their division), of folded lanes (products and their bias) and of adders of constants."""
+SCALED_STAGES = 4
+"""Further ones where outputs are multiplied, between scales that are no powers of two."""
 LEAST_AVERAGED, LEAST_SUMMED = 8, 3
 """Channels at once below which an average hardly gets smaller, and words of a pixel from which on it takes words
 (fpga/network.py)."""
@@ -100,10 +103,15 @@ class _Row:
             schedule = self.windowed(node, raster, inputs[0])
         elif isinstance(op, GlobalAvgPool):
             words, beats = -(-channels // fields), len(inputs[0].ready)
-            schedule = Schedule(beats, (np.arange(beats),), np.arange(beats - words, beats), JOIN_STAGES + ROUNDING_STAGES)
+            schedule = Schedule(beats, (np.arange(beats),), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
         else:
             schedule = _pointwise(node, inputs, (height, width), -(-channels // fields))
+        schedule = replace(schedule, stages=schedule.stages + SCALED_STAGES * self.scaled(node))
         self.streams[node.output] = Stream(channels, fields, height * width, self.run(inputs, schedule))
+
+    def scaled(self, node: Node) -> bool:
+        """Whether a node rounds between scales that are no powers of two."""
+        return any((s := self.graph.tensors[t].scheme) is not None and not s.fixed_point for t in (*node.inputs, node.output))
 
     def fields(self, node: Node, inputs: tuple[Stream, ...]) -> tuple[int, int]:
         """Channels of a beat that a node takes and leaves, 0 for whole pixels."""
@@ -149,7 +157,7 @@ class _Row:
         op, fold, taps = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name), 1
         if isinstance(op, Conv | Gemm) and fold is None:
             own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
-            stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES
+            stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES
             return Schedule(raster.steps, (np.arange(raster.beats),), raster.output_steps(), stages)
         taps = prod(raster.window.kernel)
         if isinstance(op, Conv | Gemm):
@@ -159,7 +167,8 @@ class _Row:
         else:
             loops = Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
         folded = FoldedRaster(raster, loops)
-        stages = folded.stages + 1 + ceil(log2(taps)) + (loops.slices > 1) + ROUNDING_STAGES
+        lanes = LANE_STAGES + (loops.slices > 1) if isinstance(op, Conv | Gemm) else 0
+        stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
         return Schedule(folded.steps, (folded.input_steps(),), folded.output_steps(), stages)
 
     def fuse(self, block: Bottleneck) -> None:

@@ -13,7 +13,8 @@ from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.partition.hybrid.cuts import cut_points
 from dovetail.partition.hybrid.dedicated import multiplications_of
-from dovetail.partition.hybrid.search import Found, NoBlocks, Search
+from dovetail.partition.hybrid.offers import NoBlocks
+from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.platform.accelerator import Accelerator, Architecture
 from dovetail.platform.device import Device, Kind, Platform

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from dovetail.cost import Floats
+from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_ERROR
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
@@ -22,7 +23,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.hybrid.choice import Room, undominated
 from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.search import BlockOption, Offer
+from dovetail.partition.hybrid.offers import BlockOption, Offer
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -176,6 +177,11 @@ class Blocks:
             return inf
         at, floors = self._behind(cut), self.alone if alone else self.floors
         return min((floor[at] for floor in floors), default=inf) if at < len(self.layers.layers) else inf
+
+    def surely(self, clocks: float) -> float:
+        """Clocks that the hardware takes at the least where the model says so many."""
+        outside = any(self.useful.values())
+        return clocks * (1 - OUTSIDE_ERROR) if outside else max(0.0, clocks - ARRAYS_OVER)
 
     def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
         """Resources of all configurations behind a cut, clocks of one frame and of one once loaded, each at the least."""

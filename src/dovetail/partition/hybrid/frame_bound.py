@@ -28,6 +28,7 @@ from dovetail.cost.folds import Fold, Loops
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Reshape
+from dovetail.partition.hybrid.choice import undominated
 from dovetail.partition.hybrid.dedicated import folded_row
 from dovetail.platform.device import Device
 
@@ -153,7 +154,9 @@ class FrameBounds:
         """Those that fit the device by themselves."""
         needs, times = np.array(rows).reshape(-1, len(self.names)), np.array(clocks).reshape(-1, 3)
         fits = np.all(needs <= self.budget + 1e-9, axis=1)
-        return Options(members, needs[fits], *(times[fits][:, k] for k in range(3)))
+        table = np.hstack([needs[fits], times[fits]])
+        table = table[undominated(table)] if len(table) else table
+        return Options(members, table[:, :-3], *(table[:, k] for k in (-3, -2, -1)))
 
     def path(self, cut: int) -> list[int]:
         """Layers from an input to the end of a cut, one behind the other, as many as possible."""

@@ -12,11 +12,10 @@ accelerator goes below is a linear programme of its own (`frame_bound.py`), sinc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf, sqrt
-from typing import Protocol
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from dovetail.partition.hybrid.dedicated import (
     multiplications_of,
 )
 from dovetail.partition.hybrid.frame_bound import FrameBounds, Options
+from dovetail.partition.hybrid.offers import BlockOption, Offers
 from dovetail.partition.hybrid.words import Row, Words
 from dovetail.partition.proof import check_bound
 from dovetail.platform.device import Device
@@ -58,78 +58,6 @@ MUCH = 4096
 """Layers to be played from which on a cut is looked at behind the others."""
 NEAR, NARROW = 1.005, 1.01
 """Ratio of a latency to what a range promises at which the search ends, and of the ends of ranges that are not divided."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockOption:
-    """A configuration of reusable arrays for the nodes behind a cut: clocks between frames and for one frame, and its area."""
-
-    configuration: object
-    interval: float
-    latency: float
-    needs: tuple[float, ...]
-    offchip_bytes: float
-
-
-class Price(Protocol):
-    """What gives the whole price of a configuration."""
-
-    def __call__(self, less_than: float = inf) -> BlockOption | None:
-        """None where it cannot be built; those whose single frames take as many clocks may be left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A configuration before it is priced: clocks and resources at the least, the price where it is known, what gives it."""
-
-    clocks: float
-    needs: tuple[float, ...]
-    known: BlockOption | None
-    price: Price
-    kin: object
-    """The same for all whose prices follow from one."""
-    number: int = 0
-    """Among all configurations."""
-
-
-class Offers(Protocol):
-    """Configurations for the nodes behind a cut."""
-
-    def least_clocks(self, cut: int, alone: bool = False) -> float:
-        """Clocks that all of them take at the least, between frames or for one `alone`; inf where there are none."""
-
-    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
-        """Resources of all of them, clocks of one frame and of one once it is loaded, each at the least."""
-
-    def effort(self, cut: int, most_clocks: float) -> int:
-        """Layers of all configurations that may take at most so many clocks."""
-
-    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
-                  alone: bool = False) -> Iterator[Offer]:
-        """Those with rising clocks at the least, between frames or for one `alone`; those without room may be left out."""
-
-    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
-        """Those that take at most so many clocks between frames."""
-
-
-class NoBlocks:
-    """For accelerators of dedicated engines alone."""
-
-    def least_clocks(self, cut: int, alone: bool = False) -> float:
-        return inf
-
-    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
-        return np.zeros((0, 0)), np.zeros(0), np.zeros(0)
-
-    def effort(self, cut: int, most_clocks: float) -> int:
-        return 0
-
-    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
-                  alone: bool = False) -> Iterator[Offer]:
-        return iter(())
-
-    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +230,7 @@ class Search:
     def fastest(self) -> Found:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
         found = self._known_fastest()
-        return replace(found, bound=self._interval_bound(found.interval))
+        return replace(found, bound=self.blocks.surely(self._interval_bound(found.interval)))
 
     def _fastest_block(self) -> Found | None:
         """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
@@ -424,30 +352,43 @@ class Search:
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        alone = settled if 0 in self.cuts else inf
-        return replace(best, bound=min([best.latency, alone, *(self._frame_bound(c, best.latency) for c in self.cuts if c)]))
+        return replace(best, bound=self.blocks.surely(self._frames_bound(min(best.latency, settled), best.latency)))
+
+    def _frames_bound(self, bound: float, most: float) -> float:
+        """What one frame takes at the least at any cut but that of arrays alone, or `bound` if that is less."""
+        alone = {c: self.blocks.least_clocks(c, alone=True) if c < len(self.graph.nodes) else 0.0 for c in self.cuts if c}
+        items = dict[int, list[Options]]()
+        for cut in sorted(alone, key=lambda c: alone[c]):
+            if alone[cut] < bound:
+                bound = min(bound, self._frame_bound(cut, most, items))
+        return bound
 
     def _passing(self, cut: int, pace: int) -> float:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return pace * max(1.0, self.ratios.get(cut, 1.0)) if cut else 0.0
 
-    def _frame_bound(self, cut: int, most: float) -> float:
-        """What one frame takes at the least on any accelerator of a cut, or `most` if that is less."""
-        nodes, blocks, frames = self.graph.nodes, None, self.frames
-        if cut < len(nodes):
+    def _frame_bound(self, cut: int, most: float, known: dict[int, list[Options]]) -> float:
+        """The same at one cut; `known` are engines by node."""
+        blocks, frames, pace = None, self.frames, max(1, int(most))
+        if cut < len(self.graph.nodes):
             blocks = self.blocks.columns(cut, most)
             if not len(blocks[0]):
                 return most
-        pace, items = max(1, int(most)), list[Options]()
-        for i, node in enumerate(nodes[:cut]):
-            engines = self.engine(i, pace)
-            if isinstance(node.op, Conv | Gemm):
-                items.append(frames.layer(i, self.direct[i] if beats_of(self.graph, node) <= pace else None,
-                                          most if self.folds else 0.0))
-            elif len(engines.needs):
-                items.append(frames.plain(i, engines.needs.min(axis=0)))
-        items += [frames.fused(f.block, f.members, most) for f in self.together(cut, pace)]
+        for i in range(cut):
+            if i not in known:
+                known[i] = self._engines_of_frame(i, pace, most)
+        items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
         return min(most, frames.least(cut, items, blocks, most))
+
+    def _engines_of_frame(self, index: int, pace: int, most: float) -> list[Options]:
+        """All engines that a node may have in a frame of so many clocks, by itself or as the first of several."""
+        node, engines = self.graph.nodes[index], self.engine(index, pace)
+        found = [self.frames.fused(f.block, f.members, most) for f in self.together(len(self.graph.nodes), pace)
+                 if min(f.members) == index]
+        if isinstance(node.op, Conv | Gemm):
+            direct = self.direct[index] if beats_of(self.graph, node) <= pace else None
+            return [*found, self.frames.layer(index, direct, most if self.folds else 0.0)]
+        return [*found, self.frames.plain(index, engines.needs.min(axis=0))] if len(engines.needs) else found
 
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""

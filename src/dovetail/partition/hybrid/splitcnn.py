@@ -15,7 +15,8 @@ import numpy as np
 from dovetail.errors import InfeasibleError
 from dovetail.partition.hybrid.choice import Chosen, Room
 from dovetail.partition.hybrid.dedicated import multiplications_of
-from dovetail.partition.hybrid.search import MULTIPLIER, BlockOption, Found, Search, between
+from dovetail.partition.hybrid.offers import BlockOption
+from dovetail.partition.hybrid.search import MULTIPLIER, Found, Search, between
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""Clocks by the model, of the design that is built, and the bound: one law for every architecture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dovetail.cost.clocks import ClockEstimate, accelerator_clocks, from_entries, to_entries
+from dovetail.cost.folded import shape_of
+from dovetail.cost.folds import Fold
+from dovetail.cost.passage import frame_passage
+from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.network import make_network
+from dovetail.fpga.packing import as_pixels
+from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.timing import time_network
+from dovetail.ir import Add, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Reshape, Window
+from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
+from dovetail.partition.plan import Goal
+from dovetail.pipeline import decide_numbers
+from dovetail.planning import Options, cut_out, decide
+from dovetail.platform.accelerator import Architecture
+from dovetail.platform.load import load_platform
+from tests.fpga.random_graphs import random_inputs
+from tests.fpga.test_accelerator import accelerators
+from tests.partition.test_hybrid import bottlenecks, fpga
+from tests.strategies import Net, quantized
+
+BENCH = Path(__file__).parents[2] / "bench"
+FRAMES = 3
+"""As many as the test of these accelerators sends, so that nothing is compiled twice."""
+
+
+def test_no_accelerator_beats_the_bound_of_its_kind_and_the_model_knows_its_clocks() -> None:
+    graph = bottlenecks(11)
+    inputs, made = random_inputs(graph, FRAMES, 7), accelerators(graph)
+    designs = [build_accelerator(graph, f"made_{i}", a) for i, a in enumerate(made)]
+    jobs = [(d, {graph.inputs[0]: as_pixels(d.inputs[0], inputs[graph.inputs[0]])}) for d in designs]
+    for accelerator, result in zip(made, simulate_many(jobs), strict=True):
+        one, interval = result.frame_cycles[0], int(np.diff(result.frame_cycles)[-1])
+        device = fpga(0.15 if accelerator.architecture is Architecture.FIBHA else 0.1)
+        assert judge(graph, device, accelerator.architecture, Goal.LATENCY).bound <= one, accelerator
+        assert judge(graph, device, accelerator.architecture, Goal.THROUGHPUT).bound <= interval, accelerator
+        estimate = accelerator_clocks(graph, accelerator)
+        assert estimate.one_frame_holds(one), (estimate, one, accelerator)
+        assert estimate.interval_holds(interval), (estimate, interval, accelerator)
+
+
+def mixed(seed: int) -> tuple[Graph, dict[str, Fold]]:
+    """Strides, paddings, a depthwise layer, an addition, a pool, an average and a classifier, some of them folded."""
+    net = Net(seed)
+    x = net.add(Conv(6, Window((3, 3), (1 + seed % 2,) * 2, (seed % 3 > 0,) * 4)), net.input((1, 3, 12 + seed, 13)), name="stem")
+    y = net.add(Conv(6, Window((3, 3), pads=(1, 1, 1, 1)), groups=6), x, name="depthwise")
+    x = net.add(Add(), x, net.add(Conv(6, Window((1, 1))), y, name="project"), name="join")
+    x = net.add(MaxPool(Window((2, 2), (2, 2))), x, name="pool") if seed % 2 else x
+    x = net.add(GlobalAvgPool(), x, name="mean")
+    graph = quantized(net.graph(net.add(Gemm(5), net.add(Reshape((1, 6)), x, name="flat"), name="scores")))
+    folds = {}
+    for number, node in enumerate(graph.nodes):
+        if isinstance(node.op, Conv | Gemm) and (number + seed) % 3:
+            channels = shape_of(graph, node).channels
+            folds[node.name] = Fold(-(-channels.groups // 2), -(-channels.inputs // (1 + seed % 2)), -(-channels.outputs // 3))
+    return graph, folds
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_frame_passes_engines_in_the_clocks_of_the_design_they_become(seed: int) -> None:
+    graph, folds = mixed(seed)
+    found, built = frame_passage(graph, folds), time_network(make_network(graph, "mixed", folds=folds))
+    assert found.slowest == built.interval_cycles
+    assert abs(found.last - built.latency_cycles) <= 2 * len(graph.nodes)  # of pipeline stages, which are estimates
+
+
+def test_a_keyword_spotter_takes_no_less_than_its_bound_and_what_its_plan_says() -> None:
+    """MLPerf Tiny's KWS on a ZedBoard: 7,665 clocks where 12,596 were planned and 12,559 called a bound."""
+    board = load_platform(str(BENCH / "mlperf_tiny" / "zedboard.toml"))
+    graph = decide_numbers(BENCH / "mlperf_tiny" / "kws.onnx").graph
+    device = accelerated_device(board)
+    inside = cut_out(graph, pinned(graph, region_of(graph, device, Architecture.SESL), device.name), board.host, device.name)
+    found = judge(inside, device, Architecture.SESL, Goal.LATENCY)
+    built = build_accelerator(inside, "kws", found.accelerator)
+    assert found.bound <= built.latency_cycles
+    assert accelerator_clocks(inside, found.accelerator).one_frame_holds(built.latency_cycles)
+    assert found.clocks == accelerator_clocks(inside, found.accelerator).one_frame
+
+
+def test_a_plan_states_the_clocks_of_its_hardware_with_their_error() -> None:
+    graph = bottlenecks()
+    plan, _, board = decide(graph, load_platform("zc706"), Options(architecture="sesl"))
+    ((segment, estimate),) = plan.clocks.items()
+    assert segment.startswith(accelerated_device(board).name)
+    assert estimate.error > 0
+    assert "bench/clocks.py" in estimate.source
+    assert from_entries(json.loads(json.dumps(to_entries(estimate)))) == estimate
+
+
+def test_clocks_outside_the_stated_error_are_told_from_those_within() -> None:
+    estimate = ClockEstimate(10_000.0, 5_000.0, 0.02, "here")
+    assert estimate.one_frame_holds(10_150)
+    assert not estimate.one_frame_holds(10_300)
+    assert not estimate.one_frame_holds(7_665)
+    assert estimate.interval_holds(5_000)
+    assert not estimate.interval_holds(5_200)
