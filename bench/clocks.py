@@ -2,7 +2,7 @@
 
 `python bench/clocks.py --json FILE [--only NAME ...] [--minutes 25] [--again]` takes the four MLPerf Tiny networks
 (`bench/mlperf_tiny`) and seeded random networks, finds an accelerator of every architecture and a folded plan, builds and
-simulates each, and writes `cases`, `bound_violations` (must be 0), `model_error_max` for one frame and for the interval, `outside`
+simulates each, and writes `cases`, `bound_violations` (must be 0), `model_error_max` for one frame and the interval, `outside`
 (rows whose clocks leave the stated interval; must be 0), the same by architecture, and a row for every design. Simulations are
 kept in FILE by the digest of the Verilog: another run continues where the last one ended, and with `--again` asks model and
 search anew without simulating anything twice. The record is `bench/records/clocks.json`.

@@ -214,8 +214,9 @@ def word_part(graph: Graph, node: Node, device: Device) -> float:
 
 
 def _filled(graph: Graph, node: Node) -> float:
-    """The part of a frame that a node's window holds before its first output."""
+    """The part of a frame that a node's window holds before its first output; one over a whole map leaves with its last pixel."""
     if isinstance(node.op, Reshape):
         return 0.0
     window, _, height, width = window_of(graph, node)
-    return max(0, Raster(window, height, width).first) / (height * width)
+    raster = Raster(window, height, width)
+    return max(0, raster.first) / (height * width) if raster.outputs > 1 else raster.flush / (height * width)

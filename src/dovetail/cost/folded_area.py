@@ -85,7 +85,8 @@ def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     products = fold.inputs * taps
     stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + REGROUP_STAGES
               + FIFO_LATENCY_CYCLES)
-    tail = max(raster.flush * loops.clocks, raster.first * folded.words) + loops.clocks
+    held = raster.first * folded.words if raster.outputs > 1 else 0  # a window over a whole map leaves with its last pixel
+    tail = max(raster.flush * loops.clocks, held) + loops.clocks
     return FoldedCost(fold, folded.steps, tail, stages, resources_of(content_of(shape, loops, folded), loops, folded, model))
 
 

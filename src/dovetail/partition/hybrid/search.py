@@ -56,8 +56,9 @@ SHORT_OF = 0.05
 """The weight from which a resource is named as one that is short."""
 MUCH = 4096
 """Layers to be played from which on a cut is looked at behind the others."""
-NEAR, NARROW = 1.005, 1.01
-"""Ratio of a latency to what a range promises at which the search ends, and of the ends of ranges that are not divided."""
+NEAR, NARROW, STEADY = 1.005, 1.01, 0.98
+"""Ratio of a latency to what a range promises at which the search ends, of the ends of ranges that are not divided, and of a
+frame's clocks at a pace to those at a shorter one, at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ class Search:
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
         self.words, self.frames = Words(graph), FrameBounds(graph, device, self.names, self.budget)
-        self.ratios: dict[int, float] = {}
-        """By cut, clocks of one frame through dedicated engines over those of the slowest, the least found."""
+        self.arrivals: dict[tuple[int, int], float] = {}
+        """By cut and pace, clocks of one frame through the dedicated engines that were chosen."""
         self.fronts: dict[int, Graph | None] = {}
         self.engines: dict[tuple[int, int], Engines] = {}
         self.fused: dict[int, tuple[Fused, ...]] = {}
@@ -207,14 +208,14 @@ class Search:
                        *(self.engine(i, pace).steps[places[i]] for i in alone)])
         interval = max(float(slowest), block.interval if block else 0.0)
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
-        latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, slowest)
+        latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, pace)
         needs = dict(zip(self.names, map(float, self.budget - spare), strict=True))
         return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
 
     def _one_frame(self, cut: int, folds: dict[str, Fold], fused: tuple[str, ...], block: BlockOption | None,
-                   slowest: int) -> float:
-        """Clocks of one frame through the engines of a cut and the arrays behind them."""
+                   pace: int) -> float:
+        """Clocks of one frame through the engines of a cut, chosen for a pace, and the arrays behind them."""
         behind = tuple(n.name for n in self.graph.nodes[cut:])
         if cut not in self.fronts:
             self.fronts[cut] = before(self.graph, behind)
@@ -222,7 +223,7 @@ class Search:
         if front is not None:
             leaving = leaving_words(front, folds) if not behind else _width(block)
             arrives = frame_passage(front, folds, fused, leaving).last
-            self.ratios[cut] = min(self.ratios.get(cut, inf), arrives / max(1, slowest))
+            self.arrivals[cut, pace] = float(arrives)
         if block is None or not isinstance(block.configuration, Config):
             return float(arrives) + (block.latency if block else 0.0)
         return float(joined_latency(self.graph, behind, block.configuration, arrives))
@@ -326,7 +327,8 @@ class Search:
     def quickest(self) -> Found:
         """The accelerator with the shortest latency of a single frame, with a bound on every other.
 
-        Paces of a cut are halved, the most promising range first, by what a frame took at other paces of the cut.
+        Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
+        one that was tried, or longer.
         """
         _, high = self.span()
         best, settled = self._known_fastest(), inf
@@ -336,10 +338,7 @@ class Search:
             least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
-            promised, cut, low, top, least = heappop(ranges)
-            if promised < self._passing(cut, low):  # since then a frame of this cut was seen
-                heappush(ranges, (self._passing(cut, low) + least, cut, low, top, least))
-                continue
+            _, cut, low, top, least = heappop(ranges)
             middle = between(low, top, NARROW) if cut else top
             if middle is None:
                 continue
@@ -365,7 +364,7 @@ class Search:
 
     def _passing(self, cut: int, pace: int) -> float:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
-        return pace * max(1.0, self.ratios.get(cut, 1.0)) if cut else 0.0
+        return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
     def _frame_bound(self, cut: int, most: float, known: dict[int, list[Options]]) -> float:
         """The same at one cut; `known` are engines by node."""
