@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_ERROR
+from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.cost.reusable import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.reusable_area import SOFT_LOGIC
@@ -181,7 +181,7 @@ class Blocks:
     def surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
         outside = any(self.useful.values())
-        return clocks * (1 - OUTSIDE_ERROR) if outside else max(0.0, clocks - ARRAYS_OVER)
+        return clocks * (1 - OUTSIDE_OVER) if outside else max(0.0, clocks - ARRAYS_OVER)
 
     def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
         """Resources of all configurations behind a cut, clocks of one frame and of one once loaded, each at the least."""
