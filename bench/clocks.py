@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def write(path: Path, rows: Mapping[str, Any], simulations: Mapping[str, Any]) -
     """The file as far as it is known."""
     every = list(rows.values())
     kinds = sorted({r["architecture"] for r in every})
-    found = {"command": "python bench/clocks.py --json FILE", **summary(every),
+    found = {"command": "python bench/clocks.py --json FILE", "date": date.today().isoformat(), **summary(every),
              "architectures": {k: summary([r for r in every if r["architecture"] == k]) for k in kinds},
              "rows": dict(rows), "simulations": dict(simulations)}
     replace_text(path, json.dumps(found, indent=1) + "\n")
