@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.cost.clocks import ClockEstimate, accelerator_clocks, from_entries, to_entries
+from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate, accelerator_clocks, from_entries, to_entries
 from dovetail.cost.folded import shape_of
 from dovetail.cost.folds import Fold
 from dovetail.cost.passage import frame_passage
@@ -24,7 +24,7 @@ from dovetail.pipeline import decide_numbers
 from dovetail.planning import Options, cut_out, decide
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.load import load_platform
-from tests.fpga.random_graphs import random_inputs
+from tests.fpga.random_graphs import random_folds, random_graph, random_inputs
 from tests.fpga.test_accelerator import accelerators
 from tests.partition.test_hybrid import bottlenecks, fpga
 from tests.strategies import Net, quantized
@@ -74,6 +74,15 @@ def test_one_frame_passes_engines_in_the_clocks_of_the_design_they_become(seed: 
     found, built = frame_passage(graph, folds), time_network(make_network(graph, "mixed", folds=folds))
     assert found.slowest == built.interval_cycles
     assert abs(found.last - built.latency_cycles) <= 2 * len(graph.nodes)  # of pipeline stages, which are estimates
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_graphs_of_every_operator_pass_in_the_clocks_of_the_design_they_become(seed: int) -> None:
+    graph = random_graph(seed)
+    folds = random_folds(graph, seed)
+    found, built = frame_passage(graph, folds), time_network(make_network(graph, "any", folds=folds))
+    assert found.slowest == built.interval_cycles
+    assert abs(found.last - built.latency_cycles) <= FEWEST_CLOCKS
 
 
 def test_a_keyword_spotter_takes_no_less_than_its_bound_and_what_its_plan_says() -> None:
