@@ -71,7 +71,8 @@ def by_device(problem: Problem, known: Known, deadline: float, tolerance: float)
         choices = choices if wide(problem) else compacted(choices)  # arrays of few devices span the columns asked for
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
-    check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
+    if problem.max_latency_s is None and problem.max_energy_j is None:  # limits that add up what may run at once
+        check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
     now = worked()
     if best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE):
         near = min(problem.score(*best), ranking.bound * (1 + NEAR))

@@ -397,5 +397,6 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     search.exchange(found, bound, deadline)
     bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
     bound = search.close(found, bound, deadline) if search.best > bound else bound
-    check_bound("the search for the shortest interval", bound, inf if search.path is None else search.judged(search.path)[0])
+    held = [search.judged(path) for path in (search.path,) if path is not None]  # one begun with may exceed limits that add up
+    check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + SLACK], default=inf))
     return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept
