@@ -79,6 +79,35 @@ def test_verify_prints_its_contract(build: Path, capsys: pytest.CaptureFixture[s
     assert found["first_mismatch"] is None
 
 
+def test_verify_holds_the_simulated_clocks_against_the_plan(build: Path, tmp_path: Path,
+                                                            capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "verify", str(build), "--frames", "4")["clocks"]
+    name, own = next(iter(found.items()))
+    simulated = own["simulated"]
+    assert own["within"] is True
+    assert own["holds"] == {"one_frame": True, "interval": True}
+    assert simulated["interval"] <= simulated["one_frame"]
+    assert json.loads((build / "verification.json").read_text())["clocks"] == found
+    assert main(["verify", str(build), "--frames", "4"]) == 0
+    assert f"\n{name}: simulated clocks are within the plan's stated error of " in capsys.readouterr().out
+    wrong = tmp_path / "wrong"
+    shutil.copytree(build, wrong)
+    plan = json.loads((wrong / "plan.json").read_text())
+    plan["clocks"][name]["one_frame"] *= 1.6
+    (wrong / "plan.json").write_text(json.dumps(plan))
+    assert main(["verify", str(wrong), "--frames", "4"]) == 0
+    told = (f"{name}: simulated clocks are outside the plan's stated error of {own['error']:.0%}: one frame "
+            f"{simulated['one_frame']:,} (planned {own['planned']['one_frame'] * 1.6:,.0f}); the plan's times of this segment are ")
+    assert f"\nWARNING: {told}" in capsys.readouterr().out
+    assert f"✗ Clocks. </strong>{told}".replace("'", "&#x27;") in (wrong / "report.html").read_text()
+    assert main(["verify", str(wrong), "--frames", "1", "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    assert told in printed.err
+    again = json.loads(printed.out)["clocks"][name]
+    assert (again["within"], again["simulated"]["interval"]) == (False, None)
+    assert again["holds"] == {"one_frame": False, "interval": True}
+
+
 def test_a_mismatch_is_exit_code_one_and_named(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "bad"
     shutil.copytree(build, copy)

@@ -211,6 +211,7 @@ def verification_json(outcome: Verification) -> dict[str, Any]:
         "high_water": {name: dict(marks) for name, marks in outcome.high_water.items()},
         "cycles": dict(outcome.cycles),
         "speed": {name: dict(found) for name, found in outcome.speed.items()},
+        "clocks": {name: dict(found) for name, found in outcome.clocks.items()},
     }
 
 
@@ -330,7 +331,8 @@ def write_report(build: Build) -> Path:
 def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
     first = verification["first_mismatch"]
     return {"equal": verification["equal"], "frames": verification["frames"],
-            "tensors_compared": verification["tensors_compared"], "first_mismatch": first["text"] if first else None}
+            "tensors_compared": verification["tensors_compared"], "first_mismatch": first["text"] if first else None,
+            "clocks": verification.get("clocks", {})}
 
 
 def _commands(build: Build) -> Sequence[str]:

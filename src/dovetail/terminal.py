@@ -16,6 +16,7 @@ from dovetail.platform.load import load_platform
 from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
+from dovetail.runtime.clocks import clocks_sentence
 from dovetail.words import counted, plural
 
 BUSIEST = 3
@@ -170,8 +171,18 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
                         for name, found in outcome.get("speed", {}).items())
         return (f"bit-exact: {counted(outcome['tensors_compared'], 'boundary tensor')}, "
                 f"{counted(outcome['elements_compared'], 'integer')} over {counted(outcome['frames'], 'frame')}; "
-                f"{backends}{speed}")
+                f"{backends}{speed}{_clocks_lines(outcome.get('clocks', {}))}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
+
+
+def _clocks_lines(clocks: Mapping[str, Any]) -> str:
+    """A line for every segment on how its simulated clocks and the plan's agree; a warning where they do not."""
+    return "".join(f"\n{'' if found['within'] else 'WARNING: '}{clocks_sentence(name, found)}" for name, found in clocks.items())
+
+
+def clocks_warnings(outcome: Mapping[str, Any]) -> list[str]:
+    """Sentences on segments whose simulated clocks are outside the plan's stated error."""
+    return [clocks_sentence(name, found) for name, found in outcome.get("clocks", {}).items() if not found["within"]]
 
 
 def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:

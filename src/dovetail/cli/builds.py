@@ -259,6 +259,8 @@ def _report(options: argparse.Namespace) -> int:
 def _say_verified(outcome: Mapping[str, Any], json: str | None) -> int:
     """Say how verification went, a good end only where JSON does not; returns the exit code."""
     from dovetail import terminal
+    if json is not None:
+        warn(terminal.clocks_warnings(outcome))
     if not outcome["equal"] or json is None:
         print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
     return 0 if outcome["equal"] else 1

@@ -32,7 +32,7 @@ EXTRAS: Mapping[str, str] = {
     "circuits": "[{system, circuits: [str], slots: [str]}]: between boards; slots where they are switches, the first line of all",
     "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
     "power": "[{segment, toggles_per_clock, activity, planned_activity, energy_low_j, energy_high_j, planned_energy_j, source}]",
-    "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s}",
+    "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s, clocks}",
     "provenance": "{model_file, model_sha256, build_dir, versions: {tool: version}, warnings: [str], commands: [str]}",
 }
 """What `extras` may hold, each optional down to the single key."""

@@ -9,16 +9,18 @@ from dovetail.platform.device import ASSUMED
 from dovetail.report import units
 from dovetail.report.commands import compile_command, synth_command, verify_command
 from dovetail.report.headline import RUNS_IN, mismatch
-from dovetail.report.markup import Markup, element, not_run, section, table
+from dovetail.report.markup import Markup, element, join, not_run, section, table
 from dovetail.report.model_chart import model_charts
 from dovetail.report.palette import Report
+from dovetail.runtime.clocks import clocks_sentence
 from dovetail.words import counted, plural
 
 
 def verification(report: Report) -> Markup:
     """Section: what was compared with the reference, by whom, and the numbers' formats."""
     return section(
-        "verification", "Verification and numerics", _compared(report), _segments(report), _accuracy(report), _schemes(report)
+        "verification", "Verification and numerics", _compared(report), _clocks(report), _segments(report), _accuracy(report),
+        _schemes(report)
     )
 
 
@@ -41,6 +43,13 @@ def _compared(report: Report) -> Markup:
         f"{result}: {amount}{took}.",
         class_=f"verdict {'good' if equal else 'bad'}",
     )
+
+
+def _clocks(report: Report) -> Markup:
+    """Whether the hardware takes the clocks that the plan states."""
+    found = (report.get("verification") or {}).get("clocks") or {}
+    return join(element("p", element("strong", "✓ Clocks. " if own["within"] else "✗ Clocks. "), f"{clocks_sentence(name, own)}.",
+                        class_=f"verdict {'good' if own['within'] else 'bad'}") for name, own in found.items())
 
 
 def _segments(report: Report) -> Markup:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from dovetail.numerics.calibration import clipped_notes, frames_for
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import Build, Part, synthetic_integers
+from dovetail.runtime.clocks import compare_clocks
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 
@@ -90,6 +92,8 @@ class Verification:
     """Simulated segments: most beats seen in each FIFO."""
     speed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Simulated segments: how fast the simulation ran, in cycles and frames per second."""
+    clocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Simulated segments: the plan's clocks beside the simulated ones, and whether they agree (`runtime/clocks.py`)."""
 
 
 def gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
@@ -223,7 +227,8 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
               for name, s in {**simulated, **joined}.items()}
     speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
-                        {name: s.high_water for name, s in simulated.items()}, speed)
+                        {name: s.high_water for name, s in simulated.items()}, speed,
+                        compare_clocks(build.plan.clocks, simulated))
 
 
 def _compare(segment: Segment, part: Part, results: Mapping[str, Array], expected: Mapping[str, Array]) -> Mismatch | None:

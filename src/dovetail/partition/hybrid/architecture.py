@@ -16,6 +16,7 @@ from dovetail.partition.hybrid.dedicated import multiplications_of
 from dovetail.partition.hybrid.offers import NoBlocks
 from dovetail.partition.hybrid.search import Found, Search
 from dovetail.partition.plan import Goal, Split, whole_on
+from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import Accelerator, Architecture
 from dovetail.platform.device import Device, Kind, Platform
 
@@ -121,6 +122,7 @@ def judged(search: Search, architecture: Architecture, goal: Goal) -> Judged:
     """The best that a search finds, with its bound; what it priced for one goal it knows for the other."""
     found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
+    check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
     return Judged(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 

@@ -40,7 +40,6 @@ from dovetail.partition.hybrid.dedicated import (
 from dovetail.partition.hybrid.frame_bound import FrameBounds, Options
 from dovetail.partition.hybrid.offers import BlockOption, Offers
 from dovetail.partition.hybrid.words import Row, Words
-from dovetail.partition.proof import check_bound
 from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
@@ -343,8 +342,6 @@ class Search:
             if middle is None:
                 continue
             found, within = self._with_least_block(cut, middle, best.latency - self._passing(cut, low if cut else 0))
-            if found is not None:
-                check_bound(f"the search for accelerators, cut {cut}", bound, found.latency)
             best = found if found is not None and found.latency < best.latency else best
             if not cut:
                 settled = min(settled, within)
