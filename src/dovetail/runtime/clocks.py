@@ -32,8 +32,8 @@ def clocks_sentence(name: str, found: Mapping[str, Any]) -> str:
     if found["within"]:
         return f"{name}: simulated clocks are within {stated}: {_told(found, found['holds'])}"
     outside = [key for key, holds in found["holds"].items() if not holds]
-    return (f"{name}: simulated clocks are outside {stated}: {_told(found, outside)}; the plan's times of this segment are wrong, "
-            "please report it with the model and the board")
+    return (f"{name}: simulated clocks are outside {stated}: {_told(found, outside)}; the plan's times of this segment are "
+            "wrong, please report it with the model and the board")
 
 
 def _told(found: Mapping[str, Any], keys: Any) -> str:
