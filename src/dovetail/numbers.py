@@ -45,7 +45,7 @@ def decide_numbers(model: str | Path, calibration: Calibration | None = None, bi
     graph = source = tabulate(imported.graph)
     samples, warnings = samples_of(calibration, graph), list(imported.notes)
     _check_bits(imported, bits)
-    if not graph.quantized:
+    if not graph.quantized and graph.integers:
         found = quantize_network(graph, samples, DEFAULT_BITS if bits is None else bits,
                                  lambda stage, done, total: progress(f"calibrate {stage}", done, total), equalise)
         graph, source = found.graph, found.source
@@ -67,7 +67,8 @@ def graph_to_plan(model: str | Path, calibration: Calibration | None = None, bit
         return numbers.graph, numbers.warnings
     imported = read_onnx(model, shapes)
     _check_bits(imported, bits)
-    return tabulate(imported.graph), (*imported.notes, *(() if imported.graph.quantized else (AS_INT8,)))
+    graph = tabulate(imported.graph)
+    return graph, (*imported.notes, *((AS_INT8,) if graph.integers and not graph.quantized else ()))
 
 
 def _check_bits(imported: Imported, bits: int | None) -> None:

@@ -34,7 +34,7 @@ from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who onl
 from dovetail.numerics.calibration import Calibration, clipped_notes
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.pareto import Front, front
-from dovetail.partition.plan import Assignment, Plan, whole_on
+from dovetail.partition.plan import Assignment, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.planning import Options, Progress, decide, silent
 from dovetail.platform.device import Kind, Platform
@@ -92,8 +92,6 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
         execute.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
     numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
-    if not numbers.graph.quantized:  # nothing but foreign operators: there is nothing to place
-        assignment = {n.name: whole_on(board.host) for n in numbers.graph.nodes}
     options = options or Options()
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)

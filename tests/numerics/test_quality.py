@@ -16,7 +16,7 @@ from dovetail.numerics.equalize import Equalise, equalise
 from dovetail.numerics.fast import quantized_values, run_quantized
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.observe import float_values, ranges
-from dovetail.numerics.quantize import integer_tensors, quantize_network
+from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.runtime.execute import store
 from tests.strategies import Net, networks, quantized
@@ -47,7 +47,7 @@ def inverted_residuals(clamp: Clamp, spread: float = 30.0) -> Graph:
 
 
 def _equalised(graph: Graph, samples: Samples) -> Graph:
-    seen = ranges(graph, samples, integer_tensors(graph), _quiet)
+    seen = ranges(graph, samples, graph.integers, _quiet)
     found = equalise(graph, {n: x.channels for n, x in seen.items()}, {n: x.lo < 0 for n, x in seen.items()}, 8)
     assert found is not None
     return found.graph

@@ -17,15 +17,15 @@ from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
 from dovetail.cost.folded import paced_costs
 from dovetail.cost.kernel_costs import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node
+from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque
 from dovetail.platform.device import Device, Kind, Platform
 
 
 def why_not(graph: Graph, node: Node, device: Device) -> str | None:
     """Why the device cannot run the node; None if it can."""
-    floats = graph.quantized and any(graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
+    floats = not isinstance(node.op, Opaque) and not graph.integers.issuperset((*node.inputs, node.output))
     if floats and device.kind is not Kind.CPU:
-        return f"{device.name}: {node.name} works on floats between operators that run on the CPU"
+        return f"{device.name}: {node.name} works on floats: no layer beside it is quantized"
     if device.kind is not Kind.FPGA:
         return processor_why_not(node, device)
     if device.accelerator is not None and node.name in device.accelerator.reusable:

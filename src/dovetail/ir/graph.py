@@ -10,8 +10,10 @@ from types import MappingProxyType
 import numpy as np
 
 from dovetail.errors import ModelError
+from dovetail.ir.movement import Movement
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
+from dovetail.ir.pointwise import Function
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
 
@@ -115,6 +117,25 @@ class Graph:
     def quantized(self) -> bool:
         """Whether the graph has been quantized: integer schemes wherever integers are possible (see `Opaque`)."""
         return any(t.scheme is not None for t in self.tensors.values())
+
+    @cached_property
+    def integers(self) -> frozenset[str]:
+        """Tensors that are integers, or that quantization makes integers.
+
+        Those are what typed operators compute, and what they read from foreign ones or from outside. Between foreign operators,
+        and behind the last typed one, values stay floats; movements and formulas follow their neighbours.
+        """
+        if self.quantized:
+            return frozenset(name for name, t in self.tensors.items() if t.scheme is not None)
+        needed: set[str] = set()
+        for node in reversed(self.nodes):
+            follows = isinstance(node.op, Movement | Function) and node.output not in needed
+            if not isinstance(node.op, Opaque) and not follows:
+                needed |= {node.output, *node.inputs}
+        for node in self.nodes:
+            if isinstance(node.op, Movement | Function) and node.inputs[0] in needed:
+                needed.add(node.output)
+        return frozenset(name for name in needed if self.tensors[name].element == "float32")
 
     @property
     def macs(self) -> int:

@@ -37,7 +37,7 @@ def session(content: bytes, threads: int = 1, arena: bool = True, cuda: bool = F
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what went wrong is raised, and said once
     options.enable_cpu_mem_arena = arena
     providers: list[Any] = [(CUDA, ON_CUDA) if cuda else "CPUExecutionProvider"]
     try:

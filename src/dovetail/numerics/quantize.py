@@ -12,7 +12,7 @@ from math import ceil, inf, log2
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Add, Array, Concat, Constant, Conv, Function, Gemm, Graph, MaxPool, Movement, Node, Opaque, Real, Scheme
+from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Movement, Node, Real, Scheme
 from dovetail.numerics import observe
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise, Equalised
@@ -82,7 +82,7 @@ def quantize_network(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, p
     if graph.quantized:
         return Quantized(graph, graph, None, "")
     progress = progress or (lambda stage, done, total: None)
-    seen = observe.ranges(graph, samples, integer_tensors(graph), progress)
+    seen = observe.ranges(graph, samples, graph.integers, progress)
     _check_magnitudes(seen)
     plain = Equalised(graph, {})
     scaled = None if equalise is Equalise.OFF else equalised(
@@ -151,22 +151,6 @@ def _integers(variant: Equalised, statistics: Mapping[str, _Statistics], means: 
             constants |= {name: graph.constants[name] for name in node.params}
     tensors = {name: replace(t, scheme=schemes.get(name)) for name, t in graph.tensors.items()}
     return tabulate(replace(graph, tensors=tensors, constants=constants))
-
-
-def integer_tensors(graph: Graph) -> frozenset[str]:
-    """Tensors that become integers: what typed operators compute, and what they read from foreign ones or from outside.
-
-    Between foreign operators, and behind the last typed one, values stay floats; movements and formulas follow their neighbours.
-    """
-    needed: set[str] = set()
-    for node in reversed(graph.nodes):
-        follows = isinstance(node.op, Movement | Function) and node.output not in needed
-        if not isinstance(node.op, Opaque) and not follows:
-            needed |= {node.output, *node.inputs}
-    for node in graph.nodes:
-        if isinstance(node.op, Movement | Function) and node.inputs[0] in needed:
-            needed.add(node.output)
-    return frozenset(name for name in needed if graph.tensors[name].element == "float32")
 
 
 def covering_exponent(magnitude: float, bits: int, signed: bool) -> int:

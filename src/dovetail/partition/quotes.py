@@ -88,7 +88,7 @@ def ask_all(problem: Problem) -> None:
     menus = {n.name: menu_of(problem, n) for n in problem.graph.nodes}
     alike: dict[tuple[object, ...], list[Node]] = {}
     for node in problem.graph.nodes:
-        floats = any(problem.graph.tensors[t].scheme is None for t in (*node.inputs, node.output))
+        floats = not problem.graph.integers.issuperset((*node.inputs, node.output))
         alike.setdefault((sort_of(problem, node), id(menus[node.name]), floats), []).append(node)
     for number, (group, families) in enumerate(((by_shape, list(alike.values())),
                                                 (~by_shape, [[n] for n in problem.graph.nodes]))):
