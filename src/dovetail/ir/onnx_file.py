@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import numpy_helper, version_converter
+from onnx import numpy_helper
 
 from dovetail.errors import ModelError
 from dovetail.ir.tensor import Array
@@ -46,17 +46,6 @@ def load(path: Path) -> tuple[Any, str]:
     if not model.graph.node:
         raise ModelError(f"{path}: holds no graph, or an empty one; export the model again")
     return model, hashlib.sha256(content).hexdigest()
-
-
-def modernised(model: Any) -> Any:
-    """A model of an old opset brought up to the one we write, where the converter of the onnx package can."""
-    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
-    if not versions or min(versions) >= 13:
-        return model
-    try:
-        return version_converter.convert_version(model, OPSET)
-    except Exception:  # the package raises several families, rooted in Exception only
-        return model  # operators of ours read old opsets as they are; a foreign one will be refused by name
 
 
 def element_of(value: Any, where: str) -> str:

@@ -6,8 +6,9 @@ arithmetic of bounded size, by the reference evaluator of the onnx package.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, zip_longest
 from math import prod
 from typing import Any
 
@@ -26,12 +27,18 @@ RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLik
 MAX_FOLDED_ELEMENTS = MAX_TENSOR_BYTES // 8
 
 
+Kind = tuple[tuple[int, ...], str]
+"""Shape and NumPy element type of a value."""
+KEEP_SHAPE = ("GroupNormalization", "MeanVarianceNormalization")
+"""Functions of the standard that the onnx package infers no shape for; their result has that of what they read first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """A node as a model of its own, with the shape and type of each output (None where unnamed)."""
 
     content: bytes
-    outputs: tuple[tuple[tuple[int, ...], str] | None, ...]
+    outputs: tuple[Kind | None, ...]
 
 
 def check_known(node: Any, where: str) -> None:
@@ -50,10 +57,11 @@ def foreign_reads(node: Any) -> list[str]:
     return [*filter(None, node.input), *sorted(captured(node))]
 
 
-def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str) -> Foreign:
+def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str, known: Sequence[Kind | None] = ()) -> Foreign:
     """The node as a model of its own; tensors become its inputs, arrays its initializers, "" stays absent.
 
     `inputs` are the values the node names, then those its sub-graphs read from around it (see `foreign_reads`).
+    `known` says what outputs are whose shape ONNX does not infer.
     """
     values: list[Any] = []
     weights: list[Any] = []
@@ -79,17 +87,19 @@ def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str) -> For
     alone.input.extend(next(supplied) if original else "" for original in node.input)
     alone.ClearField("output")
     alone.output.extend(f"y{i}" if o else "" for i, o in enumerate(node.output))
-    count = itertools.count()
-    rename_inside(alone, dict(zip(sorted(captured(node)), supplied, strict=True)), lambda name: f"s{next(count)}")
+    numbers = count()
+    rename_inside(alone, dict(zip(sorted(captured(node)), supplied, strict=True)), lambda name: f"s{next(numbers)}")
     outputs = [onnx.ValueInfoProto(name=o) for o in alone.output if o]
     graph = helper.make_graph([alone], "node", values, outputs, weights)
     imports = [helper.make_opsetid("", opset)]
     imports += [helper.make_opsetid(domain, 1) for domain in sorted(domains(node))]
     model = helper.make_model(graph, opset_imports=imports, ir_version=max(IR_VERSION, 10 if opset > 20 else IR_VERSION))
-    return _typed(model, node, where)
+    if node.op_type in KEEP_SHAPE and isinstance(inputs[0], Tensor):
+        known = [(inputs[0].shape, inputs[0].element)]
+    return _typed(model, node, where, known)
 
 
-def _typed(model: Any, node: Any, where: str) -> Foreign:
+def _typed(model: Any, node: Any, where: str, known: Sequence[Kind | None]) -> Foreign:
     """Static shape and type of every output, by ONNX shape inference with constants propagated."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -97,14 +107,17 @@ def _typed(model: Any, node: Any, where: str) -> Foreign:
         raise ModelError(f"{where}: node {node.name or node.output[0]}: {node.op_type} is malformed "
                          f"({str(error).splitlines()[0]}); the file is damaged") from None
     found = {v.name: v for v in inferred.graph.output}
-    outputs: list[tuple[tuple[int, ...], str] | None] = []
-    for name in model.graph.node[0].output:
+    outputs: list[Kind | None] = []
+    for name, given in zip_longest(model.graph.node[0].output, known):
         if not name:
             outputs.append(None)
             continue
         kind = found[name].type.tensor_type
         dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
         if not kind.elem_type or not kind.HasField("shape") or None in dims:
+            if given is not None:
+                outputs.append(given)
+                continue
             raise UnsupportedError(f"{where}: node {node.name or node.output[0]}: the shape of {node.op_type}'s output depends "
                                    "on data; export the model with fixed input shapes")
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
@@ -113,7 +126,7 @@ def _typed(model: Any, node: Any, where: str) -> Foreign:
                                    "without its text processing")
         outputs.append((tuple(int(d) for d in dims if d is not None), dtype.name))
     del model.graph.output[:]
-    model.graph.output.extend(helper.make_tensor_value_info(n, found[n].type.tensor_type.elem_type, o[0])
+    model.graph.output.extend(helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(o[1])), o[0])
                               for n, o in zip(model.graph.node[0].output, outputs, strict=True) if o is not None)
     return Foreign(model.SerializeToString(deterministic=True), tuple(outputs))
 

@@ -50,12 +50,12 @@ def add_moved(reader: Reader, proto: Any, steps: Sequence[Step], alone: Op | Non
             raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} moves more than whole channels")
         reader.add(proto, alone, [source], {})
         return
-    several = sum(1 for output, *_ in found if output in reader.wanted) > 1
+    several = sum(1 for output, *_ in found if output in reader.users) > 1
     for index, (output, op, root) in enumerate(found):
-        if output not in reader.wanted or op is None:
+        if output not in reader.users or op is None:
             continue
         shape = reader.shape(root, proto.name)
-        if op in (Reshape(shape), Select(tuple(range(shape[1] if len(shape) > 1 else 1)))):
+        if reader.traces and op in (Reshape(shape), Select(tuple(range(shape[1] if len(shape) > 1 else 1)))):
             reader.alias[output] = root
             continue
         reader.add(_part(proto, output, f"{proto.name}_{index}" if several and proto.name else proto.name), op, [root], {})

@@ -122,6 +122,9 @@ def _global_avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _add(reader: Reader, proto: Any, a: Attributes) -> None:
+    if len(proto.input) == 1:  # a Sum of one term
+        _pass_through(reader, proto, a)
+        return
     _imaged(reader, proto)
     fixed = [i for i in proto.input if i in reader.constants]
     if len(fixed) not in (0, 1) or (fixed and len(proto.input) != 2):
@@ -349,7 +352,7 @@ def _absorbed(reader: Reader, proto: Any) -> bool:
     """Whether whoever reads a padded value can take the padding into its window."""
     users, source = reader.users.get(proto.output[0]), reader.producer(reader.tensor(proto.input[0]))
     bounds = None if source is None else source.op.bounds
-    return users == frozenset({"Conv"}) or (users == frozenset({"MaxPool"}) and bounds is not None and bounds.lo >= 0)
+    return users == {"Conv"} or (users == {"MaxPool"} and bounds is not None and bounds.lo >= 0)
 
 
 def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:

@@ -62,7 +62,7 @@ def state(reader: Reader, proto: Any, scheme: Scheme) -> None:
     if stored and known != scheme:
         reader.add(proto, Clip(), [source], {})
         reader.schemes[output] = scheme
-    elif known == scheme or (known is None and reader.users.get(tensor, frozenset()) <= QUANTIZERS):
+    elif known == scheme or (known is None and reader.users.get(tensor, set()) <= QUANTIZERS):
         reader.schemes[tensor] = scheme
         reader.alias[output] = tensor
     else:

@@ -12,15 +12,16 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import onnx_file, onnx_lq
 from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.onnx_branches import decided, taken
+from dovetail.ir.onnx_branches import decided, made_by_branches, taken
 from dovetail.ir.onnx_clusters import Cluster, Table, grouped
 from dovetail.ir.onnx_foreign import target_opset
 from dovetail.ir.onnx_integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx_layout import sink_transposes
 from dovetail.ir.onnx_operators import READERS
+from dovetail.ir.onnx_opsets import modernised
 from dovetail.ir.onnx_pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx_precision import read_as_single
-from dovetail.ir.onnx_prepare import ordered, prepared, reads
+from dovetail.ir.onnx_prepare import ordered, prepared
 from dovetail.ir.onnx_reader import Reader
 from dovetail.ir.onnx_rows import lift, lifts, without_unread
 from dovetail.ir.passes import simplify
@@ -46,7 +47,7 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
     model, sha256 = onnx_file.load(path)
     with _placed(str(path)):
         model, notes = prepared(model, str(path))
-        model = onnx_file.modernised(model)
+        model = modernised(model)
         try:
             notes += read_as_single(model, str(path))
             sink_transposes(model, str(path))
@@ -58,12 +59,9 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
 
 def _read_graph(model: Any, where: str, shapes: Mapping[str, Shape]) -> tuple[Graph, tuple[str, ...]]:
     kept = ordered(model.graph, where)
-    users: dict[str, set[str]] = {o.name: {""} for o in model.graph.output}
-    for node in kept:
-        for name in reads(node):
-            users.setdefault(name, set()).add(node.op_type)
-    reader = Reader(where, target_opset(model), frozenset(users), {name: frozenset(found) for name, found in users.items()},
+    reader = Reader(where, target_opset(model), {o.name: {""} for o in model.graph.output},
                     traces=model.producer_name != onnx_file.PRODUCER)
+    reader.note_users(kept)
     for proto in model.graph.initializer:
         reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, where))
     for sparse in model.graph.sparse_initializer:
@@ -175,14 +173,14 @@ def _read_node(reader: Reader, node: Any) -> None:
             _read_node(reader, part)
         return
     if not read_alone(reader, node):
-        reader.add_foreign(node)
+        reader.add_foreign(node, made_by_branches(reader, node, _read_node) if node.op_type == "If" else ())
 
 
 def _read_scalar(reader: Reader, name: str, notes: list[str]) -> None:
     """Every input has one row per frame, so a scalar comes in as a row of one and is squeezed for those who read it."""
     inner = f"{name}/scalar"
     notes.append(f"input {name}: a scalar, given as one value per frame")
-    reader.wanted |= {inner}
+    reader.users[inner] = reader.users.get(name, set())
     reader.add_foreign(onnx_file.scalar_node(name, inner))
     reader.alias[name] = inner
 
@@ -214,6 +212,7 @@ def _input_shape(where: str, value: Any, shapes: Mapping[str, Shape], notes: lis
 def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, str]:
     """The tensor behind each output; one that has a name already, of an input or of another output, is copied."""
     found: dict[str, str] = {}
+    named = {value.name for value in model.graph.output if value.name in reader.tensors}  # tensors that have a public name
     for value in model.graph.output:
         tensor = reader.tensor(value.name)
         if value.name in reader.constants:
@@ -224,11 +223,12 @@ def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, s
             continue
         if tensor not in reader.tensors:
             raise ModelError(f"{reader.where}: output {value.name} is produced by no node; the file is damaged")
-        if tensor != value.name and (tensor in inputs or tensor in found.values()):
+        if tensor != value.name and (tensor in named or tensor in inputs):
             copy = onnx_file.copy_node(value.name)
             reader.alias.pop(value.name)
             reader.add(copy, Reshape(reader.tensors[tensor].shape), [tensor], {})
             tensor = value.name
+        named.add(tensor)
         found[value.name] = tensor
     if not found:
         raise ModelError(f"{reader.where}: no output is computed from an input; a network needs at least one, export it again")
@@ -242,7 +242,7 @@ def _finish(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     rename = {tensor: name for name, tensor in found.items() if tensor not in inputs}
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))
-                  for n in reader.nodes)
+                  for n in reader.nodes.values())
     read = set(found)
     for node in reversed(nodes):  # movements that became one leave nodes behind that nobody reads
         read |= set(node.inputs) if node.output in read else set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from dovetail.ir.elementwise import Reshape
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.movement import Movement, Step
 from dovetail.ir.onnx_file import MAX_ACTIVATION_ELEMENTS, OPSET
-from dovetail.ir.onnx_foreign import check_known, fold, foreign_reads, products, wrap
+from dovetail.ir.onnx_foreign import Kind, check_known, fold, foreign_reads, products, wrap
+from dovetail.ir.onnx_prepare import reads
 from dovetail.ir.opaque import Opaque
 from dovetail.ir.operator import Op
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
@@ -28,10 +29,8 @@ class Reader:
 
     where: str
     opset: int = OPSET
-    wanted: frozenset[str] = frozenset()
-    """Value names that some kept node or the graph's outputs read."""
-    users: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The operator types that read each value; "" stands for the graph's outputs."""
+    users: dict[str, set[str]] = field(default_factory=dict)
+    """The operator types that read each value that somebody reads; "" stands for the graph's outputs."""
     padding: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     """Zero padding (above, left, below, right) that the readers of a value take into their windows."""
     moved: dict[str, tuple[str, tuple[Step, ...]]] = field(default_factory=dict)
@@ -49,9 +48,11 @@ class Reader:
     """ONNX names that mean another tensor (Identity, Dropout, the two sides of Quantize/Dequantize)."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     schemes: dict[str, Scheme] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """Nodes in order, by the tensor they write."""
     owned: dict[str, Constant] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, int] = field(default_factory=dict)
+    """Names of nodes, and how many wanted to have each."""
     stored: set[str] = field(default_factory=set)
     """ONNX names whose values have been rounded to a scheme."""
 
@@ -82,7 +83,18 @@ class Reader:
         return name in self.stored
 
     def producer(self, tensor: str) -> Node | None:
-        return next((n for n in reversed(self.nodes) if n.output == tensor), None)
+        return self.nodes.get(tensor)
+
+    def note_users(self, nodes: Iterable[Any]) -> None:
+        """Take down which operators read which values."""
+        for node in nodes:
+            for name in reads(node):
+                self.users.setdefault(name, set()).add(node.op_type)
+
+    def append(self, node: Node) -> None:
+        if node.output in self.nodes:
+            raise ModelError(f"{self.where}: node {node.name}: output {node.output} is written twice; export the model again")
+        self.nodes[node.output] = node
 
     def copy(self, tensor: str, scheme: Scheme) -> str:
         """The same values once more, stored by a scheme: a typed node runs again, anything else is passed on."""
@@ -91,7 +103,7 @@ class Reader:
             self.add_foreign(onnx_file.passing_on(tensor, name))
         else:
             self.tensors[name] = replace(self.tensors[tensor], name=name)
-            self.nodes.append(replace(source, name=self.unique(source.name), output=name))
+            self.append(replace(source, name=self.unique(source.name), output=name))
         self.schemes[name] = scheme
         return name
 
@@ -112,11 +124,11 @@ class Reader:
         return array
 
     def unique(self, wanted: str) -> str:
-        name, count = wanted, 1
+        name = wanted
         while name in self.names:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.names.add(name)
+            self.names[wanted] += 1
+            name = f"{wanted}_{self.names[wanted]}"
+        self.names[name] = 1
         return name
 
     def declare(self, tensor: Tensor, writer: str) -> None:
@@ -147,10 +159,13 @@ class Reader:
         output = proto.output[0]
         element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Movement) else "float32"
         self.declare(Tensor(output, shape, None, element), f"node {name}")
-        self.nodes.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
+        self.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
 
-    def add_foreign(self, proto: Any) -> None:
-        """Keep a node as it is: fold it where it reads constants only, else one `Opaque` per output that is read."""
+    def add_foreign(self, proto: Any, known: Sequence[Kind | None] = ()) -> None:
+        """Keep a node as it is: fold it where it reads constants only, else one `Opaque` per output that is read.
+
+        `known` says what outputs are whose shape ONNX does not infer.
+        """
         check_known(proto, self.where)
         given: list[Tensor | Array] = []
         for name in foreign_reads(proto):
@@ -166,14 +181,14 @@ class Reader:
                 if name and value is not None:
                     self.constants[name] = Constant(name, value)
             return
-        foreign = wrap(proto, given, self.opset, self.where)
+        foreign = wrap(proto, given, self.opset, self.where, known)
         moving = tuple(dict.fromkeys(g.name for g in given if isinstance(g, Tensor)))
         base = proto.name or f"{proto.op_type.lower()}_{len(self.nodes)}"
-        wanted = [o for o in proto.output if o in self.wanted] or list(proto.output)
+        wanted = [o for o in proto.output if o in self.users] or list(proto.output)
         several = len(wanted) > 1
         for index, (name, result) in enumerate(zip(proto.output, foreign.outputs, strict=True)):
             if name in wanted and result is not None:
                 op = Opaque(proto.op_type, foreign.content, index, result[0], result[1], self.opset,
                             products(proto.op_type, [g.shape for g in given], result[0]))
                 self.declare(Tensor(name, result[0], None, result[1]), f"node {base}")
-                self.nodes.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))
+                self.append(Node(self.unique(f"{base}_{index}" if several else base), op, moving, (), name))

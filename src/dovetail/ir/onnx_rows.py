@@ -32,7 +32,7 @@ def lifts(reader: Reader, node: Any) -> bool:
     if not moving or any(len(reader.tensors[t].shape) != 3 or reader.tensors[t].element != "float32" for t in moving):
         return False
     if node.op_type == "Pad":  # only where it disappears into windows: a padding alias cannot be reshaped back
-        return reader.users.get(node.output[0]) == frozenset({"Conv"}) and len(node.input) <= 3
+        return reader.users.get(node.output[0]) == {"Conv"} and len(node.input) <= 3
     if node.op_type == "Conv":
         return node.input[1] in reader.constants
     return node.op_type in STARTING or (node.op_type in FOLLOWING and any(t in reader.rows for t in moving))
@@ -51,9 +51,7 @@ def lift(reader: Reader, node: Any, read: Callable[[Reader, Any], None]) -> None
     image.output[0] = f"{output}/row"
     for attribute in image.attribute:
         _widen(attribute, node.op_type)
-    users = reader.users.get(output, frozenset())
-    reader.users = {**reader.users, f"{output}/row": users}
-    reader.wanted |= {f"{output}/row"}
+    reader.users[f"{output}/row"] = reader.users.get(output, set())
     read(reader, image)
     if node.op_type == "Pad":
         reader.alias[output] = f"{output}/row"
@@ -126,8 +124,6 @@ def _widen(attribute: Any, operator: str) -> None:
 def without_unread(reader: Reader, outputs: set[str]) -> None:
     """Drop reshapes back to one dimension that nobody reads."""
     back = {f"{t}/back" for t in reader.rows}
-    read = {t for n in reader.nodes for t in n.inputs} | outputs
-    dropped = [n for n in reader.nodes if n.name in back and n.output not in read]
-    reader.nodes = [n for n in reader.nodes if n not in dropped]
-    for node in dropped:
-        del reader.tensors[node.output]
+    read = {t for n in reader.nodes.values() for t in n.inputs} | outputs
+    for output in [n.output for n in reader.nodes.values() if n.name in back and n.output not in read]:
+        del reader.nodes[output], reader.tensors[output]

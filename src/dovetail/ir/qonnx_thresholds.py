@@ -59,7 +59,7 @@ def _stored(reader: Reader, name: str) -> None:
 
 def code_layers(reader: Reader) -> None:
     """Layers that read codes and are rounded to a scheme: their bias keeps its own digits, which a plain layer's does not."""
-    for node in list(reader.nodes):
+    for node in list(reader.nodes.values()):
         if isinstance(node.op, Conv | Gemm) and node.output in reader.schemes and _code_bits(reader, node.inputs[0]) \
                 and len(node.params) == 2 and reader.owned[node.params[0]].scheme is not None:
             try:
@@ -118,7 +118,7 @@ def _integers(reader: Reader, maker: Node, output_bits: int, where: str) -> _Int
 def _layer(reader: Reader, proto: Any, maker: Node, limits: Real, bits: int) -> None:
     """The layer in front becomes one of codes and takes the thresholds in."""
     where = f"{reader.where}: node {proto.name}"
-    if reader.users.get(maker.output, frozenset()) != {proto.op_type} or maker.op.bounds is not None:
+    if reader.users.get(maker.output, set()) != {proto.op_type} or maker.op.bounds is not None:
         raise UnsupportedError(f"{where}: MultiThreshold behind {maker.name}, which others read too")
     made = _integers(reader, maker, bits, where)
     real = limits - reader.owned[maker.params[1]].real.astype(np.float64).reshape(-1, 1)
@@ -139,7 +139,7 @@ def _replaced(reader: Reader, node: Node, made: _Integers, steps: Array, scheme:
         del reader.owned[name]
     reader.owned |= {f"{node.name}_{role}": Constant(f"{node.name}_{role}", *value) for role, value in own.items()}
     coded = replace(node, op=made.op, params=tuple(f"{node.name}_{role}" for role in own))
-    reader.nodes = [coded if n is node else n for n in reader.nodes]
+    reader.nodes[node.output] = coded
 
 
 def _codes(weights: Array) -> tuple[Array, int]:
