@@ -164,12 +164,12 @@ class _Values:
 
     def _trimmed(self, cluster: Cluster) -> Cluster | None:
         """Typed nodes in front stay outside: they fold into the convolution before."""
-        nodes, source = list(cluster.nodes), cluster.source
+        nodes, source = {id(n): n for n in cluster.nodes}, cluster.source
         while nodes:
-            first = [n for n in nodes if source in n.input]
+            first = [n for n in self.readers[source] if id(n) in nodes]
             if len(first) != 1 or not self._typed(first[0]):
-                return Cluster(tuple(nodes), source)
-            nodes.remove(first[0])
+                return Cluster(tuple(nodes.values()), source)
+            del nodes[id(first[0])]
             source = first[0].output[0]
         return None
 

@@ -31,7 +31,7 @@ PRODUCER = "dovetail"
 def load(path: Path) -> tuple[Any, str]:
     """Parse a model file without touching anything beside it; returns the protobuf and its sha256."""
     if not path.is_file():
-        found = "is a folder, not a file" if path.is_dir() else "no such file"
+        found = "no such file" if not path.exists() else f"is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file"
         raise ModelError(f"{path}: {found}; give the path of an ONNX model")
     size = path.stat().st_size
     if not size:
@@ -113,6 +113,9 @@ def _external(proto: Any, where: str, size: int) -> bytes:
     if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
         raise ModelError(f"{where}: tensor {proto.name} points to {location!r}, outside the model's folder; weights are read "
                          "from that folder alone")
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device never ends
+        raise ModelError(f"{where}: tensor {proto.name}: {location!r} is no regular file; keep the weights in a file beside the "
+                         "model")
     try:
         offset = int(entries.get("offset", "0"))
         with path.open("rb") as stream:

@@ -15,12 +15,17 @@ OWN_DOMAINS = ("dovetail.lq",)
 """Functions of these domains are read as operators; see `onnx_lq`."""
 QONNX_DOMAINS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
 """So are QONNX's, where a file defines what they mean beside using them."""
+MAX_NODES = 1 << 19
+"""Nodes of one model, functions inlined and graphs inside nodes counted; beyond it a file is damaged or meant to be."""
 NEWEST = int(onnx.defs.onnx_opset_version())
 """The newest opset the onnx package knows the meaning of."""
 
 
 def prepared(model: Any, where: str) -> tuple[Any, tuple[str, ...]]:
     """The model with printable names and without functions of its own, and notes about what was assumed."""
+    count = sum(len(graph.node) for graph in _graphs(model.graph))
+    if count > MAX_NODES:
+        raise ModelError(f"{where}: {count:,} nodes; at most {MAX_NODES:,} are read, export the network alone")
     _print_names(model)
     notes = _check_opsets(model, where)
     if not model.graph.output:
@@ -83,19 +88,35 @@ def _inlined(model: Any, where: str) -> Any:
     foreign = [(f.domain, f.name) for f in model.functions if f.domain not in (*OWN_DOMAINS, *QONNX_DOMAINS)]
     if not foreign:
         return model
-    calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in model.functions}
-    reached: dict[tuple[str, str], set[tuple[str, str]]] = {name: set(called) for name, called in calls.items()}
-    for _ in calls:
-        for name, found in reached.items():
-            found |= {deeper for called in found & calls.keys() for deeper in calls[called]}
-            if name in found:
-                raise ModelError(f"{where}: function {name[1]} of domain {name[0]} calls itself; a network must end, "
-                                 "unroll the recursion before export")
+    _check_calls(model, where)
     try:
         return inliner.inline_selected_functions(model, foreign)
     except Exception as error:  # the package raises its own family, rooted in Exception only
         raise ModelError(f"{where}: the functions of the file cannot be inlined ({str(error).splitlines()[0]}); "
                          "export the model without functions") from None
+
+
+def _check_calls(model: Any, where: str) -> None:
+    """Refuse functions that call themselves, and calls that would write more nodes than are read; nothing is written for that."""
+    calls = {(f.domain, f.name): [(n.domain, n.op_type) for g in _graphs(f) for n in g.node] for f in model.functions}
+    nodes: dict[tuple[str, str], int] = {}
+    for start in calls:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            open_ = [c for c in dict.fromkeys(calls[name]) if c in calls and not nodes.get(c)]
+            if any(nodes.get(c) == 0 for c in open_) or name in open_:
+                raise ModelError(f"{where}: function {name[1]} of domain {name[0]} calls itself; a network must end, "
+                                 "unroll the recursion before export")
+            nodes[name] = 0 if open_ else max(1, sum(nodes.get(c, 1) for c in calls[name]))
+            if open_:
+                stack += [c for c in open_ if c not in nodes]
+            else:
+                stack.pop()
+    total = sum(nodes.get((n.domain, n.op_type), 1) for g in _graphs(model.graph) for n in g.node)
+    if total > MAX_NODES:
+        raise ModelError(f"{where}: {total:,} nodes once its functions are inlined; at most {MAX_NODES:,} are read, export the "
+                         "model without functions that call functions")
 
 
 def captured(node: Any) -> set[str]:
