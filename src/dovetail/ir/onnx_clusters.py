@@ -100,8 +100,13 @@ class _Values:
         self.shapes: Mapping[str, tuple[int, ...] | None] = _constants(model, nodes)
         self.producers = {n.output[0]: n for n in nodes if self._elementwise(n)}
         self.dominators: dict[str, tuple[str, ...]] = {}
+        self.plain: set[str] = set()
+        """Values that nodes with classes of their own alone compute, one behind the other: no formula ends in them."""
         for name, node in self.producers.items():
             self.dominators[name] = self._common(node)
+            (source, *others) = self.moving(node)
+            if not others and self._typed(node) and (source not in self.producers or source in self.plain):
+                self.plain.add(name)
 
     def _elementwise(self, node: Any) -> bool:
         """Whether a node works element by element on moving values, with constants that have one axis at most."""
@@ -129,7 +134,8 @@ class _Values:
         found: list[Cluster] = []
         taken: set[int] = set()
         for node in reversed(self.nodes):
-            ends = node.output and self.producers.get(node.output[0]) is node and id(node) not in taken
+            ends = node.output and self.producers.get(node.output[0]) is node and id(node) not in taken \
+                and node.output[0] not in self.plain
             cluster = self._from(node, taken) if ends else None
             if cluster is not None:
                 found.append(cluster)

@@ -150,8 +150,8 @@ def _check_inflated(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
     """Refuse an archive by what it says it inflates to, before anything is; NumPy reads no more than that."""
     total = sum(member.file_size for member in members)
     if total > MAX_INFLATED_BYTES:
-        raise UsageError(f"{path}: inflates to {total / 2**30:.1f} GiB; at most {MAX_INFLATED_BYTES / 2**30:g} GiB of samples are "
-                         "read, store fewer")
+        raise UsageError(f"{path}: inflates to {total / 2**30:.1f} GiB; at most {MAX_INFLATED_BYTES / 2**30:g} GiB of samples "
+                         "are read, store fewer")
 
 
 def _reason(path: Path, error: Exception) -> str:
