@@ -116,7 +116,7 @@ def test_a_mismatch_is_exit_code_one_and_named(build: Path, tmp_path: Path, caps
     swapped = re.sub(r"(beat = \{.*, )([^,]+), ([^,]+)\};", r"\1\3, \2};", text, count=1)
     assert swapped != text
     path.write_text(swapped)
-    assert main(["verify", str(copy), "--json", "-"]) == 1
+    assert main(["verify", str(copy), "--trust", "--json", "-"]) == 1
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["equal"] is False
@@ -136,11 +136,11 @@ def test_selftest_drives_the_hardware_behind_its_ports(build: Path, tmp_path: Pa
     described = copy / "fpga" / "fpga0" / "axi" / "shell.json"
     known = json.loads(described.read_text())
     described.write_text(json.dumps({**known, "build_hash": "0" * 32}))
-    assert main(["selftest", str(copy)]) == 1
+    assert main(["selftest", str(copy), "--trust"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"dovetail: board: build hash {known['build_hash']}; this build has {'0' * 32}, load the bitstream made from this build "
         "or open the build the board was made from")
-    assert main(["selftest", str(copy), "--frames", "0"]) == 2
+    assert main(["selftest", str(copy), "--trust", "--frames", "0"]) == 2
 
 
 def test_export_hands_over_what_was_compiled_behind_its_axi_ports(build: Path, tmp_path: Path,

@@ -14,20 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.folded import folds_of
-from dovetail.errors import BuildError, ToolError, UnsupportedError, UnverifiedError
+from dovetail.errors import BuildError, ToolError, UnverifiedError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import datapath_of
 from dovetail.fpga.export import export_project
-from dovetail.fpga.links.stored import write_system
-from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.ir.onnx_write import to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numbers import Numbers, decide_numbers
 from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan
@@ -42,11 +38,12 @@ from dovetail.platform.load import load_platform, platform_to_dict
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import accuracy, board_trial, execute
+from dovetail.runtime import accuracy, board_trial, execute, records
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
 from dovetail.runtime.execute import Verification
+from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.runtime.power import POWER
-from dovetail.runtime.weights import Folds, loaded_folds
+from dovetail.runtime.trust import remember
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
@@ -54,6 +51,8 @@ from dovetail.words import counted
 
 MANIFEST = "manifest.json"
 """The file that tells a build folder from anything else."""
+COMMANDS = {"verification.json": "verify", "synthesis.json": "synth", POWER: "power"}
+"""What a build remembers, and the command that finds it out."""
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
@@ -96,11 +95,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
-    loads = loaded_folds(program, board, loaded)
+    hardware = Hardware(bus_bits, memory_bits, host_pins, tuple(loaded))
     with replace_folder(target, MANIFEST) as folder:
-        unlinked = _write_parts(folder, program, board, (bus_bits, memory_bits, host_pins), progress, loads)
+        unlinked = write_parts(folder, program, board, hardware, progress)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
-        _write_documents(folder, numbers, plan, board, program, Path(model))
+        _write_documents(folder, numbers, plan, board, program, Path(model), hardware)
+        remember(folder)
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
         missing = _verified(build, frames, progress) if verify else None
@@ -120,40 +120,8 @@ def _verified(build: Build, frames: int, progress: Progress) -> ToolError | None
     return None
 
 
-def _write_parts(folder: Path, program: Program, platform: Platform, bits: tuple[int, int | None, int | None], progress: Progress,
-                 loads: Mapping[str, Folds]) -> list[str]:
-    """One folder per kind of device that has something to do; returns what is to be said about boards that are not joined, and
-    about weights that are loaded.
-
-    `bits` are the widths of streams, of the port to memory, and of a host's port of pins.
-    """
-    designs: dict[str, Design] = {}
-    for number, segment in enumerate(program.segments):
-        kind = platform.device(segment.device).kind
-        progress(f"generate {segment.name}", number, len(program.segments))
-        target = folder / kind.value
-        target.mkdir(exist_ok=True)
-        if kind is Kind.FPGA:
-            device = platform.device(segment.device)
-            own = loads.get(segment.name, {})
-            folds = {**folds_of(segment.graph, device), **own}
-            designs[segment.name] = fpga_part.write_part(segment.graph, target, bits[0], folds, device.accelerator, tuple(own),
-                                                         datapath_of(device.family), *bits[1:])
-        else:
-            replace_bytes(target / f"{segment.graph.name}.onnx", to_onnx(segment.graph, Boundary.INTEGER))
-    names = [name for own in loads.values() for name in own]
-    notes = [f"weights of {', '.join(names)} are loaded: memories that are written take more logic and registers than the plan "
-             "counts (docs/lq.md)"] if names else []
-    for name, segments in systems_of(program, platform).items():
-        try:
-            notes += write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value).warnings
-        except UnsupportedError as reason:
-            notes.append(f"{reason}; the host carries what passes between these boards")
-    progress("generate", len(program.segments), len(program.segments))
-    return notes
-
-
-def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path) -> None:
+def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path,
+                     hardware: Hardware) -> None:
     """The model with its numbers, the plan, the samples, and a manifest that ties them together."""
     replace_bytes(folder / "model.onnx", to_onnx(numbers.graph))
     replace_text(folder / "plan.json", dump(plan_to_json(plan, platform)))
@@ -165,6 +133,7 @@ def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platf
         "model": {"name": numbers.graph.name, "file": model.name, "sha256": numbers.imported.sha256},
         "platform": platform_to_dict(platform),
         "quantization": {"calibration": numbers.samples.source, "samples": numbers.samples.count},
+        "hardware": {**asdict(hardware), "loaded": list(hardware.loaded)},
         "warnings": list(numbers.warnings),
         "versions": versions(),
         "segments": [{"name": s.name, "device": s.device, "nodes": list(s.nodes),
@@ -292,14 +261,16 @@ def hardware_of(build: Build) -> list[tuple[str, str, Design, Shell | None]]:
     return found
 
 
-def _remembered(folder: Path, name: str) -> dict[str, Any] | None:
-    return read_json(folder / name) if (folder / name).is_file() else None
+def _remembered(folder: Path, name: str, shape: Mapping[str, Any]) -> dict[str, Any] | None:
+    again = f"remove it, or run `dovetail {COMMANDS[name]}` again"
+    return read_json(folder / name, again, shape) if (folder / name).exists() else None
 
 
 def write_report(build: Build) -> Path:
     """Render `report.html` from what the build folder knows by now."""
-    verification = _remembered(build.folder, "verification.json")
-    synthesis, power = _remembered(build.folder, "synthesis.json"), _remembered(build.folder, POWER)
+    verification = _remembered(build.folder, "verification.json", records.VERIFICATION)
+    synthesis, power = (_remembered(build.folder, name, shape)
+                        for name, shape in (("synthesis.json", records.SYNTHESIS), (POWER, records.POWER)))
     timeline = schedule(build.graph, build.platform, build.plan.assignment)
     parts = {s.name: build.part(s) for s in build.program.segments}
     marks = (verification or {}).get("high_water", {})

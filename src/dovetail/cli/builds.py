@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dovetail.cli.opened import add_trust, open_build
 from dovetail.cli.options import (
     Commands,
     add_json,
@@ -55,6 +56,7 @@ def add_commands(commands: Commands) -> None:
     verify = commands.add("verify", _verify, "run a build on its devices and compare every boundary tensor with the reference",
                           "dovetail verify build/model --frames 64 --json -")
     verify.add_argument("build", type=Path, help="a build folder")
+    add_trust(verify)
     verify.add_argument("--frames", type=int, default=64,
                         help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
     add_weights(verify)
@@ -62,6 +64,7 @@ def add_commands(commands: Commands) -> None:
 
     run = commands.add("run", _run, "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
     run.add_argument("build", type=Path, help="a build folder")
+    add_trust(run)
     run.add_argument("-i", "--input", type=Path, required=True,
                      help=".npy or .npz (key 'x' or the input's name) of float frames")
     run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
@@ -71,12 +74,14 @@ def add_commands(commands: Commands) -> None:
     synth = commands.add("synth", _synth, "count the FPGA part's resources with an open synthesizer",
                          "dovetail synth build/model --family ecp5")
     synth.add_argument("build", type=Path, help="a build folder")
+    add_trust(synth)
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
     add_json(synth)
 
     export = commands.add("export", _export, "write the FPGA parts as projects for a vendor's tool, or the open one",
                           "dovetail export build/model --vendor quartus -o projects/model")
     export.add_argument("build", type=Path, help="a build folder")
+    add_trust(export)
     export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss"),
                         help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
     export.add_argument("--part", help="the device's order code (default: the board's)")
@@ -86,6 +91,7 @@ def add_commands(commands: Commands) -> None:
     trial = commands.add("selftest", _selftest, "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
                          "dovetail selftest build/model --stall-seed 1")
     trial.add_argument("build", type=Path, help="a build folder")
+    add_trust(trial)
     trial.add_argument("--frames", type=int, default=8, help="random frames to compute (default: %(default)s)")
     trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
     trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
@@ -94,6 +100,7 @@ def add_commands(commands: Commands) -> None:
     power = commands.add("power", _power, "count how often the FPGA parts toggle on the build's own images, and what that costs",
                          "dovetail power build/model --frames 16")
     power.add_argument("build", type=Path, help="a build folder")
+    add_trust(power)
     power.add_argument("--frames", type=int, default=16, help="stored samples to simulate (default: %(default)s)")
     add_json(power)
 
@@ -101,6 +108,7 @@ def add_commands(commands: Commands) -> None:
                           "dovetail report build/model")
     report.add_argument("build", type=Path, help="a build folder")
     add_json(report)
+    add_trust(report)
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:
@@ -112,9 +120,8 @@ def add_weights(sub: argparse.ArgumentParser) -> None:
 
 def _opened(options: argparse.Namespace) -> Build:
     """The build that a command is about, with the weights it was given."""
-    from dovetail.runtime.build import load_build
     from dovetail.runtime.weights import with_weights
-    build = load_build(options.build)
+    build = open_build(options)
     return build if options.weights is None else with_weights(build, options.weights)
 
 
@@ -206,8 +213,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _synth(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.runtime.build import load_build
-    build = load_build(options.build)
+    build = open_build(options)
     with progress_bar() as progress:
         results = pipeline.synthesize_build(build, options.family, progress)
     pipeline.write_report(build)
@@ -218,8 +224,7 @@ def _synth(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from dovetail import pipeline
     from dovetail.fpga.export import VENDORS
-    from dovetail.runtime.build import load_build
-    folders = pipeline.export_build(load_build(options.build), options.vendor, options.output, options.part)
+    folders = pipeline.export_build(open_build(options), options.vendor, options.output, options.part)
     command = VENDORS[options.vendor].command
     document = {"schema": 1, "vendor": options.vendor, "command": command, "projects": [str(folder) for folder in folders]}
     emit(options.json, document, lambda: "\n".join(f"{folder}: build it there with `{command}`" for folder in folders))
@@ -228,8 +233,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def _selftest(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.runtime.build import load_build
-    build = load_build(options.build)
+    build = open_build(options)
     with progress_bar() as progress:
         trials = pipeline.try_boards(build, options.frames, options.stall_seed, options.trace, progress)
     emit(options.json, trials, lambda: terminal.trial_text(trials))
@@ -238,9 +242,8 @@ def _selftest(options: argparse.Namespace) -> int:
 
 def _power(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.runtime.build import load_build
     from dovetail.runtime.power import measure_power, power_json
-    build = load_build(options.build)
+    build = open_build(options)
     with progress_bar() as progress:
         results = power_json(build, measure_power(build, options.frames, progress))
     pipeline.write_report(build)
@@ -250,8 +253,7 @@ def _power(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from dovetail import pipeline
-    from dovetail.runtime.build import load_build
-    path = pipeline.write_report(load_build(options.build))
+    path = pipeline.write_report(open_build(options))
     emit(options.json, {"schema": 1, "report": str(path)}, lambda: str(path))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from dovetail.cli.opened import add_trust, open_build
 from dovetail.cli.options import Commands, add_json, add_model, add_numbers, refuse_unused, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
@@ -47,6 +48,7 @@ def add_commands(commands: Commands) -> None:
     add_numbers(evaluate)
     evaluate.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
     evaluate.add_argument("--build", type=Path, help="a build folder of the same model, run on its devices as well")
+    add_trust(evaluate)
     add_json(evaluate)
 
 
@@ -119,8 +121,7 @@ def _quantize(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
-    from dovetail.runtime.build import load_build
-    build = None if options.build is None else load_build(options.build)
+    build = None if options.build is None else open_build(options)
     with progress_bar() as progress:
         found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
                                         shapes(options), progress, Equalise(options.equalise))

@@ -10,7 +10,21 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.cost.folds import Fold
-from dovetail.errors import BuildError, UsageError
+from dovetail.document import (
+    IDENTIFIER,
+    INCOMPLETE,
+    NATURAL,
+    PLAIN_FILE,
+    Each,
+    Maybe,
+    OneOf,
+    Place,
+    Whole,
+    picked,
+    read_document,
+    read_texts,
+)
+from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
@@ -32,6 +46,19 @@ SHELL = "axi"
 """Folder of a part's shell."""
 PINS = "pins"
 """Folder of a part behind a host's port of a few pins."""
+DESCRIPTION = "design.json"
+SCHEMA = 1
+SIZE = Whole(1, 1 << 31)
+PORT = {"name": IDENTIFIER, "tensor": str, "channels": SIZE, "bits": Whole(1, 64), "signed": bool, "height": SIZE, "width": SIZE,
+        "at_once": Maybe(SIZE), "loads": bool}
+FIFO = {"name": str, "width_bits": SIZE, "depth": NATURAL}
+MEMORY = {"name": IDENTIFIER, "bytes": Whole(1, 4096), "image": PLAIN_FILE, "bytes_per_clock": SIZE, "latency_clocks": NATURAL,
+          "beats": NATURAL, "writes": bool}
+DESIGN = {"top": IDENTIFIER, "files": [PLAIN_FILE], "inputs": [PORT], "outputs": [PORT],
+          "fifos": [FIFO], "adders": NATURAL, "latency_cycles": NATURAL,
+          "interval_cycles": NATURAL, "notes": [str], "folds?": Each([SIZE]), "words?": Each(SIZE), "fused?": [str],
+          "memory?": Maybe(MEMORY), "datapath?": OneOf(tuple(d.value for d in Datapath))}
+"""What `design.json` holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +152,24 @@ def store_design(design: Design, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, text in design.files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    description = {**asdict(design), "files": list(design.files), "schema": 1}
-    (folder / "design.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    description = {**asdict(design), "files": list(design.files), "schema": SCHEMA}
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 def load_design(folder: Path) -> Design:
-    """A stored design with the Verilog text as it is on disk now."""
-    try:
-        known = json.loads((folder / "design.json").read_text(encoding="utf-8"))
-        files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
-        return Design(known["top"], files, tuple(StreamPort(**p) for p in known["inputs"]),
-                      tuple(StreamPort(**p) for p in known["outputs"]), tuple(Fifo(**f) for f in known["fifos"]),
-                      known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
-                      {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
-                      known.get("words", {}), tuple(known.get("fused", ())),
-                      MemoryPort(**known["memory"]) if known.get("memory") else None,
-                      known.get("datapath", Datapath.POPCOUNT.value))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BuildError(f"{folder}: not a complete hardware part ({error}); run `dovetail compile` again") from None
+    """A stored design with the Verilog text as it is on disk now; its files lie in its folder and nowhere else."""
+    known = read_document(folder / DESCRIPTION, SCHEMA, INCOMPLETE, DESIGN)
+    files = read_texts(folder, known["files"])
+    memory = known.get("memory")
+    if memory is not None and memory["image"] not in files:
+        Place(str(folder / DESCRIPTION), INCOMPLETE, "memory.image").refuse(memory["image"], f"one of {', '.join(files)}")
+    inputs, outputs = (tuple(StreamPort(**picked(p, PORT)) for p in known[way]) for way in ("inputs", "outputs"))
+    return Design(known["top"], files, inputs, outputs, tuple(Fifo(**picked(f, FIFO)) for f in known["fifos"]),
+                  known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
+                  {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
+                  known.get("words", {}), tuple(known.get("fused", ())),
+                  None if memory is None else MemoryPort(**picked(memory, MEMORY)),
+                  known.get("datapath", Datapath.POPCOUNT.value))
 
 
 def load_part_shell(graph: Graph, folder: Path) -> Shell:

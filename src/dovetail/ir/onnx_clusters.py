@@ -134,8 +134,8 @@ class _Values:
         found: list[Cluster] = []
         taken: set[int] = set()
         for node in reversed(self.nodes):
-            ends = node.output and self.producers.get(node.output[0]) is node and id(node) not in taken \
-                and node.output[0] not in self.plain
+            last = node.output[0] if node.output else None
+            ends = last is not None and self.producers.get(last) is node and id(node) not in taken and last not in self.plain
             cluster = self._from(node, taken) if ends else None
             if cluster is not None:
                 found.append(cluster)

@@ -130,6 +130,28 @@ def _external(proto: Any, where: str, size: int) -> bytes:
     return content
 
 
+def external_tensor(content: bytes) -> str | None:
+    """The name of a tensor that a model keeps in another file; None where it holds all of them."""
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError:
+        return None  # nothing can be run of it
+    waiting = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        tensors = list(getattr(graph, "initializer", ()))
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            tensors += [sparse.values, sparse.indices]
+        for attribute in (a for node in graph.node for a in node.attribute):
+            tensors += [attribute.t, *attribute.tensors, attribute.sparse_tensor.values, attribute.sparse_tensor.indices]
+            tensors += [t for s in attribute.sparse_tensors for t in (s.values, s.indices)]
+            waiting += [attribute.g, *attribute.graphs]
+        for tensor in tensors:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+                return str(tensor.name)
+    return None
+
+
 def copy_node(output: str) -> Any:
     """A node that stands for a second name of a value."""
     return onnx.helper.make_node("Identity", [], [output], name=output)

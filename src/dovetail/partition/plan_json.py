@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cost import clocks
+from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, check
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
 from dovetail.partition.pareto import Front
@@ -17,6 +18,18 @@ from dovetail.platform.device import Platform
 from dovetail.platform.load import platform_to_dict
 
 SCHEMA = 1
+PIECE = {"device": str, "start": NATURAL, "stop": NATURAL}
+SPLIT = {"axis": Maybe(OneOf(tuple(map(str, Axis)))), "shares": [PIECE], "reducer?": Maybe(str)}
+NODE = {"node": str, "latency_s": float, "compute_s": float, "transfer_s": float, "energy_j": float, "transfer_bytes": int,
+        "resources": Each(Each(float)), "interval_s": (float, float), "extrapolated": bool, "source": str,
+        "busy_s?": Each(float), "why": str, "hidden_s?": float, "beside?": [str]}
+PLAN = {"model": str, "platform": Anything(), "goal": OneOf(tuple(map(str, Goal))), "mode": OneOf(tuple(map(str, Mode))),
+        "solver": str, "status": OneOf(tuple(map(str, Status))), "objective": float, "best_objective?": Maybe(float),
+        "lower_bound": float, "beyond?": float, "latency_s": float, "energy_j": float, "interval_s?": float,
+        "makespan_s": Maybe(float), "busy_s?": Each(float), "baselines": Each(Maybe(float)), "pinned?": NATURAL,
+        "assignment": Each(SPLIT), "resources": Each(Each({"used": float, "limit": float})), "nodes": [NODE], "notes": [str]}
+"""What a plan holds that is read again."""
+AGAIN = "the file is incomplete or edited, make the plan again"
 
 
 def split_to_json(split: Split) -> dict[str, Any]:
@@ -25,19 +38,15 @@ def split_to_json(split: Split) -> dict[str, Any]:
             "reducer": split.reducer}
 
 
-def split_from_json(entry: Mapping[str, Any]) -> Split:
-    """A split; whether it is legal for its node is `evaluate`'s question."""
-    pieces = tuple(Piece(str(s["device"]), int(s["start"]), int(s["stop"])) for s in entry["shares"])
+def assignment_from_json(entries: Any, file: str = "assignment") -> Assignment:
+    """Node name to split, from a plan's `assignment` or a file written by hand; whether it is legal is `evaluate`'s question."""
+    check(entries, Each(SPLIT), Place(file, "each node needs axis, shares of device, start, stop, and reducer"))
+    return {name: _split(entry) for name, entry in entries.items()}
+
+
+def _split(entry: Mapping[str, Any]) -> Split:
+    pieces = tuple(Piece(s["device"], s["start"], s["stop"]) for s in entry["shares"])
     return Split(None if entry["axis"] is None else Axis(entry["axis"]), pieces, entry.get("reducer"))
-
-
-def assignment_from_json(entries: Mapping[str, Any]) -> Assignment:
-    """Node name to split, from a plan's `assignment` or a file written by hand."""
-    try:
-        return {str(name): split_from_json(entry) for name, entry in entries.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BuildError(f"assignment: {error!r} in an entry; each node needs axis (null or one of "
-                         f"{', '.join(Axis)}), shares of device, start, stop, and reducer") from error
 
 
 def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]:
@@ -78,14 +87,15 @@ def _node_to_json(cost: NodeCost) -> dict[str, Any]:
     }
 
 
-def plan_from_json(entries: Mapping[str, Any]) -> Plan:
-    """The plan a JSON object describes; BuildError names what is missing or of another schema."""
+def plan_from_json(entries: Mapping[str, Any], file: str = "plan") -> Plan:
+    """The plan a JSON object describes; BuildError names the field of `file` that is missing or wrong, or another schema."""
     if entries.get("schema") != SCHEMA:
-        raise BuildError(f"plan: schema {entries.get('schema')!r} found; this version reads schema {SCHEMA}, make the plan again")
-    try:
-        return _plan(entries)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BuildError(f"plan: {error!r} while reading it; the file is incomplete or edited, make the plan again") from error
+        raise BuildError(f"{file}: schema {entries.get('schema')!r} found; this version reads schema {SCHEMA}, "
+                         "make the plan again")
+    check(entries, PLAN, Place(file, AGAIN))
+    if not isinstance(entries["platform"], str):
+        check(entries["platform"], {"name": str}, Place(file, AGAIN, "platform"))
+    return _plan(entries)
 
 
 def _plan(entries: Mapping[str, Any]) -> Plan:
@@ -93,7 +103,8 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
     return Plan(
         model=entries["model"], platform=platform if isinstance(platform, str) else platform["name"], goal=Goal(entries["goal"]),
         mode=Mode(entries["mode"]), solver=entries["solver"], status=Status(entries["status"]),
-        assignment=assignment_from_json(entries["assignment"]), nodes=tuple(_node_from_json(n) for n in entries["nodes"]),
+        assignment={name: _split(entry) for name, entry in entries["assignment"].items()},
+        nodes=tuple(_node_from_json(n) for n in entries["nodes"]),
         objective=float(entries["objective"]), lower_bound=float(entries["lower_bound"]), latency_s=float(entries["latency_s"]),
         energy_j=float(entries["energy_j"]), interval_s=float(entries.get("interval_s", 0.0)),
         busy_s=dict(entries.get("busy_s", {})),

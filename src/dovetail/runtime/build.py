@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dovetail.cpu import executor as cpu_executor
+from dovetail.document import INCOMPLETE, NATURAL, Anything, Each, Shape, read_document
 from dovetail.errors import BuildError
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.links.stored import Boards, is_stored, load_system
@@ -21,15 +21,19 @@ from dovetail.ir import Array, Graph
 from dovetail.ir.onnx_read import read_onnx
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.ranges import Range, stored_ranges
+from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Plan
 from dovetail.partition.plan_json import plan_from_json
+from dovetail.partition.problem import Problem
+from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
+from dovetail.runtime.generate import HARDWARE, Hardware, Progress, hardware_from_json, silent
+from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.schedule.program import Program, Segment, lower
 
 SCHEMA = 1
 SAMPLES = "samples.npz"
-INCOMPLETE = "this is not a complete build folder, run `dovetail compile` again"
 
 
 class Part(Protocol):
@@ -101,50 +105,50 @@ def partial_ranges(program: Program) -> dict[str, Range]:
     return found
 
 
-def read_json(path: Path, remedy: str = INCOMPLETE) -> dict[str, Any]:
-    """A JSON object of a build, with its schema checked; `remedy` is what a user does about a bad one."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BuildError(f"{path}: missing; {remedy}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BuildError(f"{path}: unreadable ({error}); {remedy}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        found = content.get("schema") if isinstance(content, dict) else None
-        raise BuildError(f"{path}: schema {found!r}; this version reads schema {SCHEMA}, build again with it")
-    return content
+def read_json(path: Path, remedy: str = INCOMPLETE, shape: Shape | None = None) -> dict[str, Any]:
+    """A JSON object of a build, with its schema checked, and its shape; `remedy` is what a user does about a bad one."""
+    return read_document(path, SCHEMA, remedy, shape)
 
 
-MANIFEST = {"platform": (), "versions": (), "warnings": (), "model": ("file", "sha256"),
-            "quantization": ("calibration", "samples")}
-"""What a manifest holds that builds are read by, and the keys inside."""
+MANIFEST = {"platform": Each(Anything()), "versions": Each(str), "warnings": [str], "model": {"file": str, "sha256": str},
+            "quantization": {"calibration": str, "samples": NATURAL}, "hardware?": HARDWARE}
+"""What a manifest holds that builds are read by; `hardware` is missing in those of earlier versions."""
 
 
-def _check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    for key, inner in MANIFEST.items():
-        held = manifest.get(key)
-        if not isinstance(held, list if key == "warnings" else dict) or any(k not in held for k in inner):
-            raise BuildError(f"{path}: holds no complete {key}; {INCOMPLETE}")
+def load_build(folder: str | Path, trust: bool = False, progress: Progress = silent) -> Build:
+    """Load a build folder; the program is lowered again from the stored model and plan, its generated files are checked.
 
-
-def load_build(folder: str | Path) -> Build:
-    """Load a build folder; the program is lowered again from the stored model and plan."""
+    `trust` takes generated files as they are, without a check of where they come from (`runtime.trust`).
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise BuildError(f"{folder}: no such build folder; make one with `dovetail compile MODEL -p BOARD -o {folder}`")
-    manifest = read_json(folder / "manifest.json")
+    check_plain(folder)
+    manifest = read_json(folder / "manifest.json", shape=MANIFEST)
     document = read_json(folder / "plan.json")
-    _check_manifest(folder / "manifest.json", manifest)
     if not (folder / "model.onnx").is_file():
         raise BuildError(f"{folder / 'model.onnx'}: missing; {INCOMPLETE}")
     graph = read_onnx(folder / "model.onnx").graph
     platform = platform_from_dict(manifest["platform"])
-    plan = plan_from_json(document)
+    plan = plan_from_json(document, str(folder / "plan.json"))
+    program = _lowered(folder, graph, plan, platform)
+    if trust:
+        check_trusted(folder)
+    else:
+        hardware = hardware_from_json(manifest["hardware"]) if "hardware" in manifest else Hardware()
+        check_origin(folder, program, platform, hardware, progress)
+    return Build(folder, manifest, graph, plan, platform, program, partial_ranges(program))
+
+
+def _lowered(folder: Path, graph: Graph, plan: Plan, platform: Platform) -> Program:
+    """The program of a plan that is legal for the graph and the board."""
     missing = {n.name for n in graph.nodes} ^ set(plan.assignment)
     if missing:
         raise BuildError(f"{folder}: plan.json and model.onnx disagree about node {sorted(missing)[0]}; build again")
-    program = lower(graph, plan.assignment)
-    return Build(folder, manifest, graph, plan, platform, program, partial_ranges(program))
+    problem = Problem(graph, platform, DeviceCosts())
+    for node in graph.nodes:
+        check_split(problem, node, plan.assignment[node.name])
+    return lower(graph, plan.assignment)
 
 
 def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.errors import BuildError, UnsupportedError, UsageError
+from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, OneOf, Text, Whole, read_document, read_texts
+from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
 from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, master_pins, memory_master, possible_bits
@@ -37,6 +38,10 @@ LITE_IN = (("awvalid", 1), ("awaddr", registers.ADDRESS_BITS), ("wvalid", 1), ("
 LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2),
             ("arready", 1), ("rvalid", 1), ("rdata", 32), ("rresp", 2))
 LITE = "s_axi_ctrl"
+SHELL = {"top": IDENTIFIER, "files": [PLAIN_FILE], "bus_bits": OneOf(BUS_BITS),
+         "build_hash": Text(f"[0-9a-f]{{{HASH_BITS // 4}}}", f"{HASH_BITS // 4} hexadecimal digits"),
+         "test_crcs": [Whole(0, (1 << 32) - 1)], "memory_bits?": Whole(0, 4096)}
+"""What `shell.json` holds."""
 MEMORY_FILE = "memory.bin"
 """The image of a design's memory as bytes, for those who place it."""
 
@@ -260,10 +265,6 @@ def _place_master(top: Module, module: Module, port: MemoryPort, bus_bits: int,
 
 def load_shell(core: Design, folder: Path) -> Shell:
     """A stored shell around a stored core, with the Verilog text as it is on disk now."""
-    try:
-        known = json.loads((folder / "shell.json").read_text(encoding="utf-8"))
-        files = {name: (folder / name).read_text(encoding="utf-8") for name in known["files"]}
-        return Shell(core, known["top"], files, known["bus_bits"], int(known["build_hash"], 16), tuple(known["test_crcs"]),
-                     known.get("memory_bits", 0))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BuildError(f"{folder}: not a complete shell ({error}); run `dovetail compile` again") from None
+    known = read_document(folder / "shell.json", SCHEMA, INCOMPLETE, SHELL)
+    return Shell(core, known["top"], read_texts(folder, known["files"]), known["bus_bits"], int(known["build_hash"], 16),
+                 tuple(known["test_crcs"]), known.get("memory_bits", 0))

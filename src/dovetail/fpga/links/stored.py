@@ -7,17 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dovetail.errors import BuildError
+from dovetail.document import INCOMPLETE, NATURAL, PLAIN_WORD, Place, picked, read_document
 from dovetail.fpga.design import Design
 from dovetail.fpga.links.bench import SystemRun, simulate_system
 from dovetail.fpga.links.system import HostPort, System, Wire, build_system
 from dovetail.fpga.part import SIMULATED_ADDERS, load_design, store_design
-from dovetail.ir import Array, Region
+from dovetail.ir import Array
 from dovetail.platform.device import Platform
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 
-SYSTEM = "system.json"
+DESCRIPTION = "system.json"
+SCHEMA = 1
+WIRE = {"link": str, "source": NATURAL, "output": NATURAL, "target": NATURAL, "input": NATURAL, "latency_clocks": NATURAL,
+        "cells_per_clock": float}
+HOST_PORT = {"board": NATURAL, "port": NATURAL, "tensor": str, "region": [(NATURAL, NATURAL)]}
+SYSTEM = {"devices": [PLAIN_WORD], "wires": [WIRE], "inputs": [HOST_PORT], "outputs": [HOST_PORT], "circuits": [str],
+          "slots?": [str], "warnings?": [str]}
+"""What `system.json` holds."""
 
 
 def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, Design], program: Program, platform: Platform,
@@ -30,34 +37,29 @@ def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
     system = build_system(name, segments, designs, program, platform)
     for device, board in zip(system.devices, system.boards, strict=True):
         store_design(board, folder / name / device)
-    description = {"schema": 1, "devices": list(system.devices), "wires": [asdict(w) for w in system.wires],
+    description = {"schema": SCHEMA, "devices": list(system.devices), "wires": [asdict(w) for w in system.wires],
                    "inputs": [asdict(p) for p in system.inputs], "outputs": [asdict(p) for p in system.outputs],
                    "circuits": list(system.circuits), "slots": list(system.slots),
                    "warnings": list(system.warnings)}
-    (folder / name / SYSTEM).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    (folder / name / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     return system
 
 
 def is_stored(name: str, folder: Path) -> bool:
-    return (folder / name / SYSTEM).is_file()
+    return (folder / name / DESCRIPTION).is_file()
 
 
 def load_system(name: str, folder: Path) -> System:
     """A stored system, with the Verilog text as it is on disk now."""
-    path = folder / name / SYSTEM
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        ports = {way: tuple(HostPort(p["board"], p["port"], p["tensor"], _region(p["region"])) for p in known[way])
-                 for way in ("inputs", "outputs")}
-        return System(name, tuple(load_design(folder / name / d) for d in known["devices"]), tuple(known["devices"]),
-                      tuple(Wire(**w) for w in known["wires"]), ports["inputs"], ports["outputs"], tuple(known["circuits"]),
-                      tuple(known.get("slots", ())), tuple(known.get("warnings", ())))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BuildError(f"{path}: not a complete system of boards ({error}); run `dovetail compile` again") from None
-
-
-def _region(spans: Sequence[Sequence[int]]) -> Region:
-    return tuple((int(start), int(stop)) for start, stop in spans)
+    known = read_document(folder / name / DESCRIPTION, SCHEMA, INCOMPLETE, SYSTEM)
+    ports = {way: tuple(HostPort(p["board"], p["port"], p["tensor"], tuple((a, b) for a, b in p["region"])) for p in known[way])
+             for way in ("inputs", "outputs")}
+    boards = tuple(load_design(folder / name / d) for d in known["devices"])
+    for wire in known["wires"]:
+        if max(wire["source"], wire["target"]) >= len(boards):
+            Place(str(folder / name / DESCRIPTION), INCOMPLETE, "wires").refuse(wire["link"], f"a link of {len(boards)} boards")
+    return System(name, boards, tuple(known["devices"]), tuple(Wire(**picked(w, WIRE)) for w in known["wires"]), ports["inputs"],
+                  ports["outputs"], tuple(known["circuits"]), tuple(known.get("slots", ())), tuple(known.get("warnings", ())))
 
 
 @dataclass(frozen=True, slots=True)
