@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -305,8 +306,8 @@ def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _commands(build: Build) -> Sequence[str]:
-    name = build.manifest["model"]["file"]
-    return (f"dovetail compile {name} -p {build.platform.name} -o build/", "dovetail verify build/", "dovetail synth build/")
+    name, board = quote(build.manifest["model"]["file"]), quote(build.platform.name)
+    return (f"dovetail compile {name} -p {board} -o build/", "dovetail verify build/", "dovetail synth build/")
 
 
 def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration | None = None, bits: int | None = None,

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dovetail.document import IDENTIFIER, PLAIN_FILE, Place, check
 from dovetail.errors import UsageError
 from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
@@ -19,6 +20,7 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.export_pages import link_page, readme
 from dovetail.fpga.place import core_pins, pin_wrapper
 from dovetail.fpga.source import is_verilog
+from dovetail.platform.load import is_part
 
 TOP_VARIABLE = "DOVETAIL_TOP"
 """Environment variable that names another top module than the default."""
@@ -32,6 +34,11 @@ class Target:
     part: str
     clock_hz: float
 
+    def __post_init__(self) -> None:
+        if not is_part(self.part):
+            raise UsageError(f"part {self.part!r}: not an order code; letters, digits, - . and _ are possible, such as "
+                             "10CX220YF780E5G")
+
     @property
     def period_ns(self) -> float:
         return 1e9 / self.clock_hz
@@ -43,6 +50,13 @@ class Project:
 
     core: Design
     shell: Shell | None = None
+
+    def __post_init__(self) -> None:
+        """Names stand in scripts of tools as they are, so that none may be more than a name."""
+        place = Place(f"project of {self.core.top!r}", "compile the model again")
+        check([self.core.top, self.top], [IDENTIFIER], place.below("tops"))
+        check([p.name for p in (*self.core.inputs, *self.core.outputs)], [IDENTIFIER], place.below("ports"))
+        check(list(self.files), [PLAIN_FILE], place.below("files"))
 
     @property
     def top(self) -> str:

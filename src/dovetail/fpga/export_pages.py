@@ -68,7 +68,12 @@ def _shell_lines(shell: Shell, tops: Mapping[str, str], design: Design) -> list[
 def _port_row(port: StreamPort, direction: str) -> str:
     sign = "signed" if port.signed else "unsigned"
     return (f"| `{port.name}_valid/ready/data` | {direction} | {port.channels} x {port.bits} {sign} | "
-            f"{port.height} x {port.width} beats | {port.tensor} |")
+            f"{port.height} x {port.width} beats | {_cell(port.tensor)} |")
+
+
+def _cell(name: str) -> str:
+    """A name of the network in one cell of a table, as code, whatever its letters are."""
+    return f"`{''.join('?' if c in '`|' or not c.isprintable() else c for c in name)}`"
 
 
 PACKETS = """\

@@ -49,7 +49,7 @@ PINS = "pins"
 DESCRIPTION = "design.json"
 SCHEMA = 1
 SIZE = Whole(1, 1 << 31)
-PORT = {"name": IDENTIFIER, "tensor": str, "channels": SIZE, "bits": Whole(1, 64), "signed": bool, "height": SIZE, "width": SIZE,
+PORT = {"name": IDENTIFIER, "tensor": str, "channels": SIZE, "bits": SIZE, "signed": bool, "height": SIZE, "width": SIZE,
         "at_once": Maybe(SIZE), "loads": bool}
 FIFO = {"name": str, "width_bits": SIZE, "depth": NATURAL}
 MEMORY = {"name": IDENTIFIER, "bytes": Whole(1, 4096), "image": PLAIN_FILE, "bytes_per_clock": SIZE, "latency_clocks": NATURAL,

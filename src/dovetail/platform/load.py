@@ -47,7 +47,9 @@ RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
     "xcup": ("lut", "register", "bram36", "dsp"),
 }
 """What each FPGA family counts; a board must state all of them."""
-NAME = "[A-Za-z][A-Za-z0-9_-]*"
+NAME = "[A-Za-z][A-Za-z0-9_-]{0,62}"
+PART = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+"""An order code: it stands in scripts of vendors' tools, where anything else would be a command."""
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
 SLOT_LIMITS = Limits(2, 128, "time slots")
 
@@ -181,7 +183,7 @@ def _device(table: Table) -> Device:
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
         ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
-        table.text("part") if "part" in table.values else None,
+        _part(table) if "part" in table.values else None,
         from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind))
 
 
@@ -220,6 +222,18 @@ def _name(table: Table) -> str:
     if not re.fullmatch(NAME, name):
         table.fail(f"key name is {name!r}; letters, digits, - and _ are possible, a letter first")
     return name
+
+
+def _part(table: Table) -> str:
+    part = table.text("part")
+    if not is_part(part):
+        table.fail(f"key part is {part!r}; an order code of letters, digits, - . and _ is needed")
+    return part
+
+
+def is_part(text: str) -> bool:
+    """Whether a text can be a device's order code."""
+    return re.fullmatch(PART, text) is not None
 
 
 def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str], prefix: str) -> dict[str, float]:
