@@ -53,8 +53,8 @@ check: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those of a GPU (bench/gpu_*.py) and of training need one; each says how it is run.
-BENCHES := $(filter-out bench/gpu_%.py bench/lq_training.py,$(wildcard bench/*.py))
+# Those of a GPU (bench/gpu_*.py) and of training need one, mutated builds take half an hour; each says how it is run.
+BENCHES := $(filter-out bench/gpu_%.py bench/lq_training.py bench/mutated_builds.py,$(wildcard bench/*.py))
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
 	@mkdir -p build/bench
