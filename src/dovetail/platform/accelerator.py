@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dovetail.errors import PlatformError
+from dovetail.document import Anything, Each, Maybe, OneOf, Place, Whole, check
+from dovetail.errors import BuildError, PlatformError
 
 
 class Architecture(StrEnum):
@@ -50,6 +51,15 @@ class Accelerator:
         return node in self.dedicated or node in self.reusable
 
 
+SIZE = Whole(1, 1 << 24)
+ENTRIES = {"architecture": OneOf(tuple(a.value for a in Architecture)), "dedicated": Each(Maybe([SIZE])), "reusable": [str],
+           "arrays": Each(Whole(0, 1 << 40)), "pace_clocks": Whole(1, 1 << 50), "fused?": [str]}
+"""An accelerator as a plan writes it."""
+ARRAYS = ("inputs", "outputs", "taps", "kernel", "monolithic", "overlap", "port_bytes", "bandwidth_bytes", "latency_clocks",
+          "input_buffers")
+"""Sizes that every configuration of arrays has."""
+
+
 def to_entries(accelerator: Accelerator) -> dict[str, Any]:
     """As JSON values."""
     return {"architecture": accelerator.architecture.value,
@@ -61,11 +71,12 @@ def to_entries(accelerator: Accelerator) -> dict[str, Any]:
 def from_entries(entries: Any, where: str) -> Accelerator:
     """What `to_entries` wrote; anything else is refused."""
     try:
-        folds = {str(name): None if fold is None else tuple(int(size) for size in fold)
-                 for name, fold in entries["dedicated"].items()}
-        return Accelerator(Architecture(entries["architecture"]), folds, tuple(str(n) for n in entries["reusable"]),
-                           {str(k): int(v) for k, v in entries["arrays"].items()}, int(entries["pace_clocks"]),
-                           tuple(str(n) for n in entries.get("fused", ())))
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
-        raise PlatformError(f"{where}: key accelerator is not one that a plan wrote ({problem!r}); leave it out of board files, "
-                            "`dovetail compile --architecture` chooses it") from None
+        place = Place(where, "leave it out of board files, `dovetail compile --architecture` chooses it", "accelerator")
+        check(entries, ENTRIES, place)
+        if entries["reusable"]:
+            check(entries["arrays"], dict.fromkeys(ARRAYS, Anything()), place.below("arrays"))
+    except BuildError as problem:
+        raise PlatformError(str(problem)) from None
+    folds = {name: None if fold is None else tuple(fold) for name, fold in entries["dedicated"].items()}
+    return Accelerator(Architecture(entries["architecture"]), folds, tuple(entries["reusable"]), dict(entries["arrays"]),
+                       entries["pace_clocks"], tuple(entries.get("fused", ())))

@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 
 from dovetail.errors import PlatformError
 
+LARGEST = 1e300
+"""Whole numbers up to here can be shown as others are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -76,7 +79,8 @@ class Table:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(f"key {key} is {value!r}; a number from {limits} is needed")
         if not limits.lo <= value <= limits.hi:
-            self.fail(f"key {key} is {value:g}; allowed is {limits}")
+            shown = f"{value:g}" if abs(value) < LARGEST else "beyond all limits"
+            self.fail(f"key {key} is {shown}; allowed is {limits}")
         return float(value)
 
     def number(self, key: str, limits: Limits) -> tuple[float, str]:

@@ -96,7 +96,12 @@ def check_origin(folder: Path, program: Program, platform: Platform, hardware: H
     if cache_lookup(KNOWN, key) is not None:
         return
     with tempfile.TemporaryDirectory(prefix="dovetail-", ignore_cleanup_errors=True) as name:
-        write_parts(Path(name), program, platform, hardware, progress)
+        try:
+            write_parts(Path(name), program, platform, hardware, progress)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            # Fields that are right one by one may describe no hardware together, such as an accelerator of another network.
+            raise BuildError(f"{folder}: its hardware cannot be generated from model, plan and board ({error!r}); they do not "
+                             "belong together, compile the model again") from error
         made = generated_digests(Path(name))
     for path in sorted(stored.keys() | made.keys()):
         if stored.get(path) != made.get(path):
