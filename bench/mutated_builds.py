@@ -132,14 +132,17 @@ def forked(arguments: list[str], cwd: Path, log: Path) -> int:
     return HUNG
 
 
-def strays(area: Path, cache: Path) -> list[str]:
-    """Files where none may be: beside the case's build and output, outside, at home, and in the cache but for its own kinds."""
+def strays(area: Path, cache: Path, kinds: tuple[str, ...]) -> list[str]:
+    """Files where none may be: beside build and output, outside, at home, and in the cache but for its `kinds` of results.
+
+    A result is named by a digest of 64 digits.
+    """
     found = [p for p in area.iterdir() if p.name not in AREA]
     found += [p for p in (area / "case").iterdir() if p.name not in ("build", "out", "cwd", "log", "moved")]
     found += [*(area / "case" / "cwd").iterdir(), *(area / "home").iterdir(), *(area / "tmp").iterdir()]
     found += [p for p in (area / "outside").iterdir() if p.name != "secret.txt"]
-    found += [p for p in cache.iterdir() if p.name not in CACHED]
-    found += [p for kind in CACHED for p in (cache / kind).glob("[!.]*") if len(p.name) != 64]
+    found += [p for p in cache.iterdir() if p.name not in kinds]
+    found += [p for kind in kinds for p in (cache / kind).glob("[!.]*") if len(p.name) != 64]
     said = [str(p) for p in found]
     if (area / "outside" / "secret.txt").read_text(encoding="utf-8") != SECRET:
         said.append("outside/secret.txt changed")
@@ -147,13 +150,11 @@ def strays(area: Path, cache: Path) -> list[str]:
     return said + [f"{p} holds the secret" for p in copies]
 
 
-CACHED = ("builds", "simulate", "verilator-runtime")
-"""Kinds of results in the cache; each result is named by a digest of 64 digits."""
 AREA = {"case", "outside", "home", "tmp"}
 """What a worker's folder holds."""
 
 
-def try_case(work: Path, area: Path, index: int, seed: int) -> dict[str, Any]:
+def try_case(work: Path, area: Path, kinds: tuple[str, ...], index: int, seed: int) -> dict[str, Any]:
     """One mutated build through all commands."""
     case, canary = area / "case", area / "canary"
     shutil.rmtree(case, ignore_errors=True)
@@ -178,7 +179,7 @@ def try_case(work: Path, area: Path, index: int, seed: int) -> dict[str, Any]:
         if canary.exists():
             record["wrong"].append(["command", name, change])
             canary.unlink()
-        record["wrong"] += [["outside", name, stray] for stray in strays(area, work / "cache")]
+        record["wrong"] += [["outside", name, stray] for stray in strays(area, work / "cache", kinds)]
     return record
 
 
@@ -191,8 +192,9 @@ def work_on(indices: list[int], number: int, options: argparse.Namespace, journa
     (area / "outside" / "secret.txt").write_text(SECRET, encoding="utf-8")
     os.environ |= {"HOME": str(area / "home"), "TMPDIR": str(area / "tmp")}
     tempfile.tempdir = None
+    kinds = tuple(p.name for p in (options.work / "cache").iterdir())
     for index in indices:
-        record = try_case(options.work, area, index, options.seed)
+        record = try_case(options.work, area, kinds, index, options.seed)
         with journal.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
         if record["wrong"]:
