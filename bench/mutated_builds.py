@@ -205,6 +205,7 @@ def summary(records: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     wrong = Counter(w[0] for r in records for w in r["wrong"])
     codes = Counter((name, "accepted" if code == 0 else "refused") for r in records for name, code in r["codes"].items())
     return {
+        "command": "python bench/mutated_builds.py --json FILE", "date": time.strftime("%Y-%m-%d"),
         "cases": len(records), "seed": seed, "commands": sum(len(r["codes"]) for r in records),
         "tracebacks": wrong["traceback"], "crashes": wrong["crash"], "hangs": wrong["hang"], "silent_refusals": wrong["silent"],
         "files_outside": wrong["outside"], "commands_run": wrong["command"],
