@@ -4,7 +4,8 @@
 
 Every case is a copy of the smallest build with one seeded change (`proofs/mutations.py`), opened by `run`, `report`, `export`
 and `verify`; where hardware is described, also by `report --trust` and `export --trust`, which run nothing. Commands are forked
-from one process that has loaded everything. Finished cases are kept in FILE.cases, from which an interrupted run goes on.
+from one process that has loaded everything. Finished cases are kept in FILE.cases, from which an interrupted run goes on, and a
+failed one tries again what went wrong.
 """
 
 from __future__ import annotations
@@ -221,8 +222,9 @@ def summary(records: list[dict[str, Any]], seed: int) -> dict[str, Any]:
 
 
 def finished(journal: Path) -> list[dict[str, Any]]:
-    """Records of cases that were finished, by this run or one that was interrupted."""
-    return [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()] if journal.is_file() else []
+    """The last record of every case that was finished, by this run or one before it."""
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
+    return list({record["index"]: record for record in map(json.loads, lines)}.values())
 
 
 def main() -> int:
@@ -241,7 +243,7 @@ def main() -> int:
         shutil.rmtree(work / "base", ignore_errors=True)
         prepare(work)
     warm(work)
-    done = {r["index"] for r in finished(journal)}
+    done = {r["index"] for r in finished(journal) if not r["wrong"]}
     left = [i for i in range(options.cases) if i not in done]
     workers = []
     for number in range(options.jobs):
@@ -262,8 +264,9 @@ def main() -> int:
     found = summary(records, options.seed)
     options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({k: v for k, v in found.items() if isinstance(v, int)}, indent=1))
-    journal.unlink()
     bad = sum(found[k] for k in ("tracebacks", "crashes", "hangs", "silent_refusals", "files_outside", "commands_run"))
+    if not bad:
+        journal.unlink()
     return 1 if bad else 0
 
 

@@ -79,7 +79,7 @@ def mismatch(found: object) -> str:
 
 def _compared(report: Report) -> str:
     plan, single = report["plan"], best_single(report)
-    if single is None or not plan["objective"]:
+    if single is None or not plan["objective"] or not single[1]:
         return ""
     name, value = single
     ratio = value / plan["objective"]
