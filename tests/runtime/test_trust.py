@@ -178,6 +178,12 @@ def test_damaged_records_are_named_by_the_command_that_makes_them_again(copy: Pa
         "`dovetail synth` again")
 
 
+def test_a_report_of_a_baseline_of_nothing_compares_with_none(copy: Path) -> None:
+    edit(copy / "plan.json", lambda d: d.update(baselines=dict.fromkeys(d["baselines"], 0)))
+    assert main(["report", str(copy)]) == 0
+    assert "best single device" not in (copy / "report.html").read_text().split("</head>")[0]
+
+
 @pytest.mark.parametrize(("value", "shape", "message"), [
     (True, int, "the file is true; a whole number is needed"),
     (2**60, int, "a whole number is needed"),
