@@ -42,7 +42,7 @@ demo: $(VENV)/.ready
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev
