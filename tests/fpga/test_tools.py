@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -190,6 +191,26 @@ def test_racing_makers_of_one_result_all_get_it(cache):
         thread.join()
     assert results == ["same"] * 4
     assert [entry.name for entry in (cache / "kind").iterdir()] == ["key"]
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from dovetail.fpga.tools import cached
+here = Path(sys.argv[1])
+(here / f"begun{sys.argv[2]}").touch()
+def make(folder):
+    (here / f"made{sys.argv[2]}").touch()
+    while len(list(here.glob("begun*"))) < 2:
+        time.sleep(0.01)
+cached("kind", "key", make)
+"""
+
+
+def test_two_processes_make_a_result_once(cache, tmp_path):
+    makers = [subprocess.Popen([sys.executable, "-c", MAKER, str(tmp_path), str(i)]) for i in range(2)]
+    assert [maker.wait() for maker in makers] == [0, 0]
+    assert len(list(tmp_path.glob("made*"))) == 1
 
 
 def test_only_the_latest_results_are_kept(cache):

@@ -8,6 +8,7 @@ content-addressed cache that may be deleted any time.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -294,9 +295,9 @@ def _contents(folder: Path) -> str:
 def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -> tuple[Path, bool]:
     """Folder with the result of `make(folder)` for `key`, and whether it was there before.
 
-    `make` works in a temporary folder that is renamed into place, so two processes may race and a reader never sees half a
-    result. Only the `keep` most recently used results of a kind stay. A result that was damaged since is made again; one that
-    others own or may write to is refused (`check_own`).
+    `make` works in a temporary folder that is renamed into place, so a reader never sees half a result. A process waits for
+    another one that makes the same. Only the `keep` most recently used results of a kind stay. A result that was damaged since
+    is made again; one that others own or may write to is refused (`check_own`).
     """
     folder = cache_folder() / kind
     target = folder / key
@@ -307,7 +308,9 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
     except OSError as error:
         raise ToolError(f"cache {folder}: cannot be written, {error.strerror}; set DOVETAIL_CACHE to another folder") from error
     try:
-        with scratch_folder(folder, "making") as scratch:
+        with _sole_maker(folder, key), scratch_folder(folder, "making") as scratch:
+            if cache_lookup(kind, key) is not None:  # made meanwhile
+                return target, True
             make(scratch)
             (scratch / CONTENTS).write_text(_contents(scratch), encoding="utf-8")
             for path in scratch.rglob("*"):  # tools go by the umask, which may let others write
@@ -322,6 +325,15 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
                         "make room there or set DOVETAIL_CACHE to another folder") from error
     _prune(folder, keep)
     return target, False
+
+
+@contextlib.contextmanager
+def _sole_maker(folder: Path, key: str) -> Iterator[None]:
+    """Wait until no other process makes the result of a key: every key locks a byte of one file."""
+    place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6])
+    with folder.with_name(f".{folder.name}.makers").open("ab") as makers:
+        fcntl.lockf(makers, fcntl.LOCK_EX, 1, place)
+        yield
 
 
 def _prune(folder: Path, keep: int) -> None:
