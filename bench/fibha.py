@@ -33,6 +33,7 @@ from dovetail.fpga.simulate import simulate
 from dovetail.fpga.synthesize import synthesize
 from dovetail.ir import Graph
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.hybrid.architecture import search_of
 from dovetail.partition.hybrid.blocks import Blocks
 from dovetail.platform.accelerator import Architecture, from_entries
 from dovetail.platform.device import Device
@@ -48,6 +49,8 @@ from dovetail.reproduce.compact_2024_fibha import (
     heuristic,
     on_gpu,
     region,
+    single_frame,
+    steady_ms,
     utilisation_of,
 )
 from firb import blocks_of
@@ -145,7 +148,7 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
     device = fpga_of(platform)
     kinds = [Architecture(k) for k in options.architecture or KINDS]
     wanted = [*(k.value for k in kinds), *(() if options.architecture else ("splitcnn", "gpus"))]
-    fresh = ("multipliers", *("bit_exact",) * options.simulate, *("synthesized",) * options.synthesize)
+    fresh = ("multipliers", "batch1_accelerator", *("bit_exact",) * options.simulate, *("synthesized",) * options.synthesize)
     if all(name in known and (known[name].get("accelerator") is None or all(k in known[name] for k in fresh)) for name in wanted):
         return
     graph = region(network, options.size, device)
@@ -159,7 +162,11 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
         if entry.get("accelerator") is None or all(k in entry for k in fresh):
             continue
         start, accelerator = time.process_time(), from_entries(entry["accelerator"], str(options.json))
-        entry |= utilisation_of(graph, accelerator, entry["model_cycles"])  # of records in which only DSP blocks were counted
+        if "multipliers" not in entry:  # of records in which only DSP blocks were counted
+            entry |= utilisation_of(graph, accelerator, entry["model_cycles"])
+        if "batch1_accelerator" not in entry:  # of records in which a frame was charged a pace and what windows hold
+            found = single_frame(search_of(graph, device, kind, blocks), platform, kind)
+            entry |= {**found, "steady_batch1_ms": steady_ms(graph, accelerator)}
         if all(k in entry for k in fresh):
             yield kind.value, entry
             continue
