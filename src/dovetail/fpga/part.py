@@ -36,7 +36,7 @@ from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.simulate import Simulation, simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.accelerator import Accelerator, check_folds
 from dovetail.words import counted
 
 SIMULATED_ADDERS = 20_000
@@ -56,7 +56,7 @@ MEMORY = {"name": IDENTIFIER, "bytes": Whole(1, 4096), "image": PLAIN_FILE, "byt
           "beats": NATURAL, "writes": bool}
 DESIGN = {"top": IDENTIFIER, "files": [PLAIN_FILE], "inputs": [PORT], "outputs": [PORT],
           "fifos": [FIFO], "adders": NATURAL, "latency_cycles": NATURAL,
-          "interval_cycles": NATURAL, "notes": [str], "folds?": Each([SIZE]), "words?": Each(SIZE), "fused?": [str],
+          "interval_cycles": NATURAL, "notes": [str], "folds?": Each([NATURAL]), "words?": Each(SIZE), "fused?": [str],
           "memory?": Maybe(MEMORY), "datapath?": OneOf(tuple(d.value for d in Datapath))}
 """What `design.json` holds."""
 
@@ -159,6 +159,7 @@ def store_design(design: Design, folder: Path) -> None:
 def load_design(folder: Path) -> Design:
     """A stored design with the Verilog text as it is on disk now; its files lie in its folder and nowhere else."""
     known = read_document(folder / DESCRIPTION, SCHEMA, INCOMPLETE, DESIGN)
+    check_folds(known.get("folds", {}), Place(str(folder / DESCRIPTION), INCOMPLETE, "folds"))
     files = read_texts(folder, known["files"])
     memory = known.get("memory")
     if memory is not None and memory["image"] not in files:

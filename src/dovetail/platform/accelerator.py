@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dovetail.document import Anything, Each, Maybe, OneOf, Place, Whole, check
+from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, Whole, check
 from dovetail.errors import BuildError, PlatformError
 
 
@@ -51,8 +51,11 @@ class Accelerator:
         return node in self.dedicated or node in self.reusable
 
 
-SIZE = Whole(1, 1 << 24)
-ENTRIES = {"architecture": OneOf(tuple(a.value for a in Architecture)), "dedicated": Each(Maybe([SIZE])), "reusable": [str],
+FOLD = (Whole(1, 1 << 24),) * 3
+"""Sizes of a fold: groups, inputs and outputs at once."""
+PRODUCTS = Whole(0, 2)
+"""What may follow them: products of a multiplier block, 0 where they are made of logic."""
+ENTRIES = {"architecture": OneOf(tuple(a.value for a in Architecture)), "dedicated": Each(Maybe([NATURAL])), "reusable": [str],
            "arrays": Each(Whole(0, 1 << 40)), "pace_clocks": Whole(1, 1 << 50), "fused?": [str]}
 """An accelerator as a plan writes it."""
 ARRAYS = ("inputs", "outputs", "taps", "kernel", "monolithic", "overlap", "port_bytes", "bandwidth_bytes", "latency_clocks",
@@ -68,11 +71,18 @@ def to_entries(accelerator: Accelerator) -> dict[str, Any]:
             "fused": list(accelerator.fused)}
 
 
+def check_folds(folds: Mapping[str, Any], place: Place) -> None:
+    """Refuse lists of numbers that are no fold; null stands for a layer without one."""
+    for name, fold in folds.items():
+        check(fold, Maybe(FOLD if len(fold or ()) <= len(FOLD) else (*FOLD, PRODUCTS)), place.below(name))
+
+
 def from_entries(entries: Any, where: str) -> Accelerator:
     """What `to_entries` wrote; anything else is refused."""
     try:
         place = Place(where, "leave it out of board files, `dovetail compile --architecture` chooses it", "accelerator")
         check(entries, ENTRIES, place)
+        check_folds(entries["dedicated"], place.below("dedicated"))
         if entries["reusable"]:
             check(entries["arrays"], dict.fromkeys(ARRAYS, Anything()), place.below("arrays"))
     except BuildError as problem:
