@@ -2,10 +2,10 @@
 
 `python bench/clocks.py --json FILE [--only NAME ...] [--minutes 25] [--again]` takes the four MLPerf Tiny networks
 (`bench/mlperf_tiny`) and seeded random networks, finds an accelerator of every architecture and a folded plan, builds and
-simulates each, and writes `cases`, `bound_violations` (must be 0), `model_error_max` for one frame and the interval, `outside`
-(rows whose clocks leave the stated interval; must be 0), the same by architecture, and a row for every design. Simulations are
-kept in FILE by the digest of the Verilog: another run continues where the last one ended, and with `--again` asks model and
-search anew without simulating anything twice. The record is `bench/records/clocks.json`.
+simulates each, and writes `cases`, `designs` (distinct ones), `bound_violations` (must be 0), `model_error_max` for one frame
+and the interval, `outside` (rows whose clocks leave the stated interval; must be 0), the same by architecture, and a row for
+every design. Simulations are kept in FILE by the digest of the Verilog: another run continues where the last one ended, and with
+`--again` asks model and search anew without simulating anything twice. The record is `bench/records/clocks.json`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fibha import frames_of
 
 HERE = Path(__file__).parent / "mlperf_tiny"
 PUBLISHED = (("kws", "zedboard"), ("ic", "zc706"), ("ad", "zedboard"), ("vww", "zc706"))
-SEEDS, FRAMES = 11, 8
+SEEDS, FRAMES = 17, 8
 KINDS = (Architecture.DHM, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA, Architecture.AUTO)
 FOLDED = "folds"
 """The row of a plan whose layers share multipliers at a pace, without an accelerator (`--fold`)."""
@@ -192,7 +192,7 @@ def simulate_missing(case: Case, designs: Sequence[Design], known: dict[str, Any
                       "bit_exact": same}
 
 
-def row(found: Made, simulated: Mapping[str, Any]) -> dict[str, Any]:
+def row(found: Made, design: str, simulated: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of one design."""
     case, estimate, goal = found.case, found.estimate, "interval" if found.case.goal is Goal.THROUGHPUT else "one_frame"
     modelled = {"one_frame": estimate.one_frame, "interval": estimate.interval}
@@ -202,13 +202,14 @@ def row(found: Made, simulated: Mapping[str, Any]) -> dict[str, Any]:
             "error": {k: modelled[k] / simulated[k] - 1 for k in modelled},
             "off_clocks": {k: modelled[k] - simulated[k] for k in modelled}, "stated_error": estimate.error,
             "within": estimate.one_frame_holds(simulated["one_frame"]) and estimate.interval_holds(simulated["interval"]),
-            "bit_exact": simulated["bit_exact"], "reusable": found.design.memory is not None}
+            "bit_exact": simulated["bit_exact"], "reusable": found.design.memory is not None, "design": design}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts over rows, and the largest errors."""
     worst = {k: max((abs(r["error"][k]) for r in rows), default=0.0) for k in ("one_frame", "interval")}
-    return {"cases": len(rows), "bound_violations": sum(not r["bound_holds"] for r in rows), "model_error_max": worst,
+    return {"cases": len(rows), "designs": len({r["design"] for r in rows}),
+            "bound_violations": sum(not r["bound_holds"] for r in rows), "model_error_max": worst,
             "outside": sum(not r["within"] for r in rows), "wrong": sum(not r["bit_exact"] for r in rows)}
 
 
@@ -243,11 +244,12 @@ def main() -> None:
         if designs:
             simulate_missing(case, [m.design for m in designs], simulations)
         for m in designs:
-            one = rows[f"{case.name} {m.kind}"] = row(m, simulations[digest(m.design)])
+            one = rows[f"{case.name} {m.kind}"] = row(m, key := digest(m.design), simulations[key])
             print(f"{case.name} {m.kind}: modelled {one['modelled']}, simulated {one['simulated']}, bound {one['bound']}, "
                   f"{'within' if one['within'] else 'OUTSIDE'}, {'' if one['bound_holds'] else 'BOUND BEATEN'}", flush=True)
         found = write(options.json, rows, simulations)
-    print(json.dumps({k: found[k] for k in ("cases", "bound_violations", "model_error_max", "outside", "wrong")}), flush=True)
+    told = ("cases", "designs", "bound_violations", "model_error_max", "outside", "wrong")
+    print(json.dumps({k: found[k] for k in told}), flush=True)
 
 
 if __name__ == "__main__":
