@@ -17,7 +17,7 @@ MODEL = str(Path(__file__).parents[1] / "examples" / "fashion" / "fashion.onnx")
 
 
 def functions() -> dict[tuple[str, str], ast.FunctionDef]:
-    """Functions of the command line by module and name, those of `options` under every module that imports them."""
+    """Functions of the command line by module and name."""
     found = {}
     for path in SOURCE.glob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -28,7 +28,7 @@ def functions() -> dict[tuple[str, str], ast.FunctionDef]:
 
 def reads(module: str, name: str, known: dict[tuple[str, str], ast.FunctionDef], seen: set[str]) -> set[str]:
     """Attributes of `options` that a function reads, itself or through functions it hands `options` to."""
-    node = known.get((module, name)) or known.get(("options", name.removesuffix("_of")))
+    node = known.get((module, name)) or known.get(("options", name.removesuffix("_of"))) or known.get(("opened", name))
     if node is None or node.name in seen:
         return set()
     seen.add(node.name)

@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError, UsageError
-from dovetail.ir import Graph
+from dovetail.ir import Axis, Graph
 from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, reason_outside, region_of
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json
@@ -191,9 +191,14 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
 
 
 def plan_clocks(graph: Graph, platform: Platform, plan: Plan) -> dict[str, ClockEstimate]:
-    """Of every segment of a plan on an FPGA, by its name: clocks of one frame and between frames, with their error."""
-    boards = {d.name: d for d in platform.of_kind(Kind.FPGA)}
-    if not boards or not any(d in boards for split in plan.assignment.values() for d in split.devices):
+    """Of every segment of a plan on an FPGA, by its name: clocks of one frame and between frames, with their error.
+
+    None of a float graph with sums over several devices: only numbers say what is passed between them.
+    """
+    boards, splits = {d.name: d for d in platform.of_kind(Kind.FPGA)}, plan.assignment.values()
+    if not any(d in boards for split in splits for d in split.devices):
+        return {}
+    if not graph.quantized and any(split.axis is Axis.INPUT_CHANNELS for split in splits):
         return {}
     return {s.name: segment_clocks(s.graph, boards[s.device]) for s in lower(graph, plan.assignment).segments
             if s.device in boards}

@@ -136,8 +136,8 @@ def test_yosys_finds_the_axi_top_and_the_weights_of_an_open_project(tmp_path: Pa
 def test_the_readme_lists_every_port_and_the_command() -> None:
     text = export_project(DESIGN, "quartus", "cyclone10gx", 125e6)["README.md"]
     assert "`quartus_sh -t build.tcl`" in text
-    assert "| `x_valid/ready/data` | in | 3 x 8 signed | 1 x 1 beats | x |" in text
-    assert "| `y_valid/ready/data` | out | 3 x 8 signed | 1 x 1 beats | y |" in text
+    assert "| `x_valid/ready/data` | in | 3 x 8 signed | 1 x 1 beats | `x` |" in text
+    assert "| `y_valid/ready/data` | out | 3 x 8 signed | 1 x 1 beats | `y` |" in text
 
 
 @pytest.mark.parametrize(("vendor", "family", "part", "message"), [
