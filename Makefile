@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 FASHION := examples/fashion
 DEMO := build/fashion
 
-.PHONY: help demo test fuzz check bench reproduce clean
+.PHONY: help demo test deep fuzz check bench reproduce clean
 
 help:
 	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
 	@echo "make test       all tests, with the real tools"
+	@echo "make deep       the long tests, which make test leaves out; goes on where it was stopped"
 	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
 	@echo "make check      ruff, mypy --strict, import-linter"
 	@echo "make bench      figures beside peers, as JSON in build/bench"
@@ -43,6 +44,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+# Long tests: what passed on this commit is not run again.
+deep: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q --deep build/deep.json
 
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev

@@ -41,6 +41,7 @@ def timed(kernel: str) -> list[Timed]:
     return [(call, times) for call, times, _ in measured()[kernel]]
 
 
+@pytest.mark.deep("matches the committed times with kernels, two minutes")
 def test_the_stated_errors_are_those_of_the_costs_on_the_committed_measurements() -> None:
     stated = asdict(judged())
     kernels = {k["kernel"] for path in (RECORD, BYTES, BRIDGED) for k in json.loads(path.read_text())["kernels"]}
@@ -49,6 +50,7 @@ def test_the_stated_errors_are_those_of_the_costs_on_the_committed_measurements(
     assert errors(RECORD, costs()) == pytest.approx(stated, rel=0.02)  # costs are written with five digits
 
 
+@pytest.mark.deep("matches the committed times with kernels, two minutes")
 @pytest.mark.parametrize("kernel", ["depthwise", "fused", "vector"])
 def test_costs_by_least_squares_estimate_what_a_fit_to_the_committed_measurements_does(kernel: str) -> None:
     """Estimates are compared: between machines, costs that explain the same times may take each other's place."""
@@ -60,6 +62,7 @@ def test_costs_by_least_squares_estimate_what_a_fit_to_the_committed_measurement
     assert np.concatenate(apart).mean() < 0.01
 
 
+@pytest.mark.deep("matches the committed times with kernels, two minutes")
 @pytest.mark.parametrize("kernel", ["conv", "deep"])
 def test_costs_with_factors_lose_less_than_where_their_descent_began_or_than_dearer_and_cheaper_ones(kernel: str) -> None:
     held = tomllib.loads(resources.files("dovetail.kernels").joinpath("costs.toml").read_text("utf-8"))[kernel]
@@ -75,6 +78,7 @@ def test_costs_with_factors_lose_less_than_where_their_descent_began_or_than_dea
             assert float(descent.loss()) > found
 
 
+@pytest.mark.deep("matches the committed times with kernels, two minutes")
 def test_trees_and_surfaces_hold_the_committed_measurements_and_choose_better_than_costs() -> None:
     """Trees fitted elsewhere divide tiles elsewhere; what was timed, and what is lost by a choice, are the same everywhere."""
     found, comes = [(k.call, k.times) for k in different(measured()["deep"])], looks()["deep"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.packing import as_pixels
@@ -17,6 +18,7 @@ from tests.fpga.random_graphs import random_inputs
 FRAMES = 2
 
 
+@pytest.mark.deep("compiles a simulator of 65 layers, two minutes")
 def test_mobilenet_v2_for_images_of_96_pixels_computes_the_reference_on_a_zc706() -> None:
     device = fpga_of(board_of("zc706"))
     graph = region("mobilenet-v2", 96, device)

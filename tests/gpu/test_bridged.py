@@ -31,7 +31,8 @@ def through(made: Compiled) -> Call:
     ((3, 9), 3, 1, True, True, 50, "tf32"), ((3, 9), 3, 1, True, True, 50, "int8"), *(
         (*case, inner, kind) for inner, kind in ((50, "float16"), (WORDS, "int8")) for case in (
             ((3, 9), 3, 1, True, True), ((4, 10), 3, 2, False, True), ((3, 3), 5, 1, True, False), ((3, 9), 5, 2, False, False))),
-    ((9, 3), 3, 2, False, False, WORDS, "int8"), ((7, 7), 5, 1, False, True, WORDS, "int8")])
+    ((9, 3), 3, 2, False, False, WORDS, "int8"),
+    pytest.param((7, 7), 5, 1, False, True, WORDS, "int8", marks=pytest.mark.deep("a minute in the interpreter"))])
 def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, stride: int, adds: bool, kept: bool, inner: int,
                                             kind: str) -> None:
     graph, rng = blocks(size, kernel, stride, adds, kept, inner), np.random.default_rng(0)
