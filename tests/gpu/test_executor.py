@@ -66,8 +66,8 @@ def test_a_network_computes_what_the_reference_does(name: str, kind: str) -> Non
 
 @pytest.mark.usefixtures("kept_inside")
 @pytest.mark.parametrize(("name", "kind"), [
-    *((name, kind) for name in ("inverted", "inverted stride 2", "deep", "grouped", "classifier") for kind in ("float32", "int8")),
-    ("inverted 5x5", "float32"), ("inverted", "float16"),
+    *((name, kind) for name in ("inverted", "inverted stride 2", "deep", "grouped", "classifier")
+      for kind in ("float32", "int8")), ("inverted 5x5", "float32"), ("inverted", "float16"),
     pytest.param("inverted 5x5", "int8", marks=pytest.mark.deep("a minute and a half in the interpreter"))])
 def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
     made, *_ = compiled(name, kind)
