@@ -142,7 +142,7 @@ def strays(area: Path, cache: Path, kinds: tuple[str, ...]) -> list[str]:
     found += [p for p in (area / "case").iterdir() if p.name not in ("build", "out", "cwd", "log", "moved")]
     found += [*(area / "case" / "cwd").iterdir(), *(area / "home").iterdir(), *(area / "tmp").iterdir()]
     found += [p for p in (area / "outside").iterdir() if p.name != "secret.txt"]
-    found += [p for p in cache.iterdir() if p.name not in kinds]
+    found += [p for p in cache.iterdir() if p.name not in kinds and not p.match(".*.makers")]  # those are locks
     found += [p for kind in kinds for p in (cache / kind).glob("[!.]*") if len(p.name) != 64]
     said = [str(p) for p in found]
     if (area / "outside" / "secret.txt").read_text(encoding="utf-8") != SECRET:
