@@ -159,6 +159,7 @@ def test_a_part_is_an_order_code_and_never_a_command(streamed: Build, copy: Path
     ("plan.json", lambda d: d["assignment"]["dw"].update(axis="depth"), "field assignment.dw.axis is 'depth'; one of "),
     ("plan.json", lambda d: d.update(objective=float("nan")), r"plan.json: unreadable \(NaN is no number of JSON\)"),
     ("plan.json", lambda d: d["busy_s"].update(cpu=None), "field busy_s.cpu is null; a number is needed"),
+    ("plan.json", lambda d: d.update(clocks={"fpga0": {"one_frame": "soon"}}), "field clocks.fpga0.one_frame is 'soon'"),
 ])
 def test_a_damaged_field_is_named_with_its_value_and_what_belongs_there(copy: Path, file: str, change: Callable[[dict], object],
                                                                        message: str) -> None:
@@ -176,6 +177,14 @@ def test_damaged_records_are_named_by_the_command_that_makes_them_again(copy: Pa
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"dovetail: {copy / 'synthesis.json'}: field results[0].resources.alm is 'many'; a number is needed; remove it, or run "
         "`dovetail synth` again")
+
+
+def test_damaged_clocks_of_a_verification_are_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "verification.json").write_text(json.dumps({
+        "schema": 1, "equal": True, "frames": 1, "tensors_compared": 1, "elements_compared": 1, "first_mismatch": None,
+        "segments": [], "high_water": {}, "cycles": {}, "clocks": {"fpga0": {"planned": {"one_frame": 9, "interval": 9}}}}))
+    assert main(["report", str(copy)]) == 2
+    assert "verification.json: field clocks.fpga0.error is missing" in capsys.readouterr().err
 
 
 def test_a_report_of_a_baseline_of_nothing_compares_with_none(copy: Path) -> None:

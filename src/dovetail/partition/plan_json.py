@@ -27,7 +27,8 @@ PLAN = {"model": str, "platform": Anything(), "goal": OneOf(tuple(map(str, Goal)
         "solver": str, "status": OneOf(tuple(map(str, Status))), "objective": float, "best_objective?": Maybe(float),
         "lower_bound": float, "beyond?": float, "latency_s": float, "energy_j": float, "interval_s?": float,
         "makespan_s": Maybe(float), "busy_s?": Each(float), "baselines": Each(Maybe(float)), "pinned?": NATURAL,
-        "assignment": Each(SPLIT), "resources": Each(Each({"used": float, "limit": float})), "nodes": [NODE], "notes": [str]}
+        "assignment": Each(SPLIT), "resources": Each(Each({"used": float, "limit": float})), "nodes": [NODE], "notes": [str],
+        "clocks?": Each({"one_frame": float, "interval": float, "error": float, "source": str})}
 """What a plan holds that is read again."""
 AGAIN = "the file is incomplete or edited, make the plan again"
 

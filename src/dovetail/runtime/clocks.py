@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dovetail.cost.clocks import ClockEstimate
+from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate
 from dovetail.fpga.simulate import Simulation
 
+WORDS = {"one_frame": "one frame", "interval": "between frames"}
+"""What is compared, in words."""
 SETTLED_FRAMES = 4
 """Frames after which two follow each other as all later ones do; fewer say nothing of the interval."""
 
@@ -28,15 +30,14 @@ def _compared(planned: ClockEstimate, frame_cycles: tuple[int, ...]) -> dict[str
 
 def clocks_sentence(name: str, found: Mapping[str, Any]) -> str:
     """What a segment's comparison says, in one sentence."""
-    stated = f"the plan's stated error of {found['error']:.0%}"
+    stated = f"the plan's stated error of {found['error']:.0%} or {FEWEST_CLOCKS} clocks"
     if found["within"]:
-        return f"{name}: simulated clocks are within {stated}: {_told(found, found['holds'])}"
-    outside = [key for key, holds in found["holds"].items() if not holds]
+        return f"{name}: simulated clocks are within {stated}: {_told(found, WORDS)}"
+    outside = [key for key in WORDS if not found["holds"][key]]
     return (f"{name}: simulated clocks are outside {stated}: {_told(found, outside)}; the plan's times of this segment are "
             "wrong, please report it with the model and the board")
 
 
-def _told(found: Mapping[str, Any], keys: Any) -> str:
-    words = {"one_frame": "one frame", "interval": "between frames"}
-    return ", ".join(f"{words[key]} {found['simulated'][key]:,} (planned {found['planned'][key]:,.0f})" for key in keys
+def _told(found: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return ", ".join(f"{WORDS[key]} {found['simulated'][key]:,} (planned {found['planned'][key]:,.0f})" for key in keys
                      if found["simulated"][key] is not None)
