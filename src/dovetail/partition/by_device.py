@@ -11,10 +11,11 @@ from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cuts import Network, network
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.every_way import bound_every_way
 from dovetail.partition.exact import Answer, solve_network
-from dovetail.partition.jumps import jumps
+from dovetail.partition.jumps import jumps, left_out
 from dovetail.partition.narrow import CORE, CORE_LIMIT, Ranking, rank, thin
-from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
+from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
 from dovetail.partition.overlaps import wide
 from dovetail.partition.paced import paced
 from dovetail.partition.plan import Assignment, Goal
@@ -58,6 +59,24 @@ class _Ranked:
 
 def by_device(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
     """The best plan over all candidates, the search's bound on them, and notes on what it covers."""
+    answer, notes = _searched(problem, known, deadline, tolerance)
+    legal = [(a, e) for a in answer.assignments if (e := judge(problem, a)).feasible]
+    return over_every_way(problem, answer, notes, [*known, *legal], deadline)
+
+
+def over_every_way(problem: Problem, answer: Answer, notes: tuple[str, ...], known: Known,
+                   deadline: float) -> tuple[Answer, tuple[str, ...]]:
+    """An answer whose bound holds over all ways to run branches at once on the devices that jumps look at."""
+    if not left_out(problem, near=True):
+        return answer, notes
+    every = bound_every_way(problem, best_of(problem, points_of(known)), deadline)
+    if every >= answer.lower_bound:
+        return answer, notes
+    return replace(answer, lower_bound=every), (*notes, many_ways_note(problem))
+
+
+def _searched(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
+    """The same for plans whose branches run at once in the ways that jumps have."""
     choices = choices_of(problem)
     plans = points_of(known)
     best = best_of(problem, plans)
@@ -106,7 +125,7 @@ def _closed(problem: Problem, ranked: _Ranked, plans: list[Point], prices: Mappi
     left = ranked.ranking.strike(ranked.choices, goal * (1 - tolerance))
     if not all(len(c) for c in left):
         return Answer((), goal * (1 - tolerance)), (bound_note(problem, ranked.choices, ranked.choices),)
-    kept = thin(problem, left)
+    kept = thin(problem, left, bounds=ranked.ranking.of(ranked.choices, left))
     if kept is None:
         return Answer(whole_beam(problem), ranked.ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = network_over(problem, ranked.tree, kept)
@@ -114,7 +133,8 @@ def _closed(problem: Problem, ranked: _Ranked, plans: list[Point], prices: Mappi
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
         raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
-    bound = max(over_kept, min(goal, ranked.ranking.bound))
+    over_left = min(over_kept, ranked.ranking.without(ranked.choices, left, kept))
+    bound = max(over_left, min(goal, ranked.ranking.bound))
     return Answer(answer.assignments, bound), (bound_note(problem, left, kept), *binding_note(problem, answer))
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
+from math import prod
 
 import numpy as np
 
 from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.at_once import arm_devices, join_device
 from dovetail.partition.block_clock import Clock
 from dovetail.partition.branches import Block
-from dovetail.partition.columns import Held, Options
+from dovetail.partition.columns import Held, Options, options
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
 
@@ -82,8 +84,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     own = {n.name: choices[start + i] for i, n in enumerate(block.around)}
     wholes = {name: whole_columns(o) for name, o in own.items()}
     near = _near(problem)
-    able = [[d for d in near if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
-    devices = _placements(able)
+    devices = _placements(_able(block, wholes, near))
     if not len(devices):
         return ()
     targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
@@ -234,6 +235,36 @@ def whole_columns(own: Options) -> dict[int, int]:
 def _one_place(own: Options, column: int) -> Held:
     place = own.place_of[column:column + 1]
     return Held(own.pattern, own.places[place], own.stream_s[place])
+
+
+def left_out(problem: Problem, near: bool) -> tuple[Block, ...]:
+    """Blocks that can run at once in ways that no jump has; with `near`, on devices that jumps look at."""
+    found = []
+    for block in problem.blocks:
+        wholes = {n.name: whole_columns(options(problem, n)) for n in block.around}
+        looked_at = _near(problem)
+        devices = looked_at if near else range(len(problem.devices))
+        able = _able(block, wholes, devices)
+        every = prod(map(len, able)) - len(set(devices).intersection(*able))
+        beyond = block.meets and not near and any(d not in looked_at for d in wholes[block.join.name])
+        if every and (beyond or every > len(_placements(_able(block, wholes, looked_at)))):
+            found.append(block)
+    return tuple(found)
+
+
+def offered(problem: Problem, block: Block, assignment: Assignment) -> bool:
+    """Whether a jump has the way in which an assignment runs a block, or it does not run at once."""
+    devices, join = arm_devices(block, assignment), join_device(block, assignment)
+    if devices is None:
+        return True
+    wholes, near = {n.name: whole_columns(options(problem, n)) for n in block.around}, _near(problem)
+    row = [problem.devices.index(d) for d in devices]
+    return row in _placements(_able(block, wholes, near)).tolist() and (join is None or problem.devices.index(join) in near)
+
+
+def _able(block: Block, wholes: Mapping[str, Mapping[int, int]], devices: Sequence[int]) -> list[list[int]]:
+    """Of every arm the devices, of those given, that can run all of it."""
+    return [[d for d in devices if all(d in wholes[n.name] for n in arm)] for arm in block.arms]
 
 
 def _placements(able: Sequence[Sequence[int]]) -> Ints:

@@ -29,6 +29,8 @@ CORE_LIMIT = 200_000
 """Entries of the largest arrays a first search may need, over all devices."""
 STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
+STEP = 0.02
+"""Part of a node's columns that is left out in one step, where they are told apart by bounds."""
 CLOSE = 1e-6
 """What the price search of the relaxation may leave: its bounds only choose columns."""
 MARGIN = 1e-9
@@ -69,6 +71,19 @@ class Ranking:
         """The columns that a plan better than `best` may use."""
         return choices if best == inf else [c.keep((b <= best * (1 + MARGIN)).nonzero()[0])
                                             for c, b in zip(choices, self.bounds, strict=True)]
+
+    def of(self, choices: list[Options], left: list[Options]) -> list[Floats]:
+        """The bounds of some of the columns."""
+        return [b[every.columns.searchsorted(own.columns)] for every, b, own in zip(choices, self.bounds, left, strict=True)]
+
+    def without(self, choices: list[Options], left: list[Options], kept: list[Options]) -> float:
+        """A lower bound on plans that use a column which was left, but not kept; infinite where all were."""
+        found = inf
+        for every, b, before, after in zip(choices, self.bounds, left, kept, strict=True):
+            if len(after) < len(before):
+                gone = np.setdiff1d(before.columns, after.columns, assume_unique=True)
+                found = min(found, float(b[every.columns.searchsorted(gone)].min()))
+        return found
 
 
 def rank(problem: Problem, tree: Tree, known: tuple[float, float] | None, deadline: float) -> Ranking:
@@ -130,19 +145,33 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
     return found, dict(zip(binding, prices.tolist(), strict=True))
 
 
-def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT) -> list[Options] | None:
-    """Leave out low-ranked columns until no array outgrows the limit; None where even the highest-ranked are too many."""
+def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT,
+         bounds: list[Floats] | None = None) -> list[Options] | None:
+    """Leave out columns until no array outgrows the limit; None where even whole placements are too many.
+
+    Those of low rank go first or, with `bounds` on plans that use each, those of high bounds.
+    """
     limit //= len(problem.devices)
     kept, index = list(choices), {n.output: k for k, n in enumerate(problem.graph.nodes)}
+    merits: list[Floats] = [c.rank.astype(np.float64) for c in choices] if bounds is None else [
+        np.where(c.rank == WHOLE_RANK, inf, -b) for c, b in zip(choices, bounds, strict=True)]
     for k, stage in enumerate(stages(problem)):
         while not _affordable(problem, kept, k, stage, index, limit):
             around = [k, *(index[t] for t in stage.live)]
-            thinner = [(len(kept[i].places), -i) for i in around if kept[i].rank.min() < kept[i].rank.max()]
+            thinner = [(len(kept[i].places) if bounds is None else -merits[i].min(), -i)
+                       for i in around if merits[i].min() < merits[i].max()]
             if not thinner:
                 return None
             i = -max(thinner)[1]
-            kept[i] = kept[i].keep((kept[i].rank > kept[i].rank.min()).nonzero()[0])
+            better = (merits[i] > (merits[i].min() if bounds is None else _low(merits[i]))).nonzero()[0]
+            kept[i], merits[i] = kept[i].keep(better), merits[i][better]
     return kept
+
+
+def _low(merits: Floats) -> float:
+    """Up to which merit columns are left out in one step: a part of those that may be."""
+    own = np.sort(merits[merits < inf])
+    return float(own[int(len(own) * STEP)])
 
 
 def _affordable(problem: Problem, kept: list[Options], k: int, stage: Stage, index: Mapping[str, int], limit: int) -> bool:

@@ -6,8 +6,8 @@ from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options
 from dovetail.partition.exact import Answer
 from dovetail.partition.explain import shown
-from dovetail.partition.jumps import MOST_COLUMNS, NEAREST
-from dovetail.partition.plan import Goal
+from dovetail.partition.jumps import MOST_COLUMNS, NEAREST, left_out
+from dovetail.partition.plan import FEWER, Goal
 from dovetail.partition.problem import Problem
 from dovetail.words import counted
 
@@ -18,7 +18,9 @@ TOO_WIDE = "too many tensors are alive at once for a closer one"
 def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
     """Over which candidates the bound holds."""
     fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
-    coarse = f" (fewer at {fewer} of {counted(len(left), 'node')}, where many tensors are alive at once)" if fewer else ""
+    alive = f"fewer at {fewer} of {counted(len(left), 'node')}, where many tensors are alive at once"
+    # Without a pool the tree bounds the others as well.
+    coarse = "" if not fewer else f" ({FEWER} {alive})" if problem.pool is not None else f" (searched: {alive})"
     groups = partners(problem)
     where = "at one unit, 1/16, 3/32, 1/8, 3/16, 1/4, 5/16, 3/8, 1/2 and their mirrors per device pair"
     if len(problem.devices) > FEW_DEVICES:
@@ -29,10 +31,18 @@ def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> st
 
 def _branches(problem: Problem) -> str:
     """Over which ways to run branches at once the bound holds, where there are any."""
-    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks)
+    # Of boards one by one, a relaxation covers what was not looked at (see `every_way`); of a pool none does.
+    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks) if problem.pool else 0
     where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
     fewer = f" (at {few} of {counted(len(problem.blocks), 'fork')} only arms on two devices, or one arm apart)" if few else ""
     return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
+
+
+def many_ways_note(problem: Problem) -> str:
+    """Why a bound is lower than what was looked at."""
+    few = f"{len(left_out(problem, near=False))} of {counted(len(problem.blocks), 'fork')}"
+    return (f"bound: lowered to what no plan is below whose branches run at once in ways not looked at (at {few}), by a "
+            "relaxation with their transfers free")
 
 
 def binding_note(problem: Problem, answer: Answer) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.finished import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.proof import check_bound_over
+from dovetail.partition.proof import hold_over
 from dovetail.partition.solve import exact
 from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
@@ -143,7 +143,7 @@ def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assig
     if not legal:
         raise InfeasibleError(f"model {problem.graph.name}: no plan within the budgets of {problem.platform.name} found; "
                               "see `dovetail plan` for the limit that is missed")
-    check_bound_over(problem, "a point of the front", least, legal)
+    least = hold_over(problem, "a point of the front", least, legal, worked() + seconds)
     return min(legal, key=lambda p: problem.score(p[1].latency_s, p[1].energy_j)), least * (1 - ROUNDING)
 
 

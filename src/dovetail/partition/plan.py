@@ -14,6 +14,8 @@ from dovetail.ir import Axis
 
 CANDIDATES = "whole placements and candidate cuts (see notes)"
 """Over which plans every bound holds."""
+FEWER = "holds over fewer candidates:"
+"""What notes say of a bound that covers not all of them."""
 OPTIMAL_GAP = 1e-9
 """Relative gap at which a plan counts as proven best."""
 SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
@@ -164,6 +166,8 @@ class Plan:
     @property
     def bound_covers(self) -> str:
         """Of which plans the bound speaks, in words."""
+        if any(FEWER in note for note in self.notes):
+            return f"{CANDIDATES}; fewer of them where many tensors are alive at once"
         if self.beyond > 0:
             return f"{CANDIDATES}; cuts of this plan lie between them, of which no bound is known but that they are better"
         return CANDIDATES

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from dovetail.errors import InternalError
 from dovetail.partition.columns import Options, options
 from dovetail.partition.evaluate import Evaluation
-from dovetail.partition.plan import Assignment, Split
+from dovetail.partition.every_way import bound_every_way
+from dovetail.partition.jumps import offered
+from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
 
 SLACK = 10 * TOLERANCE
@@ -25,11 +27,39 @@ def check_bound(source: str, bound: float, objective: float, slack: float = SLAC
 
 
 def check_bound_over(problem: Problem, source: str, bound: float, plans: Iterable[tuple[Assignment, Evaluation]]) -> None:
-    """The same for every legal plan over the candidates; plans with cuts between them, which no bound covers, are passed over."""
-    for assignment, judged in plans:
-        objective = problem.score(judged.latency_s, judged.energy_j, judged.interval_s)
-        if judged.feasible and bound > objective and on_grid(problem, assignment):
+    """The same for every legal plan that a search looks at; those with cuts between the candidates, and those whose branches run
+    at once in ways that no jump has, are passed over.
+    """
+    for assignment, objective in _below(problem, bound, plans):
+        if looked_at(problem, assignment):
             check_bound(source, bound, objective)
+
+
+def looked_at(problem: Problem, assignment: Assignment) -> bool:
+    """Whether branches at once are where jumps put them; how often a frame can follow another does not depend on them."""
+    return problem.goal is Goal.THROUGHPUT or all(offered(problem, b, assignment) for b in problem.blocks)
+
+
+def _below(problem: Problem, bound: float, plans: Iterable[tuple[Assignment, Evaluation]]) -> list[tuple[Assignment, float]]:
+    """Legal plans over the candidates below a bound, with their objectives."""
+    every = [(a, e, problem.score(e.latency_s, e.energy_j, e.interval_s)) for a, e in plans]
+    return [(a, objective) for a, e, objective in every if e.feasible and bound > objective and on_grid(problem, a)]
+
+
+def hold_over(problem: Problem, source: str, bound: float, plans: Sequence[tuple[Assignment, Evaluation]],
+              deadline: float) -> float:
+    """A bound that holds over all given plans over the candidates: where one runs branches at once in a way that was not looked
+    at, and is better than a bound over what was, the relaxation of all ways gives the bound.
+    """
+    check_bound_over(problem, source, bound, plans)
+    below = [objective for a, objective in _below(problem, bound, plans) if not looked_at(problem, a)]
+    if not below:
+        return bound
+    best = min((e for a, e in plans if e.feasible), key=lambda e: problem.score(e.latency_s, e.energy_j, e.interval_s))
+    bound = min(bound, bound_every_way(problem, (best.latency_s, best.energy_j), deadline))
+    for objective in below:
+        check_bound(f"{source}, over all ways to run branches at once", bound, objective)
+    return bound
 
 
 def on_grid(problem: Problem, assignment: Assignment) -> bool:

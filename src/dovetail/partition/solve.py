@@ -11,7 +11,17 @@ from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
 from dovetail.partition.busy_ranking import rank_interval
-from dovetail.partition.by_device import Known, best_of, by_device, choices_of, judge, network_over, points_of, whole_beam
+from dovetail.partition.by_device import (
+    Known,
+    best_of,
+    by_device,
+    choices_of,
+    judge,
+    network_over,
+    over_every_way,
+    points_of,
+    whole_beam,
+)
 from dovetail.partition.columns import options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
@@ -22,12 +32,12 @@ from dovetail.partition.explain import at_once_note, explain
 from dovetail.partition.finer import finer_splits, worth_finer
 from dovetail.partition.finished import ROUNDING, finished
 from dovetail.partition.narrow import Ranking, rank
-from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
+from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
 from dovetail.partition.paced import plans_in_time
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
-from dovetail.partition.proof import check_bound_over
+from dovetail.partition.proof import hold_over
 from dovetail.partition.reasons import INTERVAL, missed
 from dovetail.partition.refine import SHOWN, refine, refined_note
 from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
@@ -123,7 +133,9 @@ def _heuristic(choose: Callable[[Problem], Assignment | None]) -> Callable[..., 
         choices_of(problem)
         ranking = _ranked(problem, known, deadline, tree_of(problem))
         found = choose(problem)
-        return Answer((found,) if found is not None else (), ranking.bound), (ONE_INPUT,)
+        answer = Answer((found,) if found is not None else (), ranking.bound)
+        return (answer, (ONE_INPUT,)) if problem.goal is Goal.THROUGHPUT else over_every_way(
+            problem, answer, (ONE_INPUT,), known, deadline)
     return run
 
 
@@ -225,7 +237,9 @@ def _planned(problem: Problem, graph: Graph, solver: str, time_limit_s: float, t
     grid, on_grid = assignment, best.objective
     if problem.off_grid and solver == "exact":
         assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
-    check_bound_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)])
+    lower = hold_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)], worked() + time_limit_s)
+    if lower < answer.lower_bound:
+        answer, notes = replace(answer, lower_bound=lower), (*notes, many_ways_note(problem))
     moved, before = assignment, best.objective
     spared = ""
     left_out = f"not found by solver {solver}" if solver != "exact" else "not reached before the search ended"

@@ -384,7 +384,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     left = ranking.strike(choices, ceiling)
     if not all(len(c) for c in left):
         return Answer(plans, ceiling), choices, choices
-    kept = thin(problem, left)
+    kept = thin(problem, left, bounds=ranking.of(choices, left))
     if kept is None:
         return Answer(plans, ranking.bound), left, None
     search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
@@ -399,4 +399,5 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     bound = search.close(found, bound, deadline) if search.best > bound else bound
     held = [search.judged(path) for path in (search.path,) if path is not None]  # one begun with may exceed limits that add up
     check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + SLACK], default=inf))
-    return Answer((*plans, *search.plans), max(min(bound, search.best), ranking.bound)), left, kept
+    bound = min(bound, search.best, ranking.without(choices, left, kept))
+    return Answer((*plans, *search.plans), max(bound, ranking.bound)), left, kept
