@@ -103,20 +103,29 @@ class FirbCost:
 @lru_cache(maxsize=1 << 16)
 def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold], joined: bool, model_name: str) -> FirbCost:
     """Cycles and area of the engine: its three parts less what lies between engines, with the block's input where it is added."""
-    model, used = dhm_model(model_name), dict[str, float]()
-    loops = [Loops(s.channels, f) for s, f in zip(shapes, folds, strict=True)]
-    for place, (shape, loop) in enumerate(zip(shapes, loops, strict=True)):
-        folded = FoldedRaster(shape.raster, loop)
-        turned = place == 2 and loop.passes > 1
-        content = content_of(shape, loop, folded, turned).without(place < 2, place > 0, loop.input_width * shape.input_bits)
-        if place == 2 and joined:
-            clocks = loops[0].clocks
-            waits, pixel = shapes[1].raster.first + STAGES // clocks + 3, shape.channels.outputs * 8
-            content = replace(content, adders=content.adders + 2 * pixel, registers=content.registers + 4 * pixel,
-                              memories=(*content.memories, (waits, pixel, False)))
-        for resource, amount in resources_of(content, loop, folded, model):
+    used, clocks = dict[str, float](), Loops(shapes[0].channels, folds[0]).clocks
+    waits = shapes[1].raster.first + STAGES // clocks + 3 if joined else 0
+    for place, (shape, fold) in enumerate(zip(shapes, folds, strict=True)):
+        for resource, amount in _part(shape, fold, place, waits if place == 2 else 0, model_name):
             used[resource] = used.get(resource, 0.0) + amount
-    return FirbCost(folds, shapes[1].raster.steps * loops[0].clocks, tuple(used.items()))
+    return FirbCost(folds, shapes[1].raster.steps * clocks, tuple(used.items()))
+
+
+@lru_cache(maxsize=1 << 16)
+def _part(shape: Shape, fold: Fold, place: int, waits: int, model_name: str) -> tuple[tuple[str, float], ...]:
+    """Area of one of the three parts; the block's input `waits` for so many pixels where it is added to the last.
+
+    Remembered, as many engines have a part in common.
+    """
+    loops = Loops(shape.channels, fold)
+    folded = FoldedRaster(shape.raster, loops)
+    turned = place == 2 and loops.passes > 1
+    content = content_of(shape, loops, folded, turned).without(place < 2, place > 0, loops.input_width * shape.input_bits)
+    if waits:
+        pixel = shape.channels.outputs * 8
+        content = replace(content, adders=content.adders + 2 * pixel, registers=content.registers + 4 * pixel,
+                          memories=(*content.memories, (waits, pixel, False)))
+    return resources_of(content, loops, folded, dhm_model(model_name))
 
 
 def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> tuple[FirbCost, ...]:

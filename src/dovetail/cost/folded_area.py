@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, log2, prod
 
-import numpy as np
-
-from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, ram_blocks
+from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
 from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.cost.rounding import HEADROOM_BITS
 from dovetail.cost.soft import soft_logic
@@ -59,11 +58,17 @@ class Shape:
     @property
     def raster(self) -> Raster:
         """The window over the stream, behind explicit padding where masks cannot express it."""
-        raster = Raster(self.window, self.height, self.width)
-        if raster.masks_suffice:
-            return raster
-        top, left, bottom, right = self.window.pads
-        return Raster(replace(self.window, pads=(0, 0, 0, 0)), self.height + top + bottom, self.width + left + right)
+        return _raster(self.window, self.height, self.width)
+
+
+@lru_cache(maxsize=4096)
+def _raster(window: Window, height: int, width: int) -> Raster:
+    """Remembered, as every fold of a layer asks."""
+    raster = Raster(window, height, width)
+    if raster.masks_suffice:
+        return raster
+    top, left, bottom, right = window.pads
+    return Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +219,4 @@ def resources_of(content: Content, loops: Loops, folded: FoldedRaster, model: Dh
 
 
 def _blocks(depth: int, width: int, model: DhmModel) -> float:
-    return float(ram_blocks(depth, np.array([float(width)]), model.shapes)[0]) / model.parts
+    return min(ceil(depth / words) * ceil(width / bits) for words, bits in model.shapes) / model.parts

@@ -2,7 +2,7 @@
 
 A frame is not through after one pace and what windows hold: engines faster than the slowest fill their windows sooner, an average
 over a whole map leaves with its last pixel, and a fully connected layer cannot begin to leave before all of its input came.
-So every beat gets the clock in which it can be taken (`streaming.issue_times`), engine after engine, as `fpga/timing.py` does
+So every beat gets the clock in which it can be taken (`streaming.leaving_times`), engine after engine, as `fpga/timing.py` does
 for the engines that were made; here no engine is made, and pipeline stages are estimates.
 """
 
@@ -19,7 +19,7 @@ from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.cost.folded import shape_of
 from dovetail.cost.folds import Channels, Fold, Loops, channels_of
 from dovetail.cost.scans import ROUNDING_STAGES, stream_shape, window_of
-from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, issue_times
+from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
 from dovetail.ir import Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, Node, Pool, Reshape, Select, Upsample
 
 JOIN_STAGES, AVERAGE_STAGES, LANE_STAGES, ADDER_STAGES = 2, 6, 2, 2
@@ -46,10 +46,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps of an engine per frame, those that need each input's beats, those that lead to outputs, and edges behind them."""
+    """Steps of an engine per frame, those that need a beat of every input, those that lead to outputs, and edges behind them."""
 
     steps: int
-    asks: tuple[Cycles, ...]
+    asks: Cycles
     leaves: Cycles
     stages: int
 
@@ -77,8 +77,8 @@ class _Row:
     def run(self, inputs: tuple[Stream, ...], schedule: Schedule) -> Cycles:
         """The clocks in which an engine's outputs can be taken."""
         self.slowest = max(self.slowest, schedule.steps)
-        issued = issue_times([s.ready[None] for s in inputs], list(schedule.asks), schedule.steps)[0]
-        return np.asarray(issued[schedule.leaves] + schedule.stages + FIFO_LATENCY_CYCLES)
+        left = leaving_times([s.ready for s in inputs], schedule.asks, schedule.leaves)
+        return left + (schedule.stages + FIFO_LATENCY_CYCLES)
 
     def in_words(self, stream: Stream, fields: int) -> Stream:
         """A stream in beats of so many channels, cut anew if it is not."""
@@ -87,7 +87,7 @@ class _Row:
             return stream
         asks, leaves, turns = _turns(stream.channels, stream.fields, fields)
         pixels = np.arange(stream.pixels, dtype=np.int64)[:, None] * turns
-        schedule = Schedule(turns * stream.pixels, ((pixels + asks).reshape(-1),), (pixels + leaves).reshape(-1), 1)
+        schedule = Schedule(turns * stream.pixels, (pixels + asks).reshape(-1), (pixels + leaves).reshape(-1), 1)
         return replace(stream, fields=fields, ready=self.run((stream,), schedule))
 
     def add(self, node: Node) -> None:
@@ -103,9 +103,9 @@ class _Row:
             schedule = self.windowed(node, raster, inputs[0])
         elif isinstance(op, GlobalAvgPool):
             words, beats = -(-channels // fields), len(inputs[0].ready)
-            schedule = Schedule(beats, (np.arange(beats),), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
+            schedule = Schedule(beats, np.arange(beats), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
         else:
-            schedule = _pointwise(node, inputs, (height, width), -(-channels // fields))
+            schedule = _pointwise(node, (height, width), -(-channels // fields))
         schedule = replace(schedule, stages=schedule.stages + SCALED_STAGES * self.scaled(node))
         self.streams[node.output] = Stream(channels, fields, height * width, self.run(inputs, schedule))
 
@@ -148,7 +148,7 @@ class _Row:
         words = -(-stream.channels // stream.fields)
         index = np.arange(height * width * words).reshape(height, width, words)
         asks = index[top:top + raster.height, left:left + raster.width].reshape(-1)
-        ready = self.run((stream,), Schedule(index.size, (asks,), index.reshape(-1), 1))
+        ready = self.run((stream,), Schedule(index.size, asks, index.reshape(-1), 1))
         return ((replace(stream, pixels=height * width, ready=ready),),
                 Raster(replace(raster.window, pads=(0, 0, 0, 0)), height, width))
 
@@ -158,7 +158,7 @@ class _Row:
         if isinstance(op, Conv | Gemm) and fold is None:
             own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
             stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES
-            return Schedule(raster.steps, (np.arange(raster.beats),), raster.output_steps(), stages)
+            return Schedule(raster.steps, np.arange(raster.beats), raster.output_steps(), stages)
         taps = prod(raster.window.kernel)
         if isinstance(op, Conv | Gemm):
             assert fold is not None
@@ -169,7 +169,7 @@ class _Row:
         folded = FoldedRaster(raster, loops)
         lanes = LANE_STAGES + (loops.slices > 1) if isinstance(op, Conv | Gemm) else 0
         stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
-        return Schedule(folded.steps, (folded.input_steps(),), folded.output_steps(), stages)
+        return Schedule(folded.steps, folded.input_steps(), folded.output_steps(), stages)
 
     def fuse(self, block: Bottleneck) -> None:
         """An inverted residual that is one engine."""
@@ -180,7 +180,7 @@ class _Row:
         stream = self.in_words(self.streams[block.expand.inputs[0]], loops.input_width)
         words = -(-stream.channels // stream.fields)
         asks = np.arange(raster.beats, dtype=np.int64)[:, None] * loops.clocks + np.arange(words, dtype=np.int64)
-        schedule = Schedule(raster.steps * loops.clocks, (asks.reshape(-1),), (raster.output_steps() + 1) * loops.clocks - 1,
+        schedule = Schedule(raster.steps * loops.clocks, asks.reshape(-1), (raster.output_steps() + 1) * loops.clocks - 1,
                             FIRB_STAGES)
         channels, height, width = stream_shape(self.graph, last.output)
         self.streams[last.output] = Stream(channels, channels, height * width, self.run((stream,), schedule))
@@ -206,15 +206,15 @@ def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str
     return Passage(max(int(s.ready[-1]) for s in outputs), row.slowest, row.streams)
 
 
-def _pointwise(node: Node, inputs: tuple[Stream, ...], size: tuple[int, int], words: int) -> Schedule:
+def _pointwise(node: Node, size: tuple[int, int], words: int) -> Schedule:
     """An engine that takes a beat of every input and leaves one; an enlargement leaves several."""
     height, width = size
     order = np.arange(height * width * words, dtype=np.int64)
     stages = JOIN_STAGES + ROUNDING_STAGES
     if isinstance(node.op, Upsample):
         taken = order.reshape(height, width)[::node.op.rows, ::node.op.columns].reshape(-1)
-        return Schedule(len(order), (taken,), order, stages)
-    return Schedule(len(order), (order,) * len(inputs), order, stages)
+        return Schedule(len(order), taken, order, stages)
+    return Schedule(len(order), order, order, stages)
 
 
 @lru_cache(maxsize=4096)

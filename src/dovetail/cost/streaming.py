@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,6 +265,21 @@ def issue_times(arrivals: Sequence[Cycles], input_steps: Sequence[Cycles], steps
             ready[:, 0] = np.maximum(ready[:, 0], times[:, 0])
     index = np.arange(frames * steps, dtype=np.int64)
     return (np.maximum.accumulate(ready.reshape(-1) - index) + index).reshape(frames, steps)
+
+
+def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps: Cycles) -> Cycles:
+    """Clocks of some steps of one frame, as `issue_times` has them, where every input's beat n is needed by the same step.
+
+    Only steps that need beats are looked at: an engine may take many more.
+    """
+    ready = reduce(np.maximum, arrivals)
+    late = ready - input_steps
+    late[0] = ready[0]  # no frame starts before its first beat is there
+    late = np.maximum.accumulate(late)
+    if output_steps is input_steps:
+        return np.asarray(late + output_steps)
+    place = np.searchsorted(input_steps, output_steps, side="right") - 1
+    return np.asarray(late[np.maximum(place, 0)] + output_steps)
 
 
 def output_fifo_depth(output_steps: Cycles, steps: int, stages: int) -> int:

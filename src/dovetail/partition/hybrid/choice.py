@@ -79,12 +79,10 @@ class Room:
 def undominated(options: Floats) -> list[int]:
     """Rows that no other row undercuts in every column; of equal rows the first."""
     order = np.lexsort((np.arange(len(options)), options.sum(axis=1)))
-    kept = np.zeros_like(options)
     found: list[int] = []
-    for row in order:
-        if not np.any(np.all(kept[:len(found)] <= options[row], axis=1)):
-            kept[len(found)] = options[row]
-            found.append(int(row))
+    while len(order):  # what undercuts a row comes before it
+        found.append(int(order[0]))
+        order = order[(options[order] < options[order[0]]).any(axis=1)]
     return sorted(found)
 
 

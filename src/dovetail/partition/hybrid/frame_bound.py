@@ -17,8 +17,6 @@ from itertools import product
 from math import inf, prod
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
 from dovetail.cost.firb import Bottleneck, firb_cost
@@ -28,7 +26,8 @@ from dovetail.cost.folds import Fold, Loops
 from dovetail.cost.scans import window_of
 from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Reshape
-from dovetail.partition.hybrid.choice import undominated
+from dovetail.partition.hybrid.choice import shares_of
+from dovetail.partition.hybrid.columns import Places, Programme, solved
 from dovetail.partition.hybrid.dedicated import folded_row
 from dovetail.platform.device import Device
 
@@ -93,6 +92,8 @@ class FrameBounds:
 
     def __init__(self, graph: Graph, device: Device, names: tuple[str, ...], budget: Floats) -> None:
         self.graph, self.device, self.names, self.budget = graph, device, names, budget
+        self.taken: dict[tuple[int, ...], Places] = {}
+        """Engines, by the nodes that they stand for, of which fractions were the best at the cut before."""
 
     def layer(self, index: int, direct: Floats | None, most: float) -> Options:
         """Engines of a Conv or Gemm that take at most so many clocks; with folds only where `direct` leaves them open."""
@@ -154,9 +155,7 @@ class FrameBounds:
         """Those that fit the device by themselves."""
         needs, times = np.array(rows).reshape(-1, len(self.names)), np.array(clocks).reshape(-1, 3)
         fits = np.all(needs <= self.budget + 1e-9, axis=1)
-        table = np.hstack([needs[fits], times[fits]])
-        table = table[undominated(table)] if len(table) else table
-        return Options(members, table[:, :-3], *(table[:, k] for k in (-3, -2, -1)))
+        return Options(members, needs[fits], *times[fits].T)
 
     def path(self, cut: int) -> list[int]:
         """Layers from an input to the end of a cut, one behind the other, as many as possible."""
@@ -172,8 +171,12 @@ class FrameBounds:
             at = back[at]
         return found[::-1]
 
-    def least(self, cut: int, items: Sequence[Options], blocks: tuple[Floats, Floats, Floats] | None, most: float) -> float:
-        """The bound of a cut; inf where no fractions fit. `blocks` are arrays: resources, clocks of a frame, clocks behind it."""
+    def least(self, cut: int, items: Sequence[Options], blocks: tuple[Floats, Floats, Floats] | None, most: float,
+              enough: float) -> float:
+        """The bound of a cut, or less that is `enough`; `most` or more where no fractions fit.
+
+        `items` are engines within `most` clocks, `blocks` arrays: resources, clocks of a frame, clocks behind it.
+        """
         path = [i for i in self.path(cut) if not isinstance(self.graph.nodes[i].op, Reshape)]
         sizes = [len(item.needs) for item in items] + ([len(blocks[0])] if blocks else [])
         total, starts = sum(sizes), np.concatenate([[0], np.cumsum(sizes)])
@@ -197,13 +200,15 @@ class FrameBounds:
             alone = np.zeros(total)
             alone[here] = blocks[1]
             rows, consts = [*rows, alone], [*consts, 0.0]
-        shares = np.divide(table, self.budget, out=np.where(table > 0, 1e9, 0.0), where=self.budget > 0)
-        upper = np.vstack([np.hstack([shares.T, np.zeros((len(self.names), 1))]),
-                           np.hstack([np.array(rows) / most, -np.ones((len(rows), 1))])])
-        answer = linprog(np.append(np.zeros(total), 1.0), upper, np.append(np.ones(len(self.names)), -np.array(consts) / most),
-                         csr_array(np.hstack([each, np.zeros((len(each), 1))])),  # type: ignore[call-overload]
-                         np.ones(len(each)), (0, None))
-        return inf if answer.x is None else float(answer.fun) * most * SETTLED
+        groups = tuple(slice(int(a), int(b)) for a, b in zip(starts, starts[1:], strict=False))
+        programme = Programme(groups, each, shares_of(table, self.budget).T, np.array(rows) / most, np.array(consts) / most)
+        known = [self.taken[item.members] + group.start for item, group in zip(items, groups, strict=False)
+                 if item.members in self.taken]
+        value, taken = solved(programme, np.concatenate([*known, np.zeros(0, dtype=np.int64)]),
+                              lambda value: value * most * SETTLED >= enough)
+        for item, group in zip(items, groups, strict=False):
+            self.taken[item.members] = taken[(taken >= group.start) & (taken < group.stop)] - group.start
+        return value * most * SETTLED
 
     def _frames(self, path: Sequence[int], place: Floats, clocks: tuple[Floats, Floats, Floats],
                 extra: Floats) -> tuple[list[Floats], list[float]]:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf, sqrt
+from typing import cast
 
 import numpy as np
 
@@ -356,15 +357,15 @@ class Search:
         items = dict[int, list[Options]]()
         for cut in sorted(alone, key=lambda c: alone[c]):
             if alone[cut] < bound:
-                bound = min(bound, self._frame_bound(cut, most, items))
+                bound = min(bound, self._frame_bound(cut, most, bound, items))
         return bound
 
     def _passing(self, cut: int, pace: int) -> float:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
-    def _frame_bound(self, cut: int, most: float, known: dict[int, list[Options]]) -> float:
-        """The same at one cut; `known` are engines by node."""
+    def _frame_bound(self, cut: int, most: float, enough: float, known: dict[int, list[Options]]) -> float:
+        """The same at one cut, as far as it is less than `enough`; `known` are engines by node."""
         blocks, frames, pace = None, self.frames, max(1, int(most))
         if cut < len(self.graph.nodes):
             blocks = self.blocks.columns(cut, most)
@@ -374,7 +375,7 @@ class Search:
             if i not in known:
                 known[i] = self._engines_of_frame(i, pace, most)
         items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
-        return min(most, frames.least(cut, items, blocks, most))
+        return min(most, frames.least(cut, items, blocks, most, enough))
 
     def _engines_of_frame(self, index: int, pace: int, most: float) -> list[Options]:
         """All engines that a node may have in a frame of so many clocks, by itself or as the first of several."""
@@ -388,7 +389,7 @@ class Search:
 
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
-        room, best, least = self.room(cut, pace), None, most
+        room, best, least = self.room(cut, pace), cast("tuple[Chosen, BlockOption] | None", None), most
         if np.any(room.left < -SLACK):
             return None, inf
         if cut == len(self.graph.nodes):
@@ -406,8 +407,8 @@ class Search:
             elif len(self.weights) > len(room.weights):
                 room = self.room(cut, pace)
             if chosen.fill <= 1:
-                best = self.made(cut, pace, chosen, (option,))
-        return best, least
+                best = chosen, option
+        return (None if best is None else self.made(cut, pace, best[0], (best[1],))), least
 
 
 def _width(block: BlockOption | None) -> int | None:
