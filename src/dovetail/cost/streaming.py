@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,15 +57,18 @@ MASK_STAGES = 1
 """Further edges for masked taps."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Raster:
-    """A window moving over a raster stream of `height` x `width` pixels; padding masks taps."""
+    """A window moving over a raster stream of `height` x `width` pixels; padding masks taps.
+
+    What many folds of a layer ask for is remembered, so it has no slots.
+    """
 
     window: Window
     height: int
     width: int
 
-    @property
+    @cached_property
     def output_size(self) -> tuple[int, int]:
         return self.window.output_size(self.height, self.width)
 
@@ -74,12 +77,12 @@ class Raster:
         """Input pixels per frame."""
         return self.height * self.width
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         rows, columns = self.output_size
         return rows * columns
 
-    @property
+    @cached_property
     def first(self) -> int:
         """Step of output (0, 0)."""
         (reach_h, reach_w), (top, left, _, _) = self.window.reach, self.window.pads
@@ -90,7 +93,7 @@ class Raster:
         """Steps from the last output of a row to the first of the next."""
         return self.window.stride[0] * self.width - (self.output_size[1] - 1) * self.window.stride[1]
 
-    @property
+    @cached_property
     def last(self) -> int:
         """Step of the last output."""
         rows, columns = self.output_size
@@ -135,7 +138,7 @@ class Raster:
         offset = tap * self.window.dilation[1] - self.window.pads[1]
         return _inside(offset, self.window.stride[1], self.width, self.output_size[1])
 
-    @property
+    @cached_property
     def masked(self) -> bool:
         """Whether any tap of any output lies in the padding."""
         return _masked(self)
@@ -145,7 +148,7 @@ class Raster:
         """Whether the engine counts its steps to know which of them end an output, and where that lies."""
         return self.outputs < self.steps or self.masked
 
-    @property
+    @cached_property
     def counter_bits(self) -> int:
         """Widths of the counters that follow it: its steps, the next output and where that lies, the column of a line."""
         return _counter_bits(self)
@@ -163,17 +166,15 @@ class Raster:
         return (self.first + row + np.arange(columns, dtype=np.int64) * self.window.stride[1]).reshape(-1)
 
 
-@lru_cache(maxsize=4096)
 def _masked(raster: Raster) -> bool:
-    """Remembered, as every fold of a layer asks."""
+    """See there."""
     (rows, columns), kernel = raster.output_size, raster.window.kernel
     return (any(raster.row_inside(i) != (0, rows) for i in range(kernel[0]))
             or any(raster.column_inside(j) != (0, columns) for j in range(kernel[1])))
 
 
-@lru_cache(maxsize=4096)
 def _counter_bits(raster: Raster) -> int:
-    """Remembered, as every fold of a layer asks."""
+    """See there."""
     rows, columns = raster.output_size
     bits = (raster.steps - 1).bit_length() if raster.flush else 0
     if raster.counted:
@@ -235,6 +236,20 @@ class FoldedRaster:
         within = np.where(stays[:self.raster.beats, None], first_pass, np.arange(self.words, dtype=np.int64))
         return (starts[:, None] + within).reshape(-1)
 
+    def latest_beats(self) -> Cycles:
+        """The last input beat that each output beat waits for, by number."""
+        steps, beats = self.raster.output_steps(), self.raster.beats
+        if self.loops.reads_words:
+            block, part = np.divmod(np.arange(self.words, dtype=np.int64), self.loops.slices)
+            taken = block * (self.loops.passes * self.loops.slices) + part
+        else:
+            taken = np.zeros(1, dtype=np.int64)
+        ends = np.array([self.clocks - 1])
+        if self.loops.writes_words:
+            ends = np.arange(1, self.loops.results + 1, dtype=np.int64) * self.loops.slices - 1
+        within = np.where((steps < beats)[:, None], np.searchsorted(taken, ends, side="right"), 0)
+        return (np.minimum(steps, beats)[:, None] * len(taken) + within - 1).reshape(-1)
+
     def output_steps(self) -> Cycles:
         """The last step of every output beat: of a result word, or of a whole pixel."""
         starts = self._starts()[self.raster.output_steps()]
@@ -267,10 +282,10 @@ def issue_times(arrivals: Sequence[Cycles], input_steps: Sequence[Cycles], steps
     return (np.maximum.accumulate(ready.reshape(-1) - index) + index).reshape(frames, steps)
 
 
-def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps: Cycles) -> Cycles:
+def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps: Cycles, latest: Cycles | None = None) -> Cycles:
     """Clocks of some steps of one frame, as `issue_times` has them, where every input's beat n is needed by the same step.
 
-    Only steps that need beats are looked at: an engine may take many more.
+    Only steps that need beats are looked at: an engine may take many more. `latest` is the last beat needed by then, if known.
     """
     ready = reduce(np.maximum, arrivals)
     late = ready - input_steps
@@ -278,8 +293,9 @@ def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps:
     late = np.maximum.accumulate(late)
     if output_steps is input_steps:
         return np.asarray(late + output_steps)
-    place = np.searchsorted(input_steps, output_steps, side="right") - 1
-    return np.asarray(late[np.maximum(place, 0)] + output_steps)
+    if latest is None:
+        latest = np.maximum(0, np.searchsorted(input_steps, output_steps, side="right") - 1)
+    return np.asarray(late[latest] + output_steps)
 
 
 def output_fifo_depth(output_steps: Cycles, steps: int, stages: int) -> int:

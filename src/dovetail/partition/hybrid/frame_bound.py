@@ -105,8 +105,7 @@ class FrameBounds:
             rows.append(direct)
             clocks.append(clocks_of(reach, None, padded))
         for fold in self.folds(shape, most):
-            loops = Loops(shape.channels, fold)
-            found = clocks_of(reach, loops, padded)
+            found = clocks_of(reach, Loops(shape.channels, fold), padded)
             if found[1] <= most:
                 rows.append(np.array(folded_row(shape, fold, self.device.model, self.names)))
                 clocks.append(found)
