@@ -330,13 +330,14 @@ class Search:
         Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
         one that was tried, or longer.
         """
-        _, high = self.span()
+        high = self.span()[1]
         best, settled = self._known_fastest(), inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
             least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
-            heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, high, least))
+            top = min(high, int(best.latency) + 1)  # an engine that takes longer than the best frame is no use
+            heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, top, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
             _, cut, low, top, least = heappop(ranges)
             middle = between(low, top, NARROW) if cut else top
