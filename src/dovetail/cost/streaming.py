@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,14 +167,14 @@ class Raster:
 
 
 def _masked(raster: Raster) -> bool:
-    """See there."""
+    """Of all taps and outputs."""
     (rows, columns), kernel = raster.output_size, raster.window.kernel
     return (any(raster.row_inside(i) != (0, rows) for i in range(kernel[0]))
             or any(raster.column_inside(j) != (0, columns) for j in range(kernel[1])))
 
 
 def _counter_bits(raster: Raster) -> int:
-    """See there."""
+    """Of every counter that is needed."""
     rows, columns = raster.output_size
     bits = (raster.steps - 1).bit_length() if raster.flush else 0
     if raster.counted:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from math import inf, prod
 
 import numpy as np
@@ -199,7 +199,7 @@ class FrameBounds:
             alone = np.zeros(total)
             alone[here] = blocks[1]
             rows, consts = [*rows, alone], [*consts, 0.0]
-        groups = tuple(slice(int(a), int(b)) for a, b in zip(starts, starts[1:], strict=False))
+        groups = tuple(slice(int(a), int(b)) for a, b in pairwise(starts))
         programme = Programme(groups, each, shares_of(table, self.budget).T, np.array(rows) / most, np.array(consts) / most)
         known = [self.taken[item.members] + group.start for item, group in zip(items, groups, strict=False)
                  if item.members in self.taken]
