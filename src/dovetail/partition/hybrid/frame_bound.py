@@ -45,6 +45,12 @@ class Options:
     until: Floats
     left: Floats
 
+    def beside(self, other: Options) -> Options:
+        """With the engines of another behind them."""
+        return Options(self.members, np.vstack([self.needs, other.needs]),
+                       *(np.append(a, b) for a, b in ((self.before, other.before), (self.until, other.until),
+                                                      (self.left, other.left))))
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -92,6 +98,8 @@ class FrameBounds:
 
     def __init__(self, graph: Graph, device: Device, names: tuple[str, ...], budget: Floats) -> None:
         self.graph, self.device, self.names, self.budget = graph, device, names, budget
+        self.priced: dict[tuple[object, ...], Options] = {}
+        """Folds of layers and inverted residuals, by what they depend on: many are alike."""
         self.taken: dict[tuple[int, ...], Places] = {}
         """Engines, by the nodes that they stand for, of which fractions were the best at the cut before."""
 
@@ -100,16 +108,16 @@ class FrameBounds:
         node = self.graph.nodes[index]
         shape, window = shape_of(self.graph, node), window_of(self.graph, node)
         reach, padded = reach_of(Raster(window[0], *window[2:])), not Raster(window[0], *window[2:]).masks_suffice
-        rows, clocks = [], []
-        if direct is not None:
-            rows.append(direct)
-            clocks.append(clocks_of(reach, None, padded))
-        for fold in self.folds(shape, most):
-            found = clocks_of(reach, Loops(shape.channels, fold), padded)
-            if found[1] <= most:
-                rows.append(np.array(folded_row(shape, fold, self.device.model, self.names)))
-                clocks.append(found)
-        return self.able((index,), rows, clocks)
+        if (shape, most) not in self.priced:
+            rows, clocks = list[Floats](), list[tuple[float, float, float]]()
+            for fold in self.folds(shape, most):
+                found = clocks_of(reach, Loops(shape.channels, fold), padded)
+                if found[1] <= most:
+                    rows.append(np.array(folded_row(shape, fold, self.device.model, self.names)))
+                    clocks.append(found)
+            self.priced[shape, most] = self.able((), rows, clocks)
+        folded = replace(self.priced[shape, most], members=(index,))
+        return folded if direct is None else folded.beside(self.able((), [direct], [clocks_of(reach, None, padded)]))
 
     def folds(self, shape: Shape, most: float) -> list[Fold]:
         """All folds on offer at any pace whose products may fit the device."""
@@ -132,6 +140,9 @@ class FrameBounds:
     def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> Options:
         """An inverted residual as one engine, in every number of words and slices."""
         first, middle, last = (shape_of(self.graph, n) for n in block.layers)
+        alike = first, middle, last, block.join is not None, most
+        if alike in self.priced:
+            return replace(self.priced[alike], members=members)
         raster = Raster(middle.window, middle.height, middle.width)
         rows, found = [], []
         for at_once, inputs in product(_rounds(first.channels.outputs), _rounds(first.channels.inputs)):
@@ -148,7 +159,8 @@ class FrameBounds:
                     used = dict(firb_cost((first, middle, last), folds, block.join is not None, self.device.model).resources)
                     rows.append(np.array([used.get(r, 0.0) for r in self.names]))
                     found.append((float((raster.first + 1) * loops.clocks - 1), float(until), float(left)))
-        return self.able(members, rows, found)
+        self.priced[alike] = self.able(members, rows, found)
+        return self.priced[alike]
 
     def able(self, members: tuple[int, ...], rows: Sequence[Floats], clocks: Sequence[tuple[float, float, float]]) -> Options:
         """Those that fit the device by themselves."""
