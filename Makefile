@@ -43,11 +43,11 @@ demo: $(VENV)/.ready
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 # Long tests: what passed on this commit is not run again.
 deep: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q --deep build/deep.json
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --deep build/deep.json
 
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev

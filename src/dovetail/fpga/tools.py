@@ -331,7 +331,7 @@ def cached(kind: str, key: str, make: Callable[[Path], None], keep: int = 256) -
 def _sole_maker(folder: Path, key: str) -> Iterator[None]:
     """Wait until no other process makes the result of a key: every key locks a byte of one file."""
     place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6])
-    with folder.with_name(f".{folder.name}.makers").open("ab") as makers:
+    with open(os.open(folder.with_name(f".{folder.name}.makers"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as makers:
         fcntl.lockf(makers, fcntl.LOCK_EX, 1, place)
         yield
 
