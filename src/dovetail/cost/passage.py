@@ -158,7 +158,7 @@ class _Row:
 
     def windowed(self, node: Node, raster: Raster, stream: Stream) -> Schedule:
         """A convolution, fully connected layer or pool."""
-        op, fold, taps = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name), 1
+        op, fold = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name)
         if isinstance(op, Conv | Gemm) and fold is None:
             own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
             stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES

@@ -106,8 +106,8 @@ class FrameBounds:
     def layer(self, index: int, direct: Floats | None, most: float) -> Options:
         """Engines of a Conv or Gemm that take at most so many clocks; with folds only where `direct` leaves them open."""
         node = self.graph.nodes[index]
-        shape, window = shape_of(self.graph, node), window_of(self.graph, node)
-        reach, padded = reach_of(Raster(window[0], *window[2:])), not Raster(window[0], *window[2:]).masks_suffice
+        shape, raster = shape_of(self.graph, node), self.raster(index)
+        reach, padded = reach_of(raster), not raster.masks_suffice
         if (shape, most) not in self.priced:
             rows, clocks = list[Floats](), list[tuple[float, float, float]]()
             for fold in self.folds(shape, most):
@@ -118,6 +118,11 @@ class FrameBounds:
             self.priced[shape, most] = self.able((), rows, clocks)
         folded = replace(self.priced[shape, most], members=(index,))
         return folded if direct is None else folded.beside(self.able((), [direct], [clocks_of(reach, None, padded)]))
+
+    def raster(self, index: int) -> Raster:
+        """What a layer's window goes over."""
+        window, _, height, width = window_of(self.graph, self.graph.nodes[index])
+        return Raster(window, height, width)
 
     def folds(self, shape: Shape, most: float) -> list[Fold]:
         """All folds on offer at any pace whose products may fit the device."""
@@ -132,9 +137,7 @@ class FrameBounds:
 
     def plain(self, index: int, needs: Floats) -> Options:
         """The engine of a layer without weights."""
-        node = self.graph.nodes[index]
-        window = window_of(self.graph, node)
-        raster = Raster(window[0], *window[2:])
+        raster = self.raster(index)
         return self.able((index,), [needs], [clocks_of(reach_of(raster), None, not raster.masks_suffice)])
 
     def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> Options:
