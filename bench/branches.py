@@ -15,9 +15,9 @@ from typing import Any
 from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.ir import Graph
-from dovetail.partition.at_once import arm_devices
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import exact

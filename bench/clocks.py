@@ -30,14 +30,14 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.ir import Add, AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
-from dovetail.ir.operator import RELU
+from dovetail.ir.operators.base import RELU
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import accelerated_device, judged, pinned, region_of, search_of
-from dovetail.partition.hybrid.architecture import judge as judge_best
+from dovetail.partition.accelerator.architecture import accelerated_device, judged, pinned, region_of, search_of
+from dovetail.partition.accelerator.architecture import judge as judge_best
 from dovetail.partition.plan import Goal
 from dovetail.pipeline import decide_numbers
 from dovetail.planning import cut_out

@@ -28,15 +28,15 @@ import numpy as np
 
 import dovetail as dt
 from dovetail import zoo
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.subexpressions import _minimized, minimize
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.place import place_ecp5
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.place import place_ecp5
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.adders.subexpressions import _minimized, minimize
 from dovetail.ir import Array, Constant, Conv, Graph, Window
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from peers.adder_graph_rtl import GENERATORS
 from peers.compare import compare_all
 from peers.layers import SAME, gaussian, integer_network

@@ -15,9 +15,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from dovetail.cost.dhm import resources_of
-from dovetail.cost.engines import engine_of
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.engines import engine_of
 from dovetail.ir import (
     RELU,
     Add,
@@ -38,7 +38,7 @@ from dovetail.ir import (
     Tensor,
     Window,
 )
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.platform.fitted import dhm_model

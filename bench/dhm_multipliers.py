@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph, IntMatrix, digit_counts
-from dovetail.cost.subexpressions import minimize
 from dovetail.files import replace_text
-from dovetail.fpga.expressions import bit_width
+from dovetail.fpga.rtl.expressions import bit_width
+from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, digit_counts
+from dovetail.hardware.adders.subexpressions import minimize
 from peers.layers import gaussian
 
 SHAPES = {"3 to 8, 3x3": (8, 3, 3, 3), "3 to 64, 3x3": (64, 3, 3, 3)}

@@ -19,8 +19,8 @@ import numpy as np
 from onnxruntime import quantization
 
 import dovetail as dt
-from dovetail.cost.adder_graph import count_adders
 from dovetail.files import replace_text
+from dovetail.hardware.adders.graph import count_adders
 from dovetail.ir import Conv
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.oracle import run_onnx

@@ -29,12 +29,12 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.axi.shell import build_shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import search_of
-from dovetail.partition.hybrid.blocks import Blocks
+from dovetail.partition.accelerator.architecture import search_of
+from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.platform.accelerator import Architecture, from_entries
 from dovetail.platform.device import Device
 from dovetail.reproduce.compact_2024_fibha import (

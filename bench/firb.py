@@ -23,11 +23,11 @@ import numpy as np
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds, firb_options
 from dovetail.cost.folded import folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
 from dovetail.cost.folded_area import folded_cost
-from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Graph
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer

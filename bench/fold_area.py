@@ -18,9 +18,9 @@ from scipy.optimize import nnls
 
 from dovetail.cost.folded import shape_of
 from dovetail.cost.folded_area import folded_cost
-from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Fold
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph

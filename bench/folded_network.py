@@ -22,8 +22,8 @@ from dovetail.cost.budget import estimate
 from dovetail.cost.folded import folds_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.part import as_pixels
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Array, Gemm, Graph, Reshape
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer

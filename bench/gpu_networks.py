@@ -26,8 +26,8 @@ from dovetail.files import replace_text
 from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.gpu.tuning import IN_PLACE_S
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import Boundary, to_onnx
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, seconds, tiles_of
 from dovetail.kernels.place import ELEMENT, Place

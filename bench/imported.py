@@ -20,7 +20,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from dovetail import zoo
 from dovetail.ir import Array, Opaque
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.reference import run_node

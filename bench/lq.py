@@ -45,7 +45,6 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.folded import folds_of
-from dovetail.cost.folds import Fold
 from dovetail.errors import DovetailError, ToolError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
@@ -54,8 +53,9 @@ from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath, datapath_of
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.synthesize import FAMILIES, UNIT_BYTES, synthesize
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.fpga.toolchain.synthesize import FAMILIES, UNIT_BYTES, synthesize
+from dovetail.hardware.folds import Fold
 from dovetail.ir import RELU, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_alexnet import lq_alexnet

@@ -28,7 +28,7 @@ import numpy as np
 from dovetail.errors import DovetailError, UsageError
 from dovetail.files import replace_text
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.fast import exact_nodes, run_stored
 from dovetail.numerics.fixed import dequantize

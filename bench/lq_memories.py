@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.coded_folds import coded_cost, is_block, memories_of
 from dovetail.cost.folded import coded_shape, folds_of
+from dovetail.cost.lq_folds import coded_cost, is_block, memories_of
 from dovetail.fpga.design import Design
-from dovetail.fpga.expressions import signal
-from dovetail.fpga.hardware import Memory, Module, Rom
-from dovetail.fpga.synthesize import synthesize
-from dovetail.fpga.verilog import images, print_module
+from dovetail.fpga.rtl.expressions import signal
+from dovetail.fpga.rtl.modules import Memory, Module, Rom
+from dovetail.fpga.rtl.verilog import images, print_module
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Coded
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.platform.fitted import dhm_model

@@ -14,18 +14,18 @@ import numpy as np
 
 from dovetail import cost
 from dovetail.cost.folded import folds_of
-from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.hardware import Module
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.links.cells import CellFormat
 from dovetail.fpga.links.receive import Arriving, receiver_module
 from dovetail.fpga.links.slots import follow, spread
 from dovetail.fpga.links.switch import Leaving, passage_module, switch_transmitter
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
-from dovetail.fpga.synthesize import synthesize
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights

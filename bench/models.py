@@ -22,7 +22,7 @@ import numpy as np
 
 from dovetail.cost import costs_of
 from dovetail.cost.predict import Layers, predict
-from dovetail.cost.work import whole_units
+from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
 from dovetail.measure.board import calibrate
 from dovetail.measure.campaign import measure

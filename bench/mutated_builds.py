@@ -31,7 +31,7 @@ import onnxruntime
 from dovetail import pipeline, terminal
 from dovetail.cli import main as command_line
 from dovetail.fpga.part import FpgaPart
-from dovetail.fpga.verilate import build as build_simulator
+from dovetail.fpga.toolchain.verilate import build as build_simulator
 from dovetail.partition.plan import whole_on
 from dovetail.runtime.build import load_build
 from proofs.mutations import mutate

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from dovetail import zoo
-from dovetail.cost.adders import forget_digits
 from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
+from dovetail.hardware.adders.digits import forget_digits
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan

@@ -23,7 +23,7 @@ import numpy as np
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics import quality
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.noise import powers, snr_db

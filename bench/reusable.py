@@ -18,14 +18,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dovetail import zoo
-from dovetail.cost.reusable import Config, program_cost
-from dovetail.cost.reusable_layers import counted_values
+from dovetail.cost.array import Config, program_cost
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
-from dovetail.fpga.synthesize import synthesize
-from dovetail.fpga.verilate import build
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.fpga.toolchain.verilate import build
+from dovetail.hardware.arrays.layers import counted_values
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_integer

@@ -23,7 +23,7 @@ import onnx
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.ir import Graph, Opaque
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph

@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail import zoo
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 
 
 def network(name: str) -> Graph:

@@ -17,7 +17,7 @@ import pytest
 
 from dovetail import files
 from dovetail.cli import main
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx

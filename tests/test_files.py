@@ -13,7 +13,7 @@ import pytest
 from dovetail import files
 from dovetail.errors import UsageError
 from dovetail.files import exchange, replace_folder
-from dovetail.fpga.tools import cached
+from dovetail.fpga.toolchain.tools import cached
 from dovetail.gpu.remembered import for_gpu
 
 REPLACED = 300

@@ -12,8 +12,8 @@ import pytest
 
 from dovetail.errors import DovetailError
 from dovetail.ir import Conv, Gemm, MaxPool, Reshape, Window
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import load_samples
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.solve import plan

@@ -13,8 +13,8 @@ import pytest
 import dovetail
 from dovetail.cli import main
 from dovetail.errors import DovetailError
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics import quality
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import evaluate_model

@@ -74,7 +74,7 @@ def test_an_infeasible_plan_keeps_the_whole_contract(capsys: pytest.CaptureFixtu
     assert "too much" in printed.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("room", ["dovetail", "dovetail.ir", "dovetail.ir.onnx_read", "dovetail.numerics.reference"])
+@pytest.mark.parametrize("room", ["dovetail", "dovetail.ir", "dovetail.ir.onnx.read", "dovetail.numerics.reference"])
 def test_rooms_that_only_need_numpy_and_onnx_open_without_the_rest(room: str) -> None:
     blocked = "import sys\nfor name in ('onnxruntime', 'scipy', 'rich'): sys.modules[name] = None\n"
     found = subprocess.run([sys.executable, "-c", f"{blocked}import {room}"], capture_output=True, check=False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dovetail.cli import main
 from dovetail.ir import Conv, Node, Window
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.quality import top_classes
 from dovetail.widths import Sensitivity, joint_choices

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.design import Design
+from dovetail.hardware.adders.graph import IntMatrix
 from peers.core import right, streamed
 from peers.measured import Measured, count, missing
 

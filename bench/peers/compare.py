@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Conv, Graph
 from dovetail.numerics.reference import run_integer
 from peers import core, nngen_rtl

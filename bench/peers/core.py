@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.arithmetic import biased, print_graph
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import bits, pack, shift_left
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import bits, pack, shift_left
+from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.adders.subexpressions import minimize
 from peers.measured import Measured, count
 
 TAP_BITS, SUM_BITS, WINDOWS = 8, 32, 256

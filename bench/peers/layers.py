@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
+from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import RELU, Array, Constant, Conv, Graph, MaxPool, Node, Op, Scheme, Tensor, Window
 
 SAME = (1, 1, 1, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dovetail.errors import ToolError
 from dovetail.fpga.design import Design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
 
 FAMILY = "xcup"
 """UltraScale+, because its LUTs, registers, block memories and DSPs are what papers list."""

@@ -21,9 +21,9 @@ import numpy as np
 
 from dovetail.errors import MismatchError
 from dovetail.fpga.design import Design
-from dovetail.fpga.simulate import scratch_folder
-from dovetail.fpga.tools import GIBIBYTE, Command, run_tool
-from dovetail.fpga.verilate import Target, build_target
+from dovetail.fpga.toolchain.simulate import scratch_folder
+from dovetail.fpga.toolchain.tools import GIBIBYTE, Command, run_tool
+from dovetail.fpga.toolchain.verilate import Target, build_target
 from dovetail.ir import RELU, Array, Conv, Graph, MaxPool, Node
 from peers.layers import GAIN, WEIGHT_EXPONENT, Case, dense_weights, integer_network
 from peers.measured import Measured, count, missing

@@ -12,7 +12,7 @@ from dovetail.fpga.axi.model import ShellModel
 from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import from_packets, to_packets
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 from peers.layers import frames_for

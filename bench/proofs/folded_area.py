@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.cost import costs_of
 from dovetail.cost.folded import folds_of
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Graph, Reshape
 from dovetail.pipeline import decide_numbers
 from dovetail.platform.device import Device

@@ -13,7 +13,7 @@ import dovetail as dt
 from dovetail.cost.folded import folds_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.part import as_pixels
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.reference import run_integer

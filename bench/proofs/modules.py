@@ -20,7 +20,7 @@ from dovetail import zoo
 from dovetail.cost.folded import folds_of, pace_of
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.part import as_pixels
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import Imported, read_onnx
+from dovetail.ir.onnx.read import Imported, read_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.equalize import Equalise

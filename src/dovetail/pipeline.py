@@ -21,10 +21,10 @@ from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numbers import Numbers, decide_numbers
 from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan

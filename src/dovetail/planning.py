@@ -12,7 +12,7 @@ from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError, UsageError
 from dovetail.ir import Axis, Graph
-from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, reason_outside, region_of
+from dovetail.partition.accelerator.architecture import accelerated_device, judge, pinned, reason_outside, region_of
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.partition.solve import plan as solve
@@ -55,13 +55,13 @@ class Options:
     max_energy_j: float | None = None
     time_limit_s: float = 4.0
     thrift: float = 0.05
-    """Fraction of the objective that may be given up to save FPGA area; see partition/thrift.py."""
+    """Fraction of the objective that may be given up to save FPGA area; see partition/explain/thrift.py."""
     fold: int | str | None = None
     """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
     architecture: str | None = None
     """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
     max_interval_s: float | None = None
-    """How far apart pipelined frames may be; see partition/busy.py."""
+    """How far apart pipelined frames may be; see partition/interval/busy.py."""
     pins: Mapping[str, Split] = field(default_factory=dict)
     """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
 

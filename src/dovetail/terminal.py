@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.cost.costs import why_not
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES
+from dovetail.partition.explain.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.load import load_platform

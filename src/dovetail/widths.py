@@ -22,7 +22,7 @@ import numpy as np
 from dovetail import cost
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Array, Graph, Node
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.fast import run_quantized

@@ -13,7 +13,7 @@ import pytest
 import dhm
 from dovetail.errors import ToolError
 from dovetail.fpga.design import Design
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.verilog import print_module
 from dovetail.ir import RELU, Conv, Window
 from dovetail.numerics.reference import run_integer
 from peers import nngen_rtl

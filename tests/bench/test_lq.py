@@ -15,7 +15,7 @@ import lq_network
 import lq_training
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.links.system import HostPort
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.lq_fit import fit_weights

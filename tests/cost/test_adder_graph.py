@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.adder_graph import build, count_adders, multiples, signed_digits
+from dovetail.hardware.adders.graph import build, count_adders, multiples, signed_digits
 
 Product = tuple[np.ndarray, list[tuple[int, int]], list[int]]
 """Matrix, input ranges, inputs."""

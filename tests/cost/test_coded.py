@@ -12,12 +12,12 @@ import pytest
 import lq
 import lq_parts
 from dovetail.cost import costs_of, costs_of_many
-from dovetail.cost.coded_folds import DEEP_BLOCK_WORDS, choice_logic
-from dovetail.cost.engines import engine_of
 from dovetail.cost.fitting import codes
-from dovetail.cost.sharing import graph_bits
-from dovetail.cost.work import whole_units, work_of
+from dovetail.cost.lq_folds import DEEP_BLOCK_WORDS, choice_logic
 from dovetail.fpga.assemble import build_design
+from dovetail.hardware.adders.sharing import graph_bits
+from dovetail.hardware.engines import engine_of
+from dovetail.hardware.work import whole_units, work_of
 from dovetail.ir import Axis, Coded
 from dovetail.ir.tensor import region_size
 from dovetail.platform.device import Kind

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from dovetail.cost import costs_of, reduce_costs, transfer_costs, why_not
 from dovetail.cost.dhm import LINE_BLOCK_BITS, ram_blocks, resources_of
-from dovetail.cost.engines import Engine, engine_of
-from dovetail.cost.estimate import Floats, ShareCosts
-from dovetail.cost.scans import row_steps
-from dovetail.cost.streaming import Raster
-from dovetail.cost.work import work_of
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.engines import Engine, engine_of
+from dovetail.hardware.scans import row_steps
+from dovetail.hardware.shares import Floats
+from dovetail.hardware.streaming import Raster
+from dovetail.hardware.work import work_of
 from dovetail.ir import RELU, Add, AvgPool, Axis, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
 from dovetail.ir.tensor import region_shape, region_size
 from dovetail.platform import Device, Platform, load_platform

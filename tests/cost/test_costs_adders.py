@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.adders import count_digits, digits_of, int8_weights, used_taps
-from dovetail.cost.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, graph_bits
-from dovetail.cost.slices import Arithmetic, Slices, adders_of
-from dovetail.cost.subexpressions import minimize
+from dovetail.hardware.adders.digits import count_digits, digits_of, int8_weights, used_taps
+from dovetail.hardware.adders.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, graph_bits
+from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of
+from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.ir import Axis, Constant, Scheme
 
 WHOLE = (np.array([0]), np.array([1]))

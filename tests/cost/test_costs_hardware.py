@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from dovetail.cost import costs_of, why_not
-from dovetail.cost.engines import engine_of
 from dovetail.fpga.assemble import build_design, unsupported
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.engines import engine_of
 from dovetail.ir import RELU, Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Op, Reshape, Window
 from dovetail.platform import load_platform
 from tests.strategies import Net, networks, quantized

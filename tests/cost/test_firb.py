@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dovetail.cost.firb import bottlenecks, firb_costs, firb_folds, firb_options
-from dovetail.cost.folds import Loops, channels_of
 from dovetail.fpga.assemble import build_design, design_modules
+from dovetail.hardware.folds import Loops, channels_of
 from dovetail.ir import RELU, Add, Conv, Graph, Window
 from dovetail.platform import load_platform
 from tests.strategies import Net, quantized

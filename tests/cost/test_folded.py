@@ -13,12 +13,12 @@ from dovetail.cost import costs_of
 from dovetail.cost.costs import costs_of_many
 from dovetail.cost.folded import best_fold, folds_of, folds_offered, folds_within, shape_of, sum_of_parts
 from dovetail.cost.folded_area import Shape, folded_cost
-from dovetail.cost.folds import Channels, Fold, Loops
-from dovetail.cost.soft import soft_logic
-from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.errors import InfeasibleError, ModelError
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.soft_products import soft_logic
+from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import RELU, Axis, Conv, Gemm, Graph, Op, Reshape, Window
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.partition.solve import plan

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dovetail.cost.folds import Channels, Fold, Loops
-from dovetail.cost.streaming import FoldedRaster, Raster, issue_times, leaving_times
+from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.streaming import FoldedRaster, Raster, issue_times, leaving_times
 from dovetail.ir import Window
 
 

@@ -12,7 +12,7 @@ from dovetail.cli import main
 from dovetail.cost import ShareCosts, costs_of
 from dovetail.cost.fitting.authors import factor_text, fit_factors
 from dovetail.cost.predict import Layers, predict
-from dovetail.cost.work import whole_units
+from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Axis, Conv, Graph, Window
 from dovetail.platform import ModelSet, load_platform, platform_from_dict, platform_to_dict
 from dovetail.platform.factors import factor_model

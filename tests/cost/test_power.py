@@ -10,8 +10,8 @@ import pytest
 from dovetail.cost import costs_of
 from dovetail.cost.fitting.hardware_power import fit_power
 from dovetail.cost.power import DEFAULT_ACTIVITY, activity_of, dynamic_power_w
-from dovetail.cost.work import whole_units
 from dovetail.errors import PlatformError
+from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Conv, Window
 from dovetail.platform import load_platform, platform_from_dict, platform_names, platform_to_dict
 from dovetail.platform.device import Device, Kind

@@ -8,8 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dovetail.cost.reusable import Config, block_cost, frame_ends, reason_refused
-from dovetail.cost.reusable_jobs import (
+from dovetail.cost.array import Config, block_cost, frame_ends, reason_refused
+from dovetail.errors import UnsupportedError, UsageError
+from dovetail.hardware.arrays.jobs import (
     ARRAY,
     DEPTHWISE,
     EXPANDED,
@@ -22,9 +23,8 @@ from dovetail.cost.reusable_jobs import (
     Program,
     Transfer,
 )
-from dovetail.cost.reusable_layers import layers_of
-from dovetail.cost.reusable_program import program_of
-from dovetail.errors import UnsupportedError, UsageError
+from dovetail.hardware.arrays.layers import layers_of
+from dovetail.hardware.arrays.program import program_of
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import Sketch, same_window

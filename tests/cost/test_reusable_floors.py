@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.reusable import Config, block_cost, block_latency, program_cost
-from dovetail.cost.reusable_floors import barriers, least_clocks, least_resources
-from dovetail.cost.reusable_layers import layers_of
-from dovetail.cost.reusable_program import bank_sizes, program_of
+from dovetail.cost.array import Config, block_cost, block_latency, program_cost
+from dovetail.cost.array_floors import barriers, least_clocks, least_resources
 from dovetail.errors import UnsupportedError
+from dovetail.hardware.arrays.layers import layers_of
+from dovetail.hardware.arrays.program import bank_sizes, program_of
 from dovetail.ir import Graph
-from dovetail.partition.hybrid.cuts import cut_points
+from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
 from tests.fpga.test_counting import residual

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dovetail.cost.streaming import Raster, high_water, issue_times, output_fifo_depth
 from dovetail.errors import ModelError
+from dovetail.hardware.streaming import Raster, high_water, issue_times, output_fifo_depth
 from dovetail.ir import Window
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost import subexpressions
-from dovetail.cost.adder_graph import build, signed_digits
-from dovetail.cost.digit_forms import shortest_forms
-from dovetail.cost.subexpressions import column_blocks, minimize
+from dovetail.hardware.adders import subexpressions
+from dovetail.hardware.adders.digit_forms import shortest_forms
+from dovetail.hardware.adders.graph import build, signed_digits
+from dovetail.hardware.adders.subexpressions import column_blocks, minimize
 from tests.cost.test_adder_graph import Product, gaussian, products
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import NETWORKS, SIZES, Sketch, random_folds, random_inputs

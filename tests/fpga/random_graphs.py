@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dovetail.cost.folds import Fold, channels_of
 from dovetail.fpga.mapping import stream_formats
+from dovetail.hardware.folds import Fold, channels_of
 from dovetail.ir import (
     RELU,
     Add,

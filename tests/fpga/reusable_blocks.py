@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.reusable import Config
+from dovetail.cost.array import Config
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from tests.fpga.random_graphs import Sketch, same_window
 

@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.packing import as_pixels, to_packets
 from dovetail.fpga.transport import SimulatedBoard
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Graph, Window
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.network import make_network
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.part import write_part
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, GlobalAvgPool, Graph, Window
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import accelerator_of, judge
-from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.dedicated import Engines
-from dovetail.partition.hybrid.offers import NoBlocks
-from dovetail.partition.hybrid.search import Search
-from dovetail.partition.hybrid.words import Row, Words
+from dovetail.partition.accelerator.architecture import accelerator_of, judge
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.dedicated import Engines
+from dovetail.partition.accelerator.offers import NoBlocks
+from dovetail.partition.accelerator.search import Search
+from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Accelerator, Architecture
 from tests.fpga.random_graphs import random_inputs

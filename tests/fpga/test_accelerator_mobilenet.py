@@ -7,9 +7,9 @@ import pytest
 
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import judge
+from dovetail.partition.accelerator.architecture import judge
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Architecture
 from dovetail.reproduce.compact_2024_fibha import board_of, fpga_of, region

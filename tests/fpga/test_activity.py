@@ -8,7 +8,7 @@ import pytest
 from dovetail.fpga.activity import Toggles, count_toggles, watched
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from tests.fpga.random_graphs import Sketch, random_inputs, same_window
 
 SLICE = """module slice (input wire clk, input wire rst, input wire x_valid, output wire x_ready, input wire [7:0] x_data,

@@ -11,7 +11,7 @@ from dovetail.cost.costs import why_not
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
-from dovetail.fpga.simulate import Simulation, simulate_many
+from dovetail.fpga.toolchain.simulate import Simulation, simulate_many
 from dovetail.ir import (
     Array,
     AvgPool,

@@ -19,8 +19,8 @@ from dovetail.fpga.axi.pattern import pattern_frame, random_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
-from dovetail.fpga.source import is_verilog
-from dovetail.fpga.tools import find_compiler, find_pyosys, find_verilator, find_yosys
+from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.toolchain.tools import find_compiler, find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.transport import SimulatedBoard
 from tests.fpga.random_graphs import random_graph
 from tests.fpga.shells import FRAMES, cases, folded, tampered, two_inputs

@@ -22,15 +22,15 @@ from dovetail.fpga.axi.shell import Shell, build_shell, has_room, image_bytes, l
 from dovetail.fpga.design import Design, MemoryPort
 from dovetail.fpga.packing import as_pixels, to_packets
 from dovetail.fpga.reusable.block import build_block
-from dovetail.fpga.source import is_verilog
-from dovetail.fpga.synthesize import synthesize
-from dovetail.fpga.tools import find_verilator
+from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.fpga.toolchain.tools import find_verilator
 from dovetail.fpga.transport import MEMORY_ADDRESS, LinkTransport, SimulatedBoard, serve
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.hybrid.architecture import accelerator_of
-from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.search import Search
+from dovetail.partition.accelerator.architecture import accelerator_of
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.search import Search
 from dovetail.platform.accelerator import Architecture
 from dovetail.runtime.driver import Accelerator
 from tests.fpga.random_graphs import random_inputs

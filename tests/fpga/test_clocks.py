@@ -10,15 +10,15 @@ import pytest
 
 from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate, accelerator_clocks, from_entries, to_entries
 from dovetail.cost.folded import shape_of
-from dovetail.cost.folds import Fold
 from dovetail.cost.passage import frame_passage
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.network import make_network
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate_many
 from dovetail.fpga.timing import time_network
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Add, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Reshape, Window
-from dovetail.partition.hybrid.architecture import accelerated_device, judge, pinned, region_of
+from dovetail.partition.accelerator.architecture import accelerated_device, judge, pinned, region_of
 from dovetail.partition.plan import Goal
 from dovetail.pipeline import decide_numbers
 from dovetail.planning import Options, cut_out, decide

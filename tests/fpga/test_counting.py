@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from dovetail.cost.accelerator import arrays_of
-from dovetail.cost.reusable import LEAVE_CLOCKS, Config, frame_ends
-from dovetail.cost.reusable_counts import count_levels
+from dovetail.cost.array import LEAVE_CLOCKS, Config, frame_ends
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.reusable.counting import counting_lanes
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.hardware.arrays.popcount import count_levels
 from dovetail.ir import Add, AvgPool, Coded, Constant, GlobalAvgPool, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer

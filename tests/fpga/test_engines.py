@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.adders import reciprocal
 from dovetail.fpga.engines.arithmetic import half_even
+from dovetail.hardware.adders.digits import reciprocal
 from dovetail.numerics.fixed import divide_half_even
 
 

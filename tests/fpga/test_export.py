@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.export import VENDORS, export_project
-from dovetail.fpga.tools import find_verilator
+from dovetail.fpga.toolchain.tools import find_verilator
+from dovetail.hardware.folds import Fold
 from tests.fpga.random_graphs import Sketch, same_window
 from tests.fpga.test_place import DESIGN
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dovetail.cost.firb import bottlenecks
-from dovetail.cost.folds import Fold
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Graph, Window
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_inputs

@@ -12,10 +12,10 @@ from dovetail.fpga.engines.floats import ADDER_STAGES, MULTIPLIER_STAGES, WORD, 
 from dovetail.fpga.engines.layers import Layer, join_engine
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import Signal
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.simulate import simulate_many
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import Signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.fpga.toolchain.simulate import simulate_many
 
 Floats = NDArray[np.float32]
 COUNT = 20_000

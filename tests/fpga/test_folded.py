@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.cost.firb import bottlenecks, firb_folds
-from dovetail.cost.folds import Channels, Fold, Loops
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.folded import weight_words
 from dovetail.fpga.engines.regroup import turns
 from dovetail.fpga.export import export_project
-from dovetail.fpga.simulate import Simulation
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Channels, Fold, Loops
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import POINTWISE_SEEDS, Sketch, random_folds, random_graph, random_inputs, same_window

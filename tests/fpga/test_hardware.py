@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.fpga.assemble import build_design, unsupported
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     add,
@@ -29,10 +29,10 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.source import is_verilog
-from dovetail.fpga.tools import find_pyosys, find_verilator, find_yosys
-from dovetail.fpga.verilog import fit, print_module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.rtl.verilog import fit, print_module
+from dovetail.fpga.toolchain.tools import find_pyosys, find_verilator, find_yosys
 from tests.fpga.random_bundles import draw
 from tests.fpga.random_graphs import POINTWISE_SEEDS, random_folds, random_graph
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from dovetail import pipeline
-from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.host_port import WIDTHS, from_beats, to_beats, with_host_port
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.part import load_design
-from dovetail.fpga.simulate import simulate, simulate_many
-from dovetail.fpga.synthesize import synthesize
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.fpga.toolchain.simulate import simulate, simulate_many
+from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.hardware.folds import Fold
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from tests.fpga.joined_boards import chain

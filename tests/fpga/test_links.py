@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.folds import Fold
 from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
@@ -23,6 +22,7 @@ from dovetail.fpga.links.layout import cell_of, entry_of
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cells_over_links, in_turn, systems_of, time_slots
 from dovetail.fpga.loading import weight_sets
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Axis, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer

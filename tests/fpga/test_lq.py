@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dovetail.cost.coded_folds import coded_folds
 from dovetail.cost.folded import chosen_fold, coded_shape
-from dovetail.cost.folds import Fold, Loops
+from dovetail.cost.lq_folds import coded_folds
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines import direct_coded
 from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath
 from dovetail.fpga.loading import weight_sets
-from dovetail.fpga.simulate import simulate_many
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_floats import float_codes, float_layer, float_sum

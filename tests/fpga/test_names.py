@@ -12,7 +12,7 @@ from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.mapping import identifiers
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import RELU, Add, Clip, Conv, Gemm, Graph, Reshape, Window
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers

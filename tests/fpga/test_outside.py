@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.cost.reusable_jobs import Kind
 from dovetail.fpga.reusable.block import build_block
 from dovetail.fpga.reusable.frames import check_layers
-from dovetail.fpga.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.hardware.arrays.jobs import Kind
 from tests.fpga.random_graphs import random_inputs
 from tests.fpga.reusable_blocks import outside_cases
 from tests.fpga.test_reusable import Run, check_outputs, left, simulated

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.fpga import place
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.place import core_pins, find_nextpnr, pin_wrapper, place_ecp5
+from dovetail.fpga.toolchain import place
+from dovetail.fpga.toolchain.place import core_pins, find_nextpnr, pin_wrapper, place_ecp5
 
 STREAM = {"channels": 3, "bits": 8, "signed": True, "height": 1, "width": 1}
 TEXT = """module accumulate (input wire clk, input wire rst, input wire x_valid, output wire x_ready, input wire [23:0] x_data,

@@ -7,8 +7,8 @@ from math import gcd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.folds import regrouped_clocks
 from dovetail.fpga.engines.regroup import turns
+from dovetail.hardware.folds import regrouped_clocks
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 200))

@@ -8,7 +8,7 @@ import pytest
 from dovetail.cost import costs_of
 from dovetail.cost.costs import why_not
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import synthesize
+from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir import Graph
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dovetail.cost.reusable import LEAVE_CLOCKS, Config, frame_ends
+from dovetail.cost.array import LEAVE_CLOCKS, Config, frame_ends
 from dovetail.errors import MismatchError, UnsupportedError
 from dovetail.fpga.reusable.block import Block, build_block
 from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.reusable.image import tap_order
-from dovetail.fpga.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.ir import Array, Graph, Window
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_inputs, same_window

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dovetail.errors import MismatchError, UsageError
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import beat_bytes, pack, unpack
-from dovetail.fpga.simulate import simulate, simulate_many
-from dovetail.fpga.verilate import bundle_files
+from dovetail.fpga.toolchain.simulate import simulate, simulate_many
+from dovetail.fpga.toolchain.verilate import bundle_files
 
 
 @pytest.fixture(scope="module", autouse=True)

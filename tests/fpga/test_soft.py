@@ -7,11 +7,11 @@ import pytest
 
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
-from dovetail.fpga.expressions import Bits, all_of, bit_width, bits
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.simulate import simulate_many
-from dovetail.fpga.synthesize import synthesize
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import Bits, all_of, bit_width, bits
+from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.fpga.toolchain.simulate import simulate_many
+from dovetail.fpga.toolchain.synthesize import synthesize
 
 RANGES = (((-128, 255), (-128, 127)), ((0, 255), (-128, 127)), ((-8, 7), (-4, 3)), ((0, 15), (0, 7)), ((-128, 127), (-1, 1)),
           ((0, 251), (-127, 127)), ((-100, 90), (-100, 127)))

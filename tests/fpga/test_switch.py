@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.folds import Fold
 from dovetail.errors import PlatformError, UnsupportedError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.slots import LEAST_SLOTS, Circuit, Schedule, clocks_of, follow, schedule, shares_of
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
+from dovetail.hardware.folds import Fold
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.platform.device import Switch

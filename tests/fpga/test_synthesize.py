@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.fpga import tools, units
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.resources import RESOURCES
-from dovetail.fpga.synthesize import find_synthesizer, parse_cells, synthesize
-from dovetail.fpga.units import divide
+from dovetail.fpga.toolchain import tools, units
+from dovetail.fpga.toolchain.resources import RESOURCES
+from dovetail.fpga.toolchain.synthesize import find_synthesizer, parse_cells, synthesize
+from dovetail.fpga.toolchain.units import divide
 from dovetail.platform.fitted import dhm_model
 
 

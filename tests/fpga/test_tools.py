@@ -16,8 +16,17 @@ from zlib import crc32
 import pytest
 
 from dovetail.errors import ToolError
-from dovetail.fpga import tools
-from dovetail.fpga.tools import Command, cached, content_key, find_compiler, find_verilator, find_yosys, run_tool, run_tools
+from dovetail.fpga.toolchain import tools
+from dovetail.fpga.toolchain.tools import (
+    Command,
+    cached,
+    content_key,
+    find_compiler,
+    find_verilator,
+    find_yosys,
+    run_tool,
+    run_tools,
+)
 
 
 def python(code: str, folder: Path, timeout_s: float = 600.0, **options: object) -> Command:
@@ -196,7 +205,7 @@ def test_racing_makers_of_one_result_all_get_it(cache):
 MAKER = """
 import sys, time
 from pathlib import Path
-from dovetail.fpga.tools import cached
+from dovetail.fpga.toolchain.tools import cached
 here = Path(sys.argv[1])
 (here / f"begun{sys.argv[2]}").touch()
 def make(folder):

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dovetail.fpga import tools
-from dovetail.fpga.tools import find_verilator
-from dovetail.fpga.verilate import Target, build_target
+from dovetail.fpga.toolchain import tools
+from dovetail.fpga.toolchain.tools import find_verilator
+from dovetail.fpga.toolchain.verilate import Target, build_target
 
 VERILATOR = """#!/bin/sh
 echo "verilator root=$VERILATOR_ROOT $*" >> {log}

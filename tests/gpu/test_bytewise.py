@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.gpu.kernels_bytes import leaves
+from dovetail.gpu.triton.depthwise_bytes import leaves
 from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from tests.gpu.layers import behind_pointwise

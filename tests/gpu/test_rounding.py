@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from dovetail.gpu.kernels_finishing import finished, to_store, with_other
+from dovetail.gpu.triton.finishing import finished, to_store, with_other
 from dovetail.kernels.layers import FLOATING, LARGEST_FLOATING, MOST_FLOATING_SHIFT, PLAIN, WIDE
 
 COUNT = 1024

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail import zoo
 from dovetail.ir import Constant
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 
 
 def largest(array: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.ir import Gemm, Graph, Opaque
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float
 from tests.ir.test_foreign import weights

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.ir import Add, Conv, GlobalAvgPool, Opaque, Reshape
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph

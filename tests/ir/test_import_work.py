@@ -15,8 +15,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from dovetail.errors import ModelError, UsageError
-from dovetail.ir import onnx_prepare, onnx_read
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx import prepare as onnx_prepare
+from dovetail.ir.onnx import read as onnx_read
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics import calibration
 from dovetail.numerics.calibration import load_arrays
 from tests.ir.test_foreign import weights

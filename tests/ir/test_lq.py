@@ -12,11 +12,11 @@ from onnx.reference import ReferenceEvaluator
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Axis, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
-from dovetail.ir.lq import check_constants, holds_codes
-from dovetail.ir.onnx_lq import DOMAIN
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import Boundary, to_onnx
-from dovetail.ir.operator import RELU
+from dovetail.ir.onnx.lq import DOMAIN
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.operators.base import RELU
+from dovetail.ir.operators.lq import check_constants, holds_codes
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from tests.numerics.lq_networks import images, network

@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 from dovetail import zoo
 from dovetail.errors import ModelError
 from dovetail.ir import Conv, Graph, Opaque, Reshape, Select, Transpose, Upsample, Window
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.oracle import run_onnx, run_oracle
 from dovetail.numerics.reference import run_float, run_integer
 from tests.ir.test_onnx import random, save

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph

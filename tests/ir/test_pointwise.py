@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from dovetail.ir import Add, Clip, Conv, Function, Graph, Lookup, Mul, Opaque
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.oracle import run_onnx, run_oracle
 from dovetail.numerics.quantize import quantize_graph

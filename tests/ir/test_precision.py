@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError
 from dovetail.ir import Opaque
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float
 from dovetail.pipeline import compile as compile_model

@@ -10,8 +10,8 @@ import pytest
 from dovetail.cli import main
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Thresholds, Window
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.qonnx_write import to_qonnx
+from dovetail.ir.onnx.qonnx_write import to_qonnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_samples
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, threshold_node

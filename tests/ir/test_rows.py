@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 from dovetail.ir import AvgPool, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Reshape
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
 from tests.ir.test_foreign import weights

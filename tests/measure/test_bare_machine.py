@@ -16,7 +16,7 @@ for name in {MISSING}:
 """
 MEASURING = f"""{BARE}
 from dovetail import zoo
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.measure import campaign, cuda, energy, layers, records
 print(len(layers.designed_layers()))
 """

@@ -12,8 +12,8 @@ import pytest
 from dovetail.cli import main
 from dovetail.cost import costs_of
 from dovetail.cost.fitting.layers import layer_features
-from dovetail.cost.work import whole_units
 from dovetail.errors import UsageError
+from dovetail.hardware.work import whole_units
 from dovetail.measure.board import calibrate, read_measurements
 from dovetail.measure.layers import COLUMNS, Layer, designed_layers, shape_of
 from dovetail.measure.records import Record, Timing, save_record

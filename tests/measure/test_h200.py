@@ -9,9 +9,9 @@ import pytest
 
 from dovetail import zoo
 from dovetail.cost import costs_of
-from dovetail.cost.work import whole_units
+from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.measure.board import Calibration, calibrate
 from dovetail.measure.layers import Layer, shape_of
 from dovetail.measure.records import Record, load_record

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dovetail.errors import ModelError
 from dovetail.ir import Axis, Coded, Gemm, Graph, Scheme, slices
-from dovetail.ir.lq import count_steps
-from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fast import exact_nodes, run_stored, stored_values
 from dovetail.numerics.lq import (
     boundaries_of,

@@ -9,8 +9,8 @@ import pytest
 
 from dovetail.errors import ModelError, UnsupportedError, UsageError
 from dovetail.ir import Clamp, Coded, Conv, Graph, Thresholds
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import load_samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.fixed import quantize

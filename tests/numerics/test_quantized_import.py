@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from dovetail.ir import Array, Graph, Opaque
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.reference import run_float, run_integer
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dovetail import zoo
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.arcs import solve_steps
 from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Network, network, price_limits, total
-from dovetail.partition.jumps import jumps
+from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.linear_programs import cheapest_walk
+from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
-from dovetail.partition.programs import cheapest_walk
 from dovetail.partition.solve import plan
-from dovetail.partition.tables import prune, tabulate
+from dovetail.partition.tables.costs import prune, tabulate
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
@@ -63,8 +63,8 @@ def test_medium_chains_are_planned_as_a_mixed_integer_program_would(seed: int) -
 
 
 def test_blurred_labels_lose_no_more_than_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.partition.exact.SHARP", 0.0)
-    monkeypatch.setattr("dovetail.partition.exact.FEW_NODES", 0)
+    monkeypatch.setattr("dovetail.partition.exact.solver.SHARP", 0.0)
+    monkeypatch.setattr("dovetail.partition.exact.solver.FEW_NODES", 0)
     for seed in range(6):
         graph, board, costs = residual(seed), platform(seed, KINDS, 25.0), Synthetic(seed)
         found, truth = plan(graph, board, costs=costs), Enumeration(Problem(graph, board, costs))

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.beginnings import remembered, remembered_beside
-from dovetail.partition.boards import Filled, Filling
+from dovetail.partition.boards.label_search import Filled, Filling
+from dovetail.partition.boards.prefix_bounds import remembered, remembered_beside
+from dovetail.partition.boards.relaxation import ROW, STAND_INS, Pool, Share
+from dovetail.partition.boards.ring_places import seat
+from dovetail.partition.boards.solver import pooled_problem
+from dovetail.partition.boards.symmetry import Names, states_of
 from dovetail.partition.columns import Options
 from dovetail.partition.cuts import Network, price_limits
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.exact import solve_network
-from dovetail.partition.fronts import Fronts, Grain, fronts_of
-from dovetail.partition.pool import ROW, STAND_INS, Pool, Share
-from dovetail.partition.pooled import pooled_problem
+from dovetail.partition.exact.fronts import Fronts, Grain, fronts_of
+from dovetail.partition.exact.solver import solve_network
 from dovetail.partition.problem import Problem
-from dovetail.partition.renaming import Names, states_of
-from dovetail.partition.seating import seat
 from tests.partition.enumeration import Enumeration
 from tests.partition.test_optimality import shortcut
 from tests.partition.test_pooled import Alike, net_of, ring

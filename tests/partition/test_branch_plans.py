@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.ir import Graph
-from dovetail.partition.arcs import solve_steps
-from dovetail.partition.at_once import arm_devices
-from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.columns import options
 from dovetail.partition.cuts import price_limits, total
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.labels import Search
-from dovetail.partition.narrow import rank
+from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.exact.elimination import rank
+from dovetail.partition.exact.labels import Search
+from dovetail.partition.exact.tree import relaxed_tree
+from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.tree import relaxed_tree
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching, shuffled, two_blocks
 from tests.partition.enumeration import Enumeration

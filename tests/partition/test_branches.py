@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.estimate import Floats
+from dovetail.hardware.shares import Floats
 from dovetail.ir import Add, Axis, Concat, Graph
-from dovetail.partition.at_once import arm_devices
-from dovetail.partition.branches import Block, blocks, contiguous
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate, reevaluate_all
+from dovetail.partition.parallel.branches import Block, blocks, contiguous
+from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Device, Kind, Link, Platform

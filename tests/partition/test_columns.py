@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from dovetail.partition.hybrid.columns import Programme, solved
+from dovetail.partition.accelerator.column_generation import Programme, solved
 
 NONE = np.zeros(0, dtype=np.int64)
 

@@ -17,9 +17,9 @@ from dovetail import partition, zoo
 from dovetail.ir import Graph
 from dovetail.partition import effort
 from dovetail.partition.effort import GUARD, METER, RATES, counted, should_take, spend, worked
+from dovetail.partition.linear_programs import cheapest_walk
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
-from dovetail.partition.programs import cheapest_walk
 from dovetail.partition.solve import plan
 from dovetail.pipeline import graph_to_plan
 from dovetail.platform.load import load_platform

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
 from dovetail.partition.columns import inputs_held, options
@@ -19,7 +20,7 @@ from dovetail.partition.cuts import network
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables.costs import tabulate
 from dovetail.platform.device import Device, Kind, Link, Platform
 from tests.partition.worlds import Builder, Synthetic, chain, depthwise, fork, platform, pooled, residual
 

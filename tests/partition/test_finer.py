@@ -8,14 +8,14 @@ import pytest
 
 from dovetail import zoo
 from dovetail.ir import Axis, Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.finer import finer_splits, worth_finer
+from dovetail.partition.exact.finer import finer_splits, worth_finer
+from dovetail.partition.exact.refine import refine
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.refine import refine
 from dovetail.partition.solve import plan
 from dovetail.partition.work import check_split
 from dovetail.platform.load import load_platform

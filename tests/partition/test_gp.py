@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail import zoo
-from dovetail.cost.estimate import Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import ToolError
+from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
-from dovetail.partition import gp_convex
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.gp import gp
-from dovetail.partition.gp_posynomials import Divisible, divisible, fit
-from dovetail.partition.gp_rounding import fit_budgets, whole_units
+from dovetail.partition.geometric import convex as gp_convex
+from dovetail.partition.geometric.posynomials import Divisible, divisible, fit
+from dovetail.partition.geometric.rounding import fit_budgets, whole_units
+from dovetail.partition.geometric.solver import gp
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan

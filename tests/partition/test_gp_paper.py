@@ -8,9 +8,17 @@ import pytest
 
 from dovetail import zoo
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Schedule, Tightening, communication_weight, step_norm, tighten
-from dovetail.partition.gp_paper_plan import gp_paper, solve_paper
-from dovetail.partition.gp_rounding import whole_units
+from dovetail.partition.geometric.paper import (
+    PaperLayer,
+    PaperProblem,
+    Schedule,
+    Tightening,
+    communication_weight,
+    step_norm,
+    tighten,
+)
+from dovetail.partition.geometric.paper_plan import gp_paper, solve_paper
+from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -120,7 +128,7 @@ def test_a_program_without_an_answer_is_asked_again_or_an_even_division_repaired
         asked.append(problem.floor)
         return Tightening((), (False,) * len(problem.layers)) if len(asked) <= failing else tighten(problem, schedule)
 
-    monkeypatch.setattr("dovetail.partition.gp_paper_plan.tighten", unanswered)
+    monkeypatch.setattr("dovetail.partition.geometric.paper_plan.tighten", unanswered)
     problem = Problem(chain(4, 8), platform(1), Synthetic(1))
     (assignment,), (note,) = gp_paper(problem, 0.0)
     assert evaluate(problem, assignment).feasible

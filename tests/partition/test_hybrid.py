@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.cost.accelerator import config_of
+from dovetail.cost.array import Config, block_cost
 from dovetail.cost.budget import UNSURE
-from dovetail.cost.reusable import Config, block_cost
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
-from dovetail.partition.hybrid import blocks as hybrid_blocks
-from dovetail.partition.hybrid.architecture import accelerated_device, judge, reason_outside, region_of
-from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.choice import Joint, least_fill, undominated
-from dovetail.partition.hybrid.cuts import cut_points, passing
-from dovetail.partition.hybrid.dedicated import engines_within
-from dovetail.partition.hybrid.offers import NoBlocks
-from dovetail.partition.hybrid.search import CLOSE, Search
-from dovetail.partition.hybrid.splitcnn import split_cnn
+from dovetail.partition.accelerator import blocks as hybrid_blocks
+from dovetail.partition.accelerator.architecture import accelerated_device, judge, reason_outside, region_of
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.choice import Joint, least_fill, undominated
+from dovetail.partition.accelerator.cuts import cut_points, passing
+from dovetail.partition.accelerator.dedicated import engines_within
+from dovetail.partition.accelerator.offers import NoBlocks
+from dovetail.partition.accelerator.search import CLOSE, Search
+from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, decide
 from dovetail.platform.accelerator import Architecture

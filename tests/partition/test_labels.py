@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dovetail.cost.estimate import Floats, Ints
-from dovetail.partition import labels
-from dovetail.partition.by_device import choices_of, network_over
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.cuts import completions
-from dovetail.partition.labels import _least, front_of_two
+from dovetail.partition.exact import labels
+from dovetail.partition.exact.by_device import choices_of, network_over
+from dovetail.partition.exact.labels import _least, front_of_two
+from dovetail.partition.exact.tree import tree_of
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.tree import tree_of
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, platform, residual
 

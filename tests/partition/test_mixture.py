@@ -13,7 +13,7 @@ from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Limit, Network, network, total
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables.costs import tabulate
 from dovetail.platform.device import Kind, Platform
 from tests.partition.test_exact import check
 from tests.partition.worlds import Synthetic, chain, platform, residual
@@ -42,8 +42,8 @@ def test_two_fpgas_are_planned_as_enumeration_would(seed: int, budget: float, go
 
 
 def test_exact_labels_agree_where_the_mixture_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.partition.exact.FIRST_WIDENING", 1e-6)
-    monkeypatch.setattr("dovetail.partition.exact.QUICK_LABELS", 1)
+    monkeypatch.setattr("dovetail.partition.exact.solver.FIRST_WIDENING", 1e-6)
+    monkeypatch.setattr("dovetail.partition.exact.solver.QUICK_LABELS", 1)
     for seed in range(8):
         check(Problem(chain(3, 2, 3), two_fpgas(seed, 25.0), Synthetic(seed)))
 

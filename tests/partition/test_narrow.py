@@ -7,22 +7,23 @@ from math import inf
 import numpy as np
 import pytest
 
-from dovetail.cost.estimate import Floats
 from dovetail.errors import InternalError
+from dovetail.hardware.shares import Floats
 from dovetail.ir import Concat, Graph
-from dovetail.partition import by_device, throughput
-from dovetail.partition.busy_ranking import rank_interval
 from dovetail.partition.candidates import WHOLE_RANK
 from dovetail.partition.columns import Options, options
 from dovetail.partition.cuts import stages
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.every_way import bound_every_way
-from dovetail.partition.narrow import rank, thin
+from dovetail.partition.exact import by_device
+from dovetail.partition.exact.elimination import rank, thin
+from dovetail.partition.exact.every_way import bound_every_way
+from dovetail.partition.exact.tree import relaxed_tree
+from dovetail.partition.interval import solver as throughput
+from dovetail.partition.interval.ranking import rank_interval
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over, looked_at
 from dovetail.partition.solve import plan
-from dovetail.partition.tree import relaxed_tree
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 
 

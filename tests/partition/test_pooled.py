@@ -13,20 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import zoo
-from dovetail.cost.estimate import Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
+from dovetail.partition.boards.entry_limits import entry_limit, stretch_limit
+from dovetail.partition.boards.packing import pack
+from dovetail.partition.boards.relaxation import ROW, STAND_INS, curves, pool_of
+from dovetail.partition.boards.solver import CLOSE, pooled_problem
 from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Network, network, total
-from dovetail.partition.entries import entry_limit, stretch_limit
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.jumps import jumps
-from dovetail.partition.packing import pack
+from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal
-from dovetail.partition.pool import ROW, STAND_INS, curves, pool_of
-from dovetail.partition.pooled import CLOSE, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.tables import tabulate
+from dovetail.partition.tables.costs import tabulate
 from dovetail.pipeline import graph_to_plan
 from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind, Link, Platform

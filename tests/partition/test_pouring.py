@@ -10,19 +10,19 @@ import pytest
 
 from dovetail import zoo
 from dovetail.ir import Axis
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.partition.brimming import Sizes, _exchanged, brimmed
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.partition.boards.dividing import _Ways, pour
+from dovetail.partition.boards.filter_shares import Sizes, _exchanged, brimmed
+from dovetail.partition.boards.relaxation import Pool
+from dovetail.partition.boards.ring_order import _Begun, _Ring, wind
+from dovetail.partition.boards.ring_places import _ways_home, homeward, turned
+from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import whole_on
-from dovetail.partition.pool import Pool
-from dovetail.partition.pooled import pooled_problem
-from dovetail.partition.pouring import _Ways, pour
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.seating import _ways_home, homeward, turned
 from dovetail.partition.solve import plan
-from dovetail.partition.winding import _Begun, _Ring, wind
 from dovetail.partition.work import input_places, transfer_of, work_of
 from dovetail.platform.load import load_platform
 from tests.partition.test_pooled import Alike, ring

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.partition.products import Point, Region, ends
+from dovetail.partition.exact.energy_delay import Point, Region, ends
 
 POINTS = st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(0.1, 10.0)), min_size=1, max_size=8)
 WEIGHTS = st.lists(st.one_of(st.tuples(st.floats(0.01, 10.0), st.floats(0.01, 10.0)), st.just((1.0, 0.0)),

@@ -11,10 +11,12 @@ import pytest
 from dovetail.cli.program import main
 from dovetail.errors import InternalError
 from dovetail.ir import Conv, Graph, Window
-from dovetail.partition import by_device, exact, solve
-from dovetail.partition.by_device import Known
+from dovetail.partition import solve
 from dovetail.partition.device_costs import DeviceCosts
-from dovetail.partition.narrow import Ranking
+from dovetail.partition.exact import by_device
+from dovetail.partition.exact import solver as exact
+from dovetail.partition.exact.by_device import Known
+from dovetail.partition.exact.elimination import Ranking
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dovetail.cost import costs_of, costs_of_many, reduce_costs
-from dovetail.cost.estimate import Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Ints
 from dovetail.ir import (
     Add,
     AvgPool,
@@ -28,14 +29,14 @@ from dovetail.ir import (
     Upsample,
     Window,
 )
-from dovetail.partition import quotes
+from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Split
-from dovetail.partition.pooled import pooled_problem
 from dovetail.partition.problem import Problem, entry, price
-from dovetail.partition.quotes import ask_all, ask_pieces, menu_of
-from dovetail.partition.regions import Ends, share_ends, share_regions
+from dovetail.partition.tables import quotes
+from dovetail.partition.tables.quotes import ask_all, ask_pieces, menu_of
+from dovetail.partition.tables.regions import Ends, share_ends, share_regions
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from tests.partition.worlds import Builder, Synthetic, depthwise, fork, platform, residual

@@ -8,13 +8,13 @@ import pytest
 
 from dovetail import zoo
 from dovetail.ir import Axis, Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.refine import refine
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem, axes_of
-from dovetail.partition.refine import refine
 from dovetail.partition.solve import plan
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform

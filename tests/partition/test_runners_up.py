@@ -10,13 +10,13 @@ import pytest
 from dovetail.ir import Node
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.narrow import rank
+from dovetail.partition.exact.elimination import rank
+from dovetail.partition.exact.tree import relaxed_tree, tree_of
+from dovetail.partition.explain.runners_up import RunnerUp, runners_up
+from dovetail.partition.explain.runners_up import rivals_of as nearby
 from dovetail.partition.plan import Goal, Mode, Plan, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.runners_up import RunnerUp, runners_up
-from dovetail.partition.runners_up import rivals_of as nearby
 from dovetail.partition.solve import plan
-from dovetail.partition.tree import relaxed_tree, tree_of
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

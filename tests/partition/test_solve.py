@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from dovetail import zoo
-from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.errors import InfeasibleError, UsageError
+from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Axis
-from dovetail.partition import baselines
-from dovetail.partition.baselines import balanced, chance, greedy
 from dovetail.partition.columns import Options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import cost_node, evaluate
+from dovetail.partition.explain import baselines
+from dovetail.partition.explain.baselines import balanced, chance, greedy
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.arcs import used_by
-from dovetail.partition.busy_changes import TRIED
-from dovetail.partition.busy_fronts import fitting_bound
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.arcs import used_by
+from dovetail.partition.interval.changes import TRIED
+from dovetail.partition.interval.fronts import fitting_bound
+from dovetail.partition.interval.solver import CROSSED_GAP, _Search
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
-from dovetail.partition.throughput import CROSSED_GAP, _Search
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual

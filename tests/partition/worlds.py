@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Add, Axis, Concat, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
 from dovetail.platform.device import Device, Kind, Link, Platform
 

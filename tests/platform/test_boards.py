@@ -11,7 +11,7 @@ import pytest
 from dovetail.cost import costs_of
 from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import FAMILIES, synthesize
+from dovetail.fpga.toolchain.synthesize import FAMILIES, synthesize
 from dovetail.ir import RELU, Conv, Graph, MaxPool, Window
 from dovetail.partition.solve import plan
 from dovetail.platform import Kind, describe, load_platform, platform_from_dict, platform_names, platform_to_dict

@@ -8,7 +8,7 @@ import numpy as np
 
 from dovetail.fpga.design import Design, Fifo
 from dovetail.ir import RELU, Add, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Scheme, Tensor, Window
-from dovetail.ir.operator import Axis
+from dovetail.ir.operators.base import Axis
 from dovetail.partition.plan import Goal, Mode, NodeCost, Piece, Plan, Split, Status, whole_on
 from dovetail.platform.device import Device, Kind, Link, Platform
 from dovetail.report import describe_design

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail.ir import RELU, Add, Axis, Conv, Gemm, MaxPool, Reshape, Window
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.pipeline import compile as compile_model
 from dovetail.runtime.build import Build

@@ -11,7 +11,7 @@ import pytest
 from dovetail.cli.program import main
 from dovetail.fpga.part import load_part_shell
 from dovetail.ir import Add, AvgPool, Conv, GlobalAvgPool, Graph, Window
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import load_build, synthetic_integers
 from tests.partition.test_hybrid import bottlenecks

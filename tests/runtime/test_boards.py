@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail import pipeline
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform

@@ -14,7 +14,7 @@ from dovetail.errors import UsageError
 from dovetail.fpga.export_pages import link_page
 from dovetail.fpga.part import load_part, load_part_shell, loaded_sets
 from dovetail.ir import Axis, Graph
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.planning import Options

@@ -12,7 +12,7 @@ from dovetail.cost import costs_of, why_not
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.part import load_design
 from dovetail.ir import Axis
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform

@@ -10,8 +10,8 @@ import torch
 
 from dovetail.errors import UsageError
 from dovetail.ir import Coded, Graph, Thresholds
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.train.export import to_graph

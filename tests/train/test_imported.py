@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dovetail.cli import main
 from dovetail.errors import DovetailError
 from dovetail.ir import Coded, Thresholds
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.train.imported import load_network, not_negative
 from dovetail.train.loop import Recipe
 from dovetail.train.networks import precision_of

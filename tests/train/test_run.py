@@ -17,7 +17,7 @@ import torch
 
 from dovetail.cli import main
 from dovetail.errors import UsageError
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.train import loop
 from dovetail.train.data import load_images
 from dovetail.train.loop import Recipe, train

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from dovetail import zoo
 from dovetail.errors import UsageError
-from dovetail.ir.onnx_builder import Normal, OnnxBuilder
+from dovetail.ir.onnx.builder import Normal, OnnxBuilder
 
 NAMES = zoo.names()
 SMALL = 64
@@ -244,7 +244,7 @@ def test_a_tensor_drawn_in_pieces_equals_one_drawn_whole(monkeypatch: pytest.Mon
     builder = OnnxBuilder("pieces")
     builder.initializer("w", (64, 32, 3, 3), Normal(1.0, centred=True))
     whole = b"".join(builder.initializers["w"].chunks(0))
-    monkeypatch.setattr("dovetail.ir.onnx_builder.CHUNK_ELEMENTS", 1000)
+    monkeypatch.setattr("dovetail.ir.onnx.builder.CHUNK_ELEMENTS", 1000)
     assert b"".join(builder.initializers["w"].chunks(0)) == whole
 
 

@@ -54,7 +54,7 @@ def add_commands(commands: Commands) -> None:
 
 def _inspect(options: argparse.Namespace) -> int:
     from dovetail import terminal
-    from dovetail.ir.onnx_read import read_onnx
+    from dovetail.ir.onnx.read import read_onnx
     imported = read_onnx(options.model, shapes(options))
     warn(imported.notes)
     document = terminal.inspection(imported.graph)
@@ -85,8 +85,8 @@ def _zoo(options: argparse.Namespace) -> int:
 def _quantize(options: argparse.Namespace) -> int:
     from dovetail import terminal
     from dovetail.files import check_file, replace_bytes
-    from dovetail.ir.onnx_write import to_onnx
-    from dovetail.ir.qonnx_write import to_qonnx
+    from dovetail.ir.onnx.qonnx_write import to_qonnx
+    from dovetail.ir.onnx.write import to_onnx
     from dovetail.numbers import decide_numbers
     from dovetail.numerics import quality
     from dovetail.numerics.quantize import DEFAULT_BITS

@@ -149,7 +149,7 @@ def _pareto(options: argparse.Namespace) -> int:
 def _bits(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
-    from dovetail.ir.onnx_write import to_onnx
+    from dovetail.ir.onnx.write import to_onnx
     from dovetail.report.bits import bits_page
     from dovetail.widths import front_of_bits
     if options.output is not None:

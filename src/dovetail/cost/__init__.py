@@ -11,8 +11,9 @@ from dovetail.cost.costs import (
     transferred,
     why_not,
 )
-from dovetail.cost.estimate import Flags, Floats, Ints, ShareCosts
-from dovetail.cost.kernel_costs import kernels_of, runs_kernels
+from dovetail.cost.estimate import ShareCosts
+from dovetail.cost.gpu_kernels import kernels_of, runs_kernels
+from dovetail.hardware.shares import Flags, Floats, Ints
 
 __all__ = ["Flags", "Floats", "Ints", "ShareCosts", "costs_of", "costs_of_many", "kernels_of", "reduce_costs", "reductions",
            "runs_kernels", "transfer_costs", "transfer_rates", "transfer_seconds", "transferred", "why_not"]

@@ -12,14 +12,15 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.estimate import Question, ShareCosts, shares_in
+from dovetail.cost.array import BlockCost, Config, block_cost, block_multipliers
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost
 from dovetail.cost.folded import paced_costs, shape_of
 from dovetail.cost.folded_area import folded_cost
-from dovetail.cost.folds import Fold
 from dovetail.cost.power import power_w
-from dovetail.cost.reusable import BlockCost, Config, block_cost, block_multipliers
-from dovetail.cost.scans import window_of
+from dovetail.hardware.folds import Fold
+from dovetail.hardware.scans import window_of
+from dovetail.hardware.shares import Question, shares_in
 from dovetail.ir import Conv, Gemm, Graph, Node
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device, Kind

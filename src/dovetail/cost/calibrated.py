@@ -7,8 +7,8 @@ from math import isfinite
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
-from dovetail.cost.work import Work
+from dovetail.hardware.shares import Floats
+from dovetail.hardware.work import Work
 from dovetail.ir import AvgPool, Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
 from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device

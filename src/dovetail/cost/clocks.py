@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.cost.accelerator import config_of
+from dovetail.cost.array import block_interval, joined_latency
 from dovetail.cost.folded import folds_of, shape_of
-from dovetail.cost.folds import Fold, Loops
 from dovetail.cost.passage import frame_passage
-from dovetail.cost.reusable import block_interval, joined_latency
+from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device

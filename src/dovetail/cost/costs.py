@@ -13,10 +13,11 @@ import numpy as np
 from dovetail.cost.accelerator import accelerator_answer, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reductions
 from dovetail.cost.dhm_reasons import dhm_why_not
-from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded import paced_costs
-from dovetail.cost.kernel_costs import has_kernels, kernel_answers, runs_kernels
+from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
+from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque
 from dovetail.platform.device import Device, Kind, Platform
 

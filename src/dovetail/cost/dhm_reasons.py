@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.engines import constant_divisor
-from dovetail.cost.scans import stream_shape
-from dovetail.cost.streaming import Raster
+from dovetail.hardware.engines import constant_divisor
+from dovetail.hardware.scans import stream_shape
+from dovetail.hardware.streaming import Raster
 from dovetail.ir import (
     Add,
     AvgPool,

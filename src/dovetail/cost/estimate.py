@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dovetail.ir import Axis, Node
+from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.values import dataclass
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-
-Segments = Sequence[tuple[Axis | None, Ints, Ints]]
-"""Shares of one node, axis by axis: the axis (None: the whole node), starts and stops."""
-Question = tuple[Node, Segments]
-"""A node and all the shares of it whose costs are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +36,3 @@ class ShareCosts:
         return ShareCosts(self.alone_s[shares], self.fused_s[shares], self.low_s[shares], self.high_s[shares],
                           self.energy_j[shares], {r: v[shares] for r, v in self.resources.items()}, self.extrapolated[shares],
                           self.source)
-
-
-def shares_in(segments: Segments) -> int:
-    """How many shares there are."""
-    return sum([len(starts) for _, starts, _ in segments])

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from dovetail.cost.folded import TWIN_MODELS, shape_of, sum_of_parts
 from dovetail.cost.folded_area import FoldedCost, Shape, content_of, folded_cost, resources_of
-from dovetail.cost.folds import Fold, Loops
-from dovetail.cost.streaming import FoldedRaster, Raster
+from dovetail.hardware.folds import Fold, Loops
+from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Add, Conv, Graph, Node
 from dovetail.platform.fitted import DhmModel, dhm_model
 

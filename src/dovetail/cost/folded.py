@@ -15,17 +15,18 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.cost.coded_folds import CodedShape, best_coded_fold
 from dovetail.cost.dhm import dhm_costs
-from dovetail.cost.estimate import Question, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded_area import WEIGHT_BITS, FoldedCost, Shape, folded_cost
-from dovetail.cost.folds import Fold, Loops, channels_of
+from dovetail.cost.lq_folds import CodedShape, best_coded_fold
 from dovetail.cost.power import power_w
-from dovetail.cost.rounding import input_bits
-from dovetail.cost.scans import window_of
-from dovetail.cost.streaming import Raster
+from dovetail.hardware.folds import Fold, Loops, channels_of
+from dovetail.hardware.rounding import input_bits
+from dovetail.hardware.scans import window_of
+from dovetail.hardware.shares import Question
+from dovetail.hardware.streaming import Raster
 from dovetail.ir import Add, AvgPool, Axis, Clip, Coded, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape
-from dovetail.ir.lq import steps_of
+from dovetail.ir.operators.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 from dovetail.words import plural

@@ -9,10 +9,10 @@ from functools import lru_cache
 from math import ceil, log2, prod
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
-from dovetail.cost.folds import Channels, Fold, Loops
-from dovetail.cost.rounding import HEADROOM_BITS
-from dovetail.cost.soft import soft_logic
-from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
+from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.rounding import HEADROOM_BITS
+from dovetail.hardware.soft_products import soft_logic
+from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Window
 from dovetail.platform.fitted import DhmModel
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.predict import Layers, Prediction, predict
-from dovetail.cost.work import Work
+from dovetail.hardware.shares import Flags, Floats
+from dovetail.hardware.work import Work
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.factors import factor_model
 from dovetail.platform.quantity import quantity_model

@@ -17,9 +17,9 @@ import numpy as np
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.cost.folded import shape_of
-from dovetail.cost.folds import Channels, Fold, Loops, channels_of
-from dovetail.cost.scans import ROUNDING_STAGES, stream_shape, window_of
-from dovetail.cost.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
+from dovetail.hardware.folds import Channels, Fold, Loops, channels_of
+from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape, window_of
+from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
 from dovetail.ir import Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, Node, Pool, Reshape, Select, Upsample
 
 JOIN_STAGES, AVERAGE_STAGES, LANE_STAGES, ADDER_STAGES = 2, 6, 2, 2

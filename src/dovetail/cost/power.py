@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.hardware.shares import Floats
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import DhmModel, dhm_model
 

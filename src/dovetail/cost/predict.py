@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel, ratio_interval
 
 WIDENING = 2.0

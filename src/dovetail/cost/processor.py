@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
-from dovetail.cost.estimate import Flags, Floats, Ints, Question, ShareCosts, shares_in
+from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import Location, locate
-from dovetail.cost.work import CHANNELWISE, Work, joined
+from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
+from dovetail.hardware.work import CHANNELWISE, Work, joined
 from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, Thresholds
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.link import COLUMNS, DIRECTIONS, NAME, transfers
 from dovetail.cost.fitting.link import FILE as LINK_FILE
 from dovetail.cost.fitting.quantity import Tick, fit_quantity, layers_of
@@ -22,6 +21,7 @@ from dovetail.cost.fitting.rows import FILES, LEVEL_COLUMNS, Columns, headings, 
 from dovetail.cost.fitting.scatter import covered
 from dovetail.cost.predict import inside_box, left_out_values, predict, seen_in_fit
 from dovetail.errors import UsageError
+from dovetail.hardware.shares import Flags, Floats
 from dovetail.platform.link_model import link_model
 from dovetail.platform.quantity import Errors, Form, quantity_model
 from dovetail.words import counted, plural

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.clocks import before, leaving_words
-from dovetail.cost.folds import Fold
 from dovetail.fpga.assemble import Link, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.expressions import Signal
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.reusable.block import Block, build_block
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import Signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Graph
 from dovetail.platform.accelerator import Accelerator
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import Integers
-from dovetail.fpga.simulate import simulate
-from dovetail.fpga.source import is_verilog, without_comments
+from dovetail.fpga.rtl.source import is_verilog, without_comments
+from dovetail.fpga.toolchain.simulate import simulate
 
 REGISTER = re.compile(r"^reg (?:\[(\d+):0\] )?(\w+);", re.MULTILINE)
-"""A register as `fpga/verilog.py` declares it; memories have a second range."""
+"""A register as `fpga/rtl/verilog.py` declares it; memories have a second range."""
 SIMULATION_ONLY = re.compile(r"^`ifdef .*?^`endif", re.MULTILINE | re.DOTALL)
 """What no hardware is made of."""
 WORD_BITS = 64

@@ -6,17 +6,17 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from dovetail.cost.folds import Fold
 from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.expressions import ONE, Expr, Signal, signal
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.mapping import reason_unsupported, stream_formats
 from dovetail.fpga.network import Network, Taker, make_network
+from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import images, print_module
 from dovetail.fpga.timing import Timing, time_network
-from dovetail.fpga.verilog import images, print_module
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Graph, Node
 
 

@@ -18,8 +18,8 @@ from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export_pages import link_page, readme
-from dovetail.fpga.place import core_pins, pin_wrapper
-from dovetail.fpga.source import is_verilog
+from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.toolchain.place import core_pins, pin_wrapper
 from dovetail.platform.load import is_part
 
 TOP_VARIABLE = "DOVETAIL_TOP"

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.cost.firb import Bottleneck
-from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines import firb
 from dovetail.fpga.engines.folded import Filters
 from dovetail.fpga.engines.layers import Layer, weighted
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import filters_of, joined, scheme_of
+from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Conv, Graph, Node
 
 

@@ -15,10 +15,10 @@ from dovetail.errors import UsageError
 from dovetail.fpga.assemble import Link, stream_ports
 from dovetail.fpga.axi.gearbox import counted, frame_in_module, frame_out_module
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, negate, pack, select, shift_right, signal
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.packing import Integers, as_pixels, from_packets, packet_words, to_packets
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, negate, pack, select, shift_right, signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import print_module
 
 WORD_BITS = 32
 PAPER_BITS = 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import load_tensor
 from dovetail.fpga.engines.coded_lane import coded_filters
@@ -12,6 +11,7 @@ from dovetail.fpga.engines.folded_coded import weight_set
 from dovetail.fpga.engines.lq import coded_window
 from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers
+from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Coded, Graph
 
 

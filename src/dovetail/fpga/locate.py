@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.cost.firb import bottlenecks
-from dovetail.cost.folds import Fold
 from dovetail.errors import MismatchError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.mapping import identifiers
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.simulate import simulate
+from dovetail.fpga.toolchain.simulate import simulate
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Graph, Node, Reshape
 from dovetail.numerics.reference import run_integer
 

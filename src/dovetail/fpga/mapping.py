@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.folds import Fold, Loops, channels_of
-from dovetail.cost.streaming import Raster
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.coded_lane import coded_filters
 from dovetail.fpga.engines.direct_coded import direct_coded_engine
@@ -33,6 +30,9 @@ from dovetail.fpga.engines.pointwise import looked_up, multiplied
 from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
 from dovetail.fpga.engines.stream import Engine, Format
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.folds import Fold, Loops, channels_of
+from dovetail.hardware.streaming import Raster
 from dovetail.ir import (
     Add,
     AvgPool,

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
-from dovetail.cost.folds import Fold, Loops, channels_of
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.concat import concat_of, concat_words
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
@@ -15,6 +14,7 @@ from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.fused import firb_of
 from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
+from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Coded, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape
 
 LEAST_AVERAGED = 8

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.cost.folds import Fold
 from dovetail.document import (
     IDENTIFIER,
     INCOMPLETE,
@@ -33,7 +32,8 @@ from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
-from dovetail.fpga.simulate import Simulation, simulate
+from dovetail.fpga.toolchain.simulate import Simulation, simulate
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.accelerator import Accelerator, check_folds

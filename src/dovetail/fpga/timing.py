@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 from dovetail.fpga.engines.stream import Engine
 from dovetail.fpga.network import Network, Station
+from dovetail.hardware.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 
 FIFO_MARGIN = 2
 """Beats a branch FIFO holds beyond the most it needs in the unstalled design."""

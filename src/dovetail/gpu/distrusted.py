@@ -6,7 +6,7 @@ proxy first and all meet at a barrier then. Where one operand comes through regi
 copied asynchronously into a pipelined loop, or because they are changed after they were loaded, Triton (3.6 to 3.9) takes the
 barrier that the way through registers needs, or the one behind the copies of the other operand, for enough and fences after it: a
 warp may then multiply what another warp's stores have not replaced yet. Kernels multiply values as they were loaded
-(`gpu/kernels.operand`), and without pipelining where they are narrow.
+(`gpu/triton/conv.operand`), and without pipelining where they are narrow.
 
 **Descriptors that are spilled.** Where registers do not suffice, ptxas (12.8) keeps `wgmma`'s descriptors of shared memory
 among what it spills, and such a kernel was seen to read beyond its shared memory.
@@ -15,7 +15,7 @@ among what it spills, and such a kernel was seen to read beyond its shared memor
 whose rows and columns LLVM had narrowed to 16 bits, and compared with the size of the map at once (as their maximum), it asked
 of a pixel whether the one two columns further lies inside, and read before the first byte of the image (PTX right by an
 interpreter, machine code wrong, the access shown by compute-sanitizer). Kernels hide what they know of rows and columns
-(`gpu/kernels.unbounded`), and what decides by such a maximum nevertheless is not launched.
+(`gpu/triton/conv.unbounded`), and what decides by such a maximum nevertheless is not launched.
 """
 
 from __future__ import annotations

@@ -21,17 +21,15 @@ import torch
 import triton
 from triton.runtime.jit import MockTensor
 
-from dovetail.gpu import (
-    kernels,
-    kernels_bridged,
-    kernels_bytes,
-    kernels_depthwise,
-    kernels_fused,
-    kernels_held,
-    kernels_moves,
-    kernels_walked,
-    kernels_walked_bytes,
-)
+from dovetail.gpu.triton import banded as kernels_walked
+from dovetail.gpu.triton import banded_bytes as kernels_walked_bytes
+from dovetail.gpu.triton import bridged as kernels_bridged
+from dovetail.gpu.triton import conv as kernels
+from dovetail.gpu.triton import depthwise as kernels_depthwise
+from dovetail.gpu.triton import depthwise_bytes as kernels_bytes
+from dovetail.gpu.triton import fused as kernels_fused
+from dovetail.gpu.triton import held as kernels_held
+from dovetail.gpu.triton import moves as kernels_moves
 
 KERNELS: Mapping[str, Any] = {
     "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,

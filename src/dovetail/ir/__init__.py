@@ -1,17 +1,17 @@
 """The typed graph: tensors, operators, graphs, ONNX in and out."""
 
-from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Broadcast, Clip, Concat, Elementwise, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.linear import Gemm, Reduce
-from dovetail.ir.lq import Coded, Thresholds
-from dovetail.ir.movement import Movement, Select, Transpose, Upsample
-from dovetail.ir.opaque import Opaque
-from dovetail.ir.operator import RELU, Axis, Clamp, Op, Share
-from dovetail.ir.pointwise import Function, Lookup, Pointwise
-from dovetail.ir.pooling import AvgPool, GlobalAvgPool, MaxPool, Pool
+from dovetail.ir.operators.base import RELU, Axis, Clamp, Op, Share
+from dovetail.ir.operators.convolution import Conv
+from dovetail.ir.operators.elementwise import Add, Broadcast, Clip, Concat, Elementwise, Mul, Reshape
+from dovetail.ir.operators.linear import Gemm, Reduce
+from dovetail.ir.operators.lq import Coded, Thresholds
+from dovetail.ir.operators.movement import Movement, Select, Transpose, Upsample
+from dovetail.ir.operators.opaque import Opaque
+from dovetail.ir.operators.pointwise import Function, Lookup, Pointwise
+from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool, Pool
+from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Array, Constant, Real, Region, Scheme, Shape, Tensor, intersect, region_size, slices, whole
-from dovetail.ir.window import Window
 
 __all__ = [
     "RELU", "Add", "Array", "AvgPool", "Axis", "Broadcast", "Clamp", "Clip", "Coded", "Concat", "Constant", "Conv", "Elementwise",

@@ -10,10 +10,10 @@ from types import MappingProxyType
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.movement import Movement
-from dovetail.ir.opaque import Opaque
-from dovetail.ir.operator import Op
-from dovetail.ir.pointwise import Function
+from dovetail.ir.operators.base import Op
+from dovetail.ir.operators.movement import Movement
+from dovetail.ir.operators.opaque import Opaque
+from dovetail.ir.operators.pointwise import Function
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Add, Clip, Mul, Reshape
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.linear import Gemm
-from dovetail.ir.lq import narrow_codes
-from dovetail.ir.movement import Transpose
-from dovetail.ir.operator import Clamp, Op
+from dovetail.ir.operators.base import Clamp, Op
+from dovetail.ir.operators.convolution import Conv
+from dovetail.ir.operators.elementwise import Add, Clip, Mul, Reshape
+from dovetail.ir.operators.linear import Gemm
+from dovetail.ir.operators.lq import narrow_codes
+from dovetail.ir.operators.movement import Transpose
+from dovetail.ir.operators.window import Window
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
 from dovetail.ir.tensor import Constant, Real, integer_weights
-from dovetail.ir.window import Window
 
 
 def simplify(graph: Graph) -> Graph:

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.ir.convolution import Conv
-from dovetail.ir.elementwise import Clip, Concat
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.linear import Gemm
-from dovetail.ir.lq import Coded
-from dovetail.ir.movement import Movement
-from dovetail.ir.onnx_file import OPSET
-from dovetail.ir.onnx_write import to_onnx
-from dovetail.ir.opaque import Opaque
-from dovetail.ir.pointwise import Function, Pointwise
-from dovetail.ir.pooling import MaxPool
+from dovetail.ir.onnx.file import OPSET
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.operators.convolution import Conv
+from dovetail.ir.operators.elementwise import Clip, Concat
+from dovetail.ir.operators.linear import Gemm
+from dovetail.ir.operators.lq import Coded
+from dovetail.ir.operators.movement import Movement
+from dovetail.ir.operators.opaque import Opaque
+from dovetail.ir.operators.pointwise import Function, Pointwise
+from dovetail.ir.operators.pooling import MaxPool
 from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
 MOVES = Movement | MaxPool

@@ -162,7 +162,7 @@ MOST_STEPS, MOST_KEPT_SHIFT = 256, 16
 
 
 def finished_in_floats(layer: Layer) -> bool:
-    """Whether a kernel may bound a layer's sums before it rounds them, all in float32 (`gpu/kernels_walked.py`)."""
+    """Whether a kernel may bound a layer's sums before it rounds them, all in float32 (`gpu/triton/banded.py`)."""
     exact = layer.lo == layer.zero or int(layer.shifts.max(initial=0)) <= MOST_KEPT_SHIFT
     return layer.rounding == FLOATING and layer.hi - layer.lo <= MOST_STEPS and exact
 

@@ -20,8 +20,8 @@ from types import FrameType
 from dovetail.errors import ToolError, UsageError
 from dovetail.files import cache_folder, make_private, replace_text
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES, find_synthesizer, synthesize
-from dovetail.fpga.tools import content_key
+from dovetail.fpga.toolchain.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES, find_synthesizer, synthesize
+from dovetail.fpga.toolchain.tools import content_key
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.processes import end_with_parent, worker_pool
 

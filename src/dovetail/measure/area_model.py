@@ -1,6 +1,6 @@
 """The area model against counted layers: coefficients from one part of a campaign, errors on the other.
 
-What an engine is made of comes from `cost.engines`, the same numbers that plans are priced with; only what one bit of each
+What an engine is made of comes from `hardware.engines`, the same numbers that plans are priced with; only what one bit of each
 part costs in a family is fitted, by least squares of the relative error, none negative.
 """
 
@@ -15,9 +15,9 @@ from math import ceil
 import numpy as np
 
 from dovetail.cost.dhm import resources_of
-from dovetail.cost.engines import Engine, engine_of, joined_engines
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.nonnegative import least_squares
+from dovetail.hardware.engines import Engine, engine_of, joined_engines
+from dovetail.hardware.shares import Floats
 from dovetail.ir import Reshape
 from dovetail.measure.area_campaign import Counted
 from dovetail.measure.area_layers import AreaLayer, area_graph

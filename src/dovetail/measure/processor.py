@@ -17,7 +17,7 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Op, Tensor, Window
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import Layer, operator_of
 from dovetail.measure.records import Timing

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.ir import Array, Coded, Conv, Gemm, Graph, Node, Scheme
-from dovetail.ir.lq import count_steps
-from dovetail.ir.onnx_builder import OnnxBuilder
+from dovetail.ir.onnx.builder import OnnxBuilder
+from dovetail.ir.operators.lq import count_steps
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.oracle import session

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Node, Real, Scheme, Thresholds
-from dovetail.ir.lq import MOST_BITS, check_constants, steps_of
+from dovetail.ir.operators.lq import MOST_BITS, check_constants, steps_of
 
 PRODUCT_BITS = 12
 EVEN = 1e-6

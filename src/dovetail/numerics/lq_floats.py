@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Array, Coded, Constant
-from dovetail.ir.lq import count_steps
+from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.lq import levels_of, weight_values
 from dovetail.numerics.lq_forms import grouped, placed, windows
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.oracle import session
 from dovetail.numerics.reference import batches, own_frames

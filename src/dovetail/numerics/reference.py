@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Function, Graph, Lookup, MaxPool, Node, Opaque, Real, Tensor, Thresholds
-from dovetail.ir.lq import count_steps, writes_codes
+from dovetail.ir.operators.lq import count_steps, writes_codes
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 

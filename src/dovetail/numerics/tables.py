@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir import Array, Constant, Function, Graph, Lookup, Node, Scheme
-from dovetail.ir.pointwise import TABLE_ENTRIES
+from dovetail.ir.operators.pointwise import TABLE_ENTRIES
 from dovetail.ir.schemes import foreign
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.opaque import run_function

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Ints
+from dovetail.hardware.shares import Flags, Ints
 from dovetail.ir import Axis, Node
 from dovetail.partition.plan import Piece, Split
 from dovetail.partition.problem import Problem, axes_of

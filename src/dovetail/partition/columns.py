@@ -13,15 +13,15 @@ from math import inf, isfinite
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node, whole
-from dovetail.partition.boxes import boxes_of
 from dovetail.partition.candidates import Candidates
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
-from dovetail.partition.quotes import ask_all, capable, menu_of
+from dovetail.partition.tables.extents import boxes_of
+from dovetail.partition.tables.quotes import ask_all, capable, menu_of
 from dovetail.partition.work import Layout, Place
 from dovetail.values import dataclass
 

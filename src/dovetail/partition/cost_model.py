@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.device import Device, Platform
 

@@ -15,14 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
+from dovetail.hardware.shares import Floats, Ints
+from dovetail.partition.boards.relaxation import Share
 from dovetail.partition.effort import spend
-from dovetail.partition.jumps import Jump
+from dovetail.partition.exact.price_search import SETTLED, Reply, maximise_bound
+from dovetail.partition.parallel.block_steps import Jump
 from dovetail.partition.plan import Assignment, Split
-from dovetail.partition.pool import Share
-from dovetail.partition.price_search import SETTLED, Reply, maximise_bound
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables import Table
+from dovetail.partition.tables.costs import Table
 from dovetail.values import dataclass
 
 COVERED = -1

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail import cost
-from dovetail.cost.estimate import Floats, Ints, Question, ShareCosts
+from dovetail.cost.estimate import ShareCosts
+from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
+from dovetail.partition.boards.relaxation import nature
 from dovetail.partition.cost_model import Rates
-from dovetail.partition.pool import nature
 from dovetail.platform.device import Device, Kind, Platform
 
 

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field, replace
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
-from dovetail.partition.at_once import arm_devices, beside, join_device, run_arms
-from dovetail.partition.branches import Block
-from dovetail.partition.busy import added, busy_of, moved
 from dovetail.partition.effort import spend
+from dovetail.partition.interval.busy import added, busy_of, moved
+from dovetail.partition.parallel.branches import Block
+from dovetail.partition.parallel.overlap import arm_devices, beside, join_device, run_arms
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of

@@ -8,18 +8,18 @@ from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES
-from dovetail.partition.by_device import Known
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.effort import counted, worked
 from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.finished import ROUNDING
+from dovetail.partition.exact.by_device import Known
+from dovetail.partition.exact.tree import tree_of
+from dovetail.partition.explain.baselines import BASELINES
+from dovetail.partition.judged import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.proof import hold_over
 from dovetail.partition.solve import exact
-from dovetail.partition.tree import tree_of
 from dovetail.platform.device import Platform
 
 CLOSE = 9.9e-4

@@ -30,7 +30,7 @@ class Goal(StrEnum):
     ENERGY = "energy"
     EDP = "edp"
     THROUGHPUT = "throughput"
-    """The interval between frames when they are pipelined (partition/busy.py)."""
+    """The interval between frames when they are pipelined (partition/interval/busy.py)."""
 
 
 class Mode(StrEnum):

@@ -11,26 +11,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.cost import transfer_seconds
-from dovetail.cost.estimate import Floats, Ints, ShareCosts
+from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
-from dovetail.partition.branches import Block, blocks, contiguous
+from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.cost_model import CostModel, Rates, SteadyLinks
 from dovetail.partition.effort import spend
+from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
-from dovetail.partition.pool import Pool, Share
-from dovetail.partition.regions import share_regions
+from dovetail.partition.tables.regions import share_regions
 from dovetail.platform.device import Kind, Platform
 from dovetail.values import dataclass
 
 if TYPE_CHECKING:
     from dovetail.partition.columns import Options, Pattern
     from dovetail.partition.evaluate import Evaluation
-    from dovetail.partition.jumps import BlockTimes
-    from dovetail.partition.later import Later
-    from dovetail.partition.overlaps import Common
-    from dovetail.partition.quotes import Menu
-    from dovetail.partition.tree import Tree
+    from dovetail.partition.exact.tree import Tree
+    from dovetail.partition.parallel.block_steps import BlockTimes
+    from dovetail.partition.tables.lazy import Later
+    from dovetail.partition.tables.quotes import Menu
+    from dovetail.partition.tables.transfers import Common
     from dovetail.partition.work import Work
 
 TOLERANCE = 1e-9

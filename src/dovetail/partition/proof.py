@@ -9,8 +9,8 @@ import numpy as np
 from dovetail.errors import InternalError
 from dovetail.partition.columns import Options, options
 from dovetail.partition.evaluate import Evaluation
-from dovetail.partition.every_way import bound_every_way
-from dovetail.partition.jumps import offered
+from dovetail.partition.exact.every_way import bound_every_way
+from dovetail.partition.parallel.block_steps import offered
 from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
 

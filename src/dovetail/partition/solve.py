@@ -9,9 +9,13 @@ from math import inf
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
-from dovetail.partition.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
-from dovetail.partition.busy_ranking import rank_interval
-from dovetail.partition.by_device import (
+from dovetail.partition.boards.solver import crowded, of_boards, over_boards, pooled_problem
+from dovetail.partition.columns import options
+from dovetail.partition.cost_model import CostModel
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.effort import counted, worked
+from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact.by_device import (
     Known,
     best_of,
     by_device,
@@ -22,30 +26,26 @@ from dovetail.partition.by_device import (
     points_of,
     whole_beam,
 )
-from dovetail.partition.columns import options
-from dovetail.partition.cost_model import CostModel
-from dovetail.partition.device_costs import DeviceCosts
-from dovetail.partition.effort import counted, worked
-from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.exact import Answer
-from dovetail.partition.explain import at_once_note, explain
-from dovetail.partition.finer import finer_splits, worth_finer
-from dovetail.partition.finished import ROUNDING, finished
-from dovetail.partition.narrow import Ranking, rank
-from dovetail.partition.notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
-from dovetail.partition.paced import plans_in_time
+from dovetail.partition.exact.elimination import Ranking, rank
+from dovetail.partition.exact.finer import finer_splits, worth_finer
+from dovetail.partition.exact.refine import SHOWN, refine, refined_note
+from dovetail.partition.exact.solver import Answer
+from dovetail.partition.exact.tree import Tree, relaxed_tree, tree_of
+from dovetail.partition.explain.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
+from dovetail.partition.explain.bound_notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
+from dovetail.partition.explain.infeasibility import INTERVAL, missed
+from dovetail.partition.explain.reasons_per_node import at_once_note, explain
+from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_up
+from dovetail.partition.explain.thrift import spare
+from dovetail.partition.gc_pause import uncollected
+from dovetail.partition.interval.limits import plans_in_time
+from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.interval.solver import shortest_interval
+from dovetail.partition.judged import ROUNDING, finished
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan
-from dovetail.partition.pooled import crowded, of_boards, over_boards, pooled_problem
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
-from dovetail.partition.reasons import INTERVAL, missed
-from dovetail.partition.refine import SHOWN, refine, refined_note
-from dovetail.partition.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.shared_kernels import kernels_note
-from dovetail.partition.thrift import spare
-from dovetail.partition.throughput import shortest_interval
-from dovetail.partition.tree import Tree, relaxed_tree, tree_of
-from dovetail.partition.uncollected import uncollected
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 

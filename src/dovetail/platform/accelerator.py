@@ -35,7 +35,7 @@ class Architecture(StrEnum):
 class Accelerator:
     """A network's engines: `dedicated` layers with their folds' sizes (None: mapped directly), `reusable` nodes on `arrays`.
 
-    `arrays` are the numbers of a configuration of reusable engines (cost/reusable_layers.Config); `pace_clocks` is what the
+    `arrays` are the numbers of a configuration of reusable engines (hardware/arrays/layers.Config); `pace_clocks` is what the
     slowest dedicated engine takes per frame.
     """
 

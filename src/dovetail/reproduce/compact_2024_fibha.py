@@ -24,12 +24,12 @@ from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.numbers import decide_numbers
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.hybrid.architecture import judged, pinned, region_of, search_of
-from dovetail.partition.hybrid.blocks import Blocks
-from dovetail.partition.hybrid.cuts import cut_points
-from dovetail.partition.hybrid.dedicated import multiplications_of
-from dovetail.partition.hybrid.search import Found, Search
-from dovetail.partition.hybrid.splitcnn import split_cnn
+from dovetail.partition.accelerator.architecture import judged, pinned, region_of, search_of
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.dedicated import multiplications_of
+from dovetail.partition.accelerator.search import Found, Search
+from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
 from dovetail.planning import Options, cut_out, make_plan
 from dovetail.platform.accelerator import Accelerator, Architecture, to_entries

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.hardware.shares import Floats
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
-from dovetail.partition.gp_paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
-from dovetail.partition.gp_rounding import whole_units
+from dovetail.partition.geometric.paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
+from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.plan import Mode
 from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform

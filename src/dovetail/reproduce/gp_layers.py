@@ -12,10 +12,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.predict import Layers, predict
-from dovetail.partition.gp_paper import PaperLayer, Terms
-from dovetail.partition.gp_posynomials import fit
+from dovetail.hardware.shares import Floats
+from dovetail.partition.geometric.paper import PaperLayer, Terms
+from dovetail.partition.geometric.posynomials import fit
 from dovetail.platform.device import Platform
 from dovetail.platform.factors import factor_model
 from dovetail.platform.quantity import quantity_model

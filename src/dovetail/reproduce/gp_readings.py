@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dovetail.partition.gp_paper import PaperLayer, PaperProblem, Terms, tighten
-from dovetail.partition.gp_rounding import whole_units
+from dovetail.partition.geometric.paper import PaperLayer, PaperProblem, Terms, tighten
+from dovetail.partition.geometric.rounding import whole_units
 from dovetail.platform.device import Platform
 from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Reading, paper_layer
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.coded_folds import coded_cost, coded_folds
 from dovetail.cost.folded import coded_shape
-from dovetail.cost.folds import Fold
+from dovetail.cost.lq_folds import coded_cost, coded_folds
 from dovetail.errors import InfeasibleError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.system import cells_over_links, slots_over_links, systems_of
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Axis, Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, coded_node
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dovetail import cost
-from dovetail.cost.coded_folds import CodedShape, best_coded_fold
 from dovetail.cost.folded import coded_shape
+from dovetail.cost.lq_folds import CodedShape, best_coded_fold
 from dovetail.errors import UsageError
 from dovetail.ir import Coded, Graph, Node
-from dovetail.ir.lq import steps_of
+from dovetail.ir.operators.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.terminal import table
 

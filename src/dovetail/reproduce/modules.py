@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.ir import Graph
-from dovetail.ir.onnx_builder import OnnxBuilder
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.builder import OnnxBuilder
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.tables import tabulate
 from dovetail.zoo.mobilenet import inverted_residual
 from dovetail.zoo.network import Moments, Net

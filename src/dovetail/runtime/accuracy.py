@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import Imported
+from dovetail.ir.onnx.read import Imported
 from dovetail.numerics import quality
 from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, load_samples, samples_of
 from dovetail.numerics.fast import run_quantized

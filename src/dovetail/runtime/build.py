@@ -15,10 +15,10 @@ from dovetail.errors import BuildError
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.links.stored import Boards, is_stored, load_system
 from dovetail.fpga.links.system import systems_of
-from dovetail.fpga.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.gpu import part as gpu_part
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.ranges import Range, stored_ranges
 from dovetail.partition.device_costs import DeviceCosts

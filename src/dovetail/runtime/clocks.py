@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate
-from dovetail.fpga.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation
 
 WORDS = {"one_frame": "one frame", "interval": "between frames"}
 """What is compared, in words."""

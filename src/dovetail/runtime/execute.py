@@ -18,7 +18,7 @@ from dovetail.fpga.links.system import in_turn
 from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
-from dovetail.fpga.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.ir import Array, Graph, slices
 from dovetail.numerics.calibration import clipped_notes, frames_for
 from dovetail.numerics.fixed import dequantize, quantize

@@ -17,7 +17,7 @@ from dovetail.fpga.engines.lq import datapath_of
 from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.packing import BUS_BITS
-from dovetail.ir.onnx_write import Boundary, to_onnx
+from dovetail.ir.onnx.write import Boundary, to_onnx
 from dovetail.platform.device import Kind, Platform
 from dovetail.runtime.loads import loaded_folds
 from dovetail.schedule.program import Program

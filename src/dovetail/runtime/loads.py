@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dovetail.cost.coded_folds import best_coded_fold
 from dovetail.cost.folded import coded_shape, folds_of, pace_of
-from dovetail.cost.folds import Fold
+from dovetail.cost.lq_folds import best_coded_fold
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import LOADED_SHIFT, shifts_alone
 from dovetail.fpga.mapping import coded_rescale
+from dovetail.hardware.folds import Fold
 from dovetail.ir import Coded, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.schedule.program import Program

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import BuildError, ToolError
-from dovetail.fpga.tools import cache_lookup, cached, content_key
-from dovetail.ir.onnx_file import external_tensor
+from dovetail.fpga.toolchain.tools import cache_lookup, cached, content_key
+from dovetail.ir.onnx.file import external_tensor
 from dovetail.platform.device import Kind, Platform
 from dovetail.runtime.generate import Hardware, Progress, write_parts
 from dovetail.schedule.program import Program

@@ -12,7 +12,7 @@ from dovetail.errors import UsageError
 from dovetail.fpga.assemble import loaded_node
 from dovetail.fpga.part import load_design
 from dovetail.ir import Constant, Graph
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.tables import tabulate
 from dovetail.platform.device import Kind
 from dovetail.runtime.build import Build, partial_ranges

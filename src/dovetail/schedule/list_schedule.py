@@ -18,7 +18,7 @@ from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Assignment, Plan, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.quotes import ask_pieces
+from dovetail.partition.tables.quotes import ask_pieces
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Platform
 from dovetail.schedule.timeline import Buffer, Task, Timeline

@@ -42,7 +42,7 @@ from dovetail.ir import (
     Upsample,
     Window,
 )
-from dovetail.ir.onnx_read import read_onnx
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import Menu
 from dovetail.train.networks import Precision, activation_of

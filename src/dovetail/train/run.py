@@ -17,8 +17,8 @@ import torch
 
 from dovetail.files import replace_bytes, replace_text
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx_read import read_onnx
-from dovetail.ir.onnx_write import to_onnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.train import imported

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import isfinite
 
 from dovetail.errors import UsageError
-from dovetail.ir.onnx_builder import OnnxBuilder
+from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.words import counted
 from dovetail.zoo.network import Net
 from dovetail.zoo.table import TABLE, Entry

@@ -17,7 +17,7 @@ from math import ceil, erf, exp, pi, prod, sqrt
 from statistics import NormalDist
 from typing import Literal
 
-from dovetail.ir.onnx_builder import Initializer, Law, Normal, OnnxBuilder, Response, Uniform
+from dovetail.ir.onnx.builder import Initializer, Law, Normal, OnnxBuilder, Response, Uniform
 from dovetail.ir.tensor import Shape
 
 BATCH_NORM_EPSILON = 1e-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from dovetail.ir.onnx_builder import Normal, Uniform
+from dovetail.ir.onnx.builder import Normal, Uniform
 from dovetail.zoo.network import Moments, Net
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.ir.onnx_builder import Normal
+from dovetail.ir.onnx.builder import Normal
 from dovetail.zoo.network import Moments, Net
 from dovetail.zoo.tokens import Heads, apart, attend, class_token, gelu, layer_norm, linear, pick, to_map, to_tokens
 

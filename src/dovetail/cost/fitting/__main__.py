@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.authors import DEGREES, factor_text, fit_factors
 from dovetail.cost.fitting.hardware_power import COLUMNS as POWER_COLUMNS
 from dovetail.cost.fitting.hardware_power import fit_power
@@ -21,6 +20,7 @@ from dovetail.cost.fitting.rows import FILES, LEVEL_COLUMNS, read_rows
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import quantity_text, summary
 from dovetail.files import replace_text
+from dovetail.hardware.shares import Floats
 from dovetail.platform.quantity import Form, QuantityModel
 from dovetail.words import counted
 

@@ -1,4 +1,4 @@
-"""`python -m dovetail.cost.fitting.arithmetic`: the constants of `cost.sharing`, fitted to what the search really finds.
+"""`python -m dovetail.cost.fitting.arithmetic`: fit the constants of `hardware.adders.sharing` to what the search finds.
 
 Random matrices of every shape that layers have (normal, heavy-tailed, sparse and uniform weights of 3 to 8 bits) go through
 `subexpressions.minimize`; each fifth is predicted by a fit of the others.
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dovetail.cost import sharing
-from dovetail.cost.adder_graph import IntMatrix, digit_counts
-from dovetail.cost.estimate import Floats
-from dovetail.cost.sharing import Matrices, graph_bits
-from dovetail.cost.subexpressions import minimize
+from dovetail.hardware.adders import sharing
+from dovetail.hardware.adders.graph import IntMatrix, digit_counts
+from dovetail.hardware.adders.sharing import Matrices, graph_bits
+from dovetail.hardware.adders.subexpressions import minimize
+from dovetail.hardware.shares import Floats
 
 MATRICES = 500
 FOLDS = 5

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns
+from dovetail.hardware.shares import Floats
 from dovetail.platform.factors import FactorModel
 from dovetail.platform.quantity import LEVELS, VERSION
 

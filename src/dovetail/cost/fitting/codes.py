@@ -1,4 +1,4 @@
-"""`python -m dovetail.cost.fitting.codes`: the constants of `cost.coded`, read off adder graphs as they are built.
+"""`python -m dovetail.cost.fitting.codes`: the constants of `hardware.lq_engines`, read off adder graphs as they are built.
 
 Layers with plain integers on one side, of drawn weights as quantization error minimisation codes them, go through
 `subexpressions.minimize`. Of each stands here what remains of what the formula for any weights says: adders and carry bits of
@@ -13,12 +13,12 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph
-from dovetail.cost.coded import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices
-from dovetail.cost.sharing import graph_bits
-from dovetail.cost.slices import Arithmetic, adders_of
-from dovetail.cost.subexpressions import minimize
-from dovetail.cost.work import whole_units
+from dovetail.hardware.adders.graph import AdderGraph
+from dovetail.hardware.adders.sharing import graph_bits
+from dovetail.hardware.adders.slices import Arithmetic, adders_of
+from dovetail.hardware.adders.subexpressions import minimize
+from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices
+from dovetail.hardware.work import whole_units
 from dovetail.ir import Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.nonnegative import least_squares
+from dovetail.hardware.shares import Floats
 
 ROUNDS = 15
 """Re-weightings that turn least squares into least relative deviation, so that a few stalled rows do not bend the fit."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.cost.fitting.rows import divisions
 from dovetail.cost.fitting.scatter import errors_of
-from dovetail.cost.work import whole_units, work_of
+from dovetail.hardware.shares import Floats
+from dovetail.hardware.work import whole_units, work_of
 from dovetail.ir import Graph
 from dovetail.platform.quantity import Errors
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
+from dovetail.hardware.shares import Floats
 from dovetail.platform.quantity import Errors
 
 COLUMNS = (*LEVEL_COLUMNS, "power_w", "alm", "m20k")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
+from dovetail.hardware.shares import Floats, Ints
 
 OUTLIER = 1.5
 """Rows further off than this many deviations of the noise count less, in proportion."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.calibrated import amounts, class_of
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.rows import divisions
 from dovetail.cost.fitting.scatter import errors_of
-from dovetail.cost.work import whole_units, work_of
+from dovetail.hardware.shares import Floats
+from dovetail.hardware.work import whole_units, work_of
 from dovetail.ir import Graph
 from dovetail.platform.calibrated import CLASSES, TERMS
 from dovetail.platform.quantity import Errors

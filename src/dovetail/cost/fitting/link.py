@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.rows import SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import HEAD_LINK, error_table
+from dovetail.hardware.shares import Floats
 from dovetail.platform.link_model import LinkModel, Transfer
 from dovetail.platform.quantity import VERSION, Form
 

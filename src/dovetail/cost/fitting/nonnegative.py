@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.hardware.shares import Floats
 
 TOLERANCE = 1e-11
 """Of the gradient, relative to columns and target, below which a coefficient stays zero."""

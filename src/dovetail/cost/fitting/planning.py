@@ -16,11 +16,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.quantity import layers_of
 from dovetail.cost.fitting.rows import SOURCE, Columns
 from dovetail.cost.predict import Layers, evaluation_values
+from dovetail.hardware.shares import Floats
 from dovetail.platform.fitted import VARIABLES, LayerTable, PosynomialModel, Term
 from dovetail.platform.quantity import Errors, Form, QuantityModel
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats, Ints
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import fit_table
 from dovetail.cost.fitting.recipes import Recipe
@@ -15,6 +14,7 @@ from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
 from dovetail.cost.predict import Layers
+from dovetail.hardware.shares import Floats, Ints
 from dovetail.platform.quantity import BASE_VARIABLES, Form, Posynomial, QuantityModel
 
 ABSENT = -700.0

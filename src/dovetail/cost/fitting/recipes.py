@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats
 from dovetail.cost.fitting.kriging import Smoothing
 from dovetail.cost.fitting.rows import Columns
+from dovetail.hardware.shares import Flags, Floats
 from dovetail.platform.quantity import Form
 
 Term = Mapping[str, float]

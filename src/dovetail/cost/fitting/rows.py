@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints
 from dovetail.errors import UsageError
+from dovetail.hardware.shares import Flags, Floats, Ints
 
 SOURCE = "SysIdentif repository of the authors of GP partitioning 2023, commit 4b4b4e4"
 FILES = {"tx2-gpu": "jetson_tx2_gpu_conv.csv", "tx2-cpu": "jetson_tx2_cpu_conv.csv", "c10gx": "cyclone10gx_dhm_conv.csv"}

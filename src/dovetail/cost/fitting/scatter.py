@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.estimate import Flags, Floats, Ints
+from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.platform.quantity import Errors, Scatter, ratio_interval
 
 BANDS = 12

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
+from dovetail.hardware.shares import Floats
 from dovetail.platform.quantity import Posynomial
 
 STARTS = 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.cost.estimate import Floats
 from dovetail.cost.fitting.rows import FILES
+from dovetail.hardware.shares import Floats
 from dovetail.platform.quantity import (
     BASE_VARIABLES,
     LEFT_OUT_UNIT,

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 
-from dovetail.fpga.expressions import Expr, Signal, odd_of, pack, parity
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import Expr, Signal, odd_of, pack, parity
+from dovetail.fpga.rtl.modules import Module
 
 ONES = 0xFFFF_FFFF
 

@@ -10,7 +10,8 @@ from dovetail.fpga.axi.checksum import ONES
 from dovetail.fpga.axi.memory import PAGE_BITS, REPORTS
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.expressions import (
+from dovetail.fpga.packing import packet_words
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -28,8 +29,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.packing import packet_words
+from dovetail.fpga.rtl.modules import Module
 
 RESET_CYCLES = 4
 """Cycles a soft reset lasts; one would do, more let a tool retime its fan-out."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import gcd
 
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.expressions import (
+from dovetail.fpga.packing import packet_words, pixel_bytes
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -28,8 +29,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.packing import packet_words, pixel_bytes
+from dovetail.fpga.rtl.modules import Module
 
 
 def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bits: int) -> Signal:

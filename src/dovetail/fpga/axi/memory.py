@@ -9,11 +9,10 @@ strobes, and until memory has answered everything no new burst begins.
 
 from __future__ import annotations
 
-from dovetail.cost.reusable_jobs import BURST_BEATS
 from dovetail.fpga.axi.ports import event_counter, output32
 from dovetail.fpga.design import MemoryPort
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -32,7 +31,8 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import BURST_BEATS
 
 MASTER = "m_axi"
 ADDRESS_BITS = 64

@@ -16,7 +16,7 @@ from dovetail.files import replace_bytes
 from dovetail.fpga.axi.memory import MASTER, master_pins
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
 from dovetail.fpga.packing import Octets
-from dovetail.fpga.verilate import HANDLE, Target, build_target, bundle_sources
+from dovetail.fpga.toolchain.verilate import HANDLE, Target, build_target, bundle_sources
 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from dovetail.fpga.axi.checksum import parities
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.expressions import Bits, add, all_of, const, negate, pack, parity, signal
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import Bits, add, all_of, const, negate, pack, parity, signal
+from dovetail.fpga.rtl.modules import Module
 
 WORD = 0xFFFF_FFFF
 ROTATION = 7

@@ -11,7 +11,8 @@ from dovetail.fpga.axi.gearbox import frame_in_module, frame_out_module
 from dovetail.fpga.axi.pattern import pattern_module
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.packing import packet_words, pixel_bytes
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -28,8 +29,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.packing import packet_words, pixel_bytes
+from dovetail.fpga.rtl.modules import Instance, Module
 
 FIFO_WORDS = 32
 """Words of each stream FIFO; a board with a bursty bus puts deeper ones outside."""

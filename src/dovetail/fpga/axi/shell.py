@@ -21,11 +21,11 @@ from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, m
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
-from dovetail.fpga.expressions import Signal, signal
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
-from dovetail.fpga.tools import content_key
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.expressions import Signal, signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import print_module
+from dovetail.fpga.toolchain.tools import content_key
 from dovetail.ir import Graph
 from dovetail.numerics.ranges import Range, stored_ranges
 from dovetail.numerics.reference import run_integer

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph, Term
-from dovetail.cost.adders import reciprocal
-from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     Bits,
     Const,
@@ -35,7 +32,10 @@ from dovetail.fpga.expressions import (
     shift_right,
     subtract,
 )
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.adders.digits import reciprocal
+from dovetail.hardware.adders.graph import AdderGraph, Term
+from dovetail.hardware.adders.subexpressions import minimize
 
 
 def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged], name: str) -> list[Staged]:

@@ -13,13 +13,12 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.lane import Constants, Range, Ranges, constants_of, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.lq import Counters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ZERO,
     Bits,
     Expr,
@@ -37,7 +36,8 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import Coded, Constant, Window
 from dovetail.numerics.lq import PRODUCT_BITS
 

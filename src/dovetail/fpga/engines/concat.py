@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.fpga.engines.layers import Compute, Layer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import Expr, Signal, all_of, any_of, compare, const, select, signal
+from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, compare, const, select, signal
 
 
 def concat_engine(layer: Layer, computes: Sequence[Compute]) -> Engine:

@@ -17,8 +17,8 @@ from dovetail.fpga.engines.layers import Layer, Rescale, window_engine
 from dovetail.fpga.engines.lq import FLOATS, Datapath, Planes, coded, spread
 from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, any_of, bits, compare, const, negate, select
-from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_of, bits, compare, const, negate, select
+from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.ir import Coded, Constant, Window
 from dovetail.numerics.lq_floats import FloatLayer, Floats, float_layer
 

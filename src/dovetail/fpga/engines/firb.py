@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.cost.folds import Loops
-from dovetail.cost.streaming import FoldedRaster, Raster, output_fifo_depth
 from dovetail.fpga.engines.folded import Filters, lane_of, lanes_of, named, packed
 from dovetail.fpga.engines.layers import Compute, Layer
 from dovetail.fpga.engines.sequencer import Slot, sequence, turned_sequence
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Engine, Format, Pipeline, Staged, fifo_module
 from dovetail.fpga.engines.words import word_taps
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -37,7 +35,9 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Memory, Module
+from dovetail.fpga.rtl.modules import Instance, Memory, Module
+from dovetail.hardware.folds import Loops
+from dovetail.hardware.streaming import FoldedRaster, Raster, output_fifo_depth
 from dovetail.ir import Window
 
 CREDIT_CLOCKS = 6

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dovetail.fpga.engines.folded import as_signal
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ZERO,
     Expr,
     Signal,
@@ -29,7 +29,7 @@ from dovetail.fpga.expressions import (
     shift_right,
     subtract,
 )
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.modules import Module
 
 WORD = (0, (1 << 32) - 1)
 FRACTION = 23

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.folds import Loops
-from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of, soft_lane_module
 from dovetail.fpga.engines.layers import Layer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
@@ -26,8 +23,11 @@ from dovetail.fpga.engines.stream import (
 )
 from dovetail.fpga.engines.twin import twin_module, twin_rows
 from dovetail.fpga.engines.words import WordTaps, in_blocks, word_taps
-from dovetail.fpga.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
-from dovetail.fpga.hardware import Instance, Module, Rom
+from dovetail.fpga.rtl.expressions import ZERO, Bits, Expr, Signal, bit_width, bits, pack, signal
+from dovetail.fpga.rtl.modules import Instance, Module, Rom
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.folds import Loops
+from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Window
 
 ROM_STAGES = 2

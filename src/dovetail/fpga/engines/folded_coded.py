@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.folds import Loops
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import CodedFilters, CodedLane, coded_lane, ones_module
 from dovetail.fpga.engines.folded import (
@@ -28,8 +27,9 @@ from dovetail.fpga.engines.lq import Planes
 from dovetail.fpga.engines.sequencer import Slot
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged
 from dovetail.fpga.engines.words import WordTaps
-from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, bit_width, bits, pack, signal
-from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, bit_width, bits, pack, signal
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.folds import Loops
 from dovetail.ir import Window
 
 

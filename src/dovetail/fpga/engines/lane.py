@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.engines.arithmetic import rescaled
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import Bits, Signal, add, bit_width, choose, multiply, select, shift_left, signal
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import Bits, Signal, add, bit_width, choose, multiply, select, shift_left, signal
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.adders.graph import IntMatrix
 
 Range = tuple[int, int]
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.streaming import Cycles, Raster
-from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
 from dovetail.fpga.engines.stream import (
     BLOCK_MEMORY_BITS,
@@ -23,7 +20,7 @@ from dovetail.fpga.engines.stream import (
     read_stream,
 )
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -40,7 +37,10 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Memory, Module
+from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.adders.subexpressions import minimize
+from dovetail.hardware.streaming import Cycles, Raster
 from dovetail.ir import Window
 
 

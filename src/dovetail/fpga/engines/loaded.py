@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.words import in_blocks
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -32,7 +32,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Memory, Module
+from dovetail.fpga.rtl.modules import Memory, Module
 
 BEAT_BYTES = 9
 """Of a beat: 72 bits, the widest word of a block memory of Xilinx's."""

@@ -12,14 +12,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from dovetail.cost.adder_graph import AdderGraph, IntMatrix, build
-from dovetail.cost.subexpressions import minimize
 from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
 from dovetail.fpga.engines.layers import Compute, Layer, Rescale, rescale_output
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import ZERO, Const, Entry, Expr, Signal, add, bits, compare, const, pack, select
-from dovetail.fpga.hardware import Table
+from dovetail.fpga.rtl.expressions import ZERO, Const, Entry, Expr, Signal, add, bits, compare, const, pack, select
+from dovetail.fpga.rtl.modules import Table
+from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, build
+from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.ir import Array, Coded, Conv, Window
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dovetail.cost.adder_graph import IntMatrix
 from dovetail.fpga.engines.layers import Compute, Layer, Rescale, lowered, rescale_output
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import Entry, Signal, const, multiply
-from dovetail.fpga.hardware import Table
+from dovetail.fpga.rtl.expressions import Entry, Signal, const, multiply
+from dovetail.fpga.rtl.modules import Table
+from dovetail.hardware.adders.graph import IntMatrix
 
 ADDERS_PER_PRODUCT = 7
 """Of two bytes, where it is built from adders; only the size of a design is judged by it."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dovetail.cost.folds import Channels, Fold, Loops
-from dovetail.cost.streaming import FoldedRaster, Raster
 from dovetail.fpga.engines.layers import Compute, Layer, close, start
 from dovetail.fpga.engines.sequencer import sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.words import word_taps
+from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Window
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.fpga.engines.layers import Layer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Staged, read_stream
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -32,7 +32,7 @@ from dovetail.fpga.expressions import (
     pack,
     signal,
 )
-from dovetail.fpga.hardware import Module, Table
+from dovetail.fpga.rtl.modules import Module, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS
-from dovetail.cost.repeated import REPEAT_STAGES
 from dovetail.fpga.engines.layers import Compute, Layer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.expressions import ONE, ZERO, Expr, Signal, all_of, compare, select, signal
-from dovetail.fpga.hardware import Memory, Module
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, compare, select, signal
+from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.hardware.repeated import REPEAT_STAGES
 
 
 def repeat_engine(layer: Layer, rows: int, columns: int, compute: Compute) -> Engine:

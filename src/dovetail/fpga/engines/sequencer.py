@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.cost.folds import Loops
-from dovetail.cost.streaming import Raster
 from dovetail.fpga.engines.window import Place, consuming, follow_input, follow_outputs
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -22,7 +20,9 @@ from dovetail.fpga.expressions import (
     subtract,
     successor,
 )
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.folds import Loops
+from dovetail.hardware.streaming import Raster
 
 
 @dataclass(frozen=True, slots=True)

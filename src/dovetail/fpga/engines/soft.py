@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ZERO,
     Bits,
     Expr,
@@ -26,7 +26,7 @@ from dovetail.fpga.expressions import (
     select,
     shift_right,
 )
-from dovetail.fpga.hardware import Instance, Module
+from dovetail.fpga.rtl.modules import Instance, Module
 
 Range = tuple[int, int]
 

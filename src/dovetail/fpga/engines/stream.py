@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.cost.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -30,7 +29,8 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Memory, Module
+from dovetail.fpga.rtl.modules import Instance, Memory, Module
+from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 
 BLOCK_MEMORY_BITS = 4096
 """Memories at least this large, and deeper than a look-up table, are asked to become block memory."""

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.cost.adder_graph import IntMatrix
-from dovetail.cost.folds import TWIN_FIELD_BITS, twin_sums
 from dovetail.fpga.engines.lane import Constants, Lane, Range, Ranges, accumulated, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import Bits, Expr, Signal, add, bit_width, bits, multiply, pack, shift_right
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, add, bit_width, bits, multiply, pack, shift_right
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.folds import TWIN_FIELD_BITS, twin_sums
 
 UPPER_BITS = 9
 """Of the upper weight, of which one is taken where the lower one is negative: eight bits would not hold -129."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dovetail.cost.streaming import COUNT_STAGES, ISSUE_STAGES, LINE_MEMORY_STAGES, OUTPUT_COUNT_STAGES, Raster
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -25,7 +24,8 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Memory, Module
+from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.hardware.streaming import COUNT_STAGES, ISSUE_STAGES, LINE_MEMORY_STAGES, OUTPUT_COUNT_STAGES, Raster
 
 Taps = dict[tuple[int, int, int], Staged]
 """(channel, kernel row, kernel column) to value."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dovetail.cost.folds import Loops
-from dovetail.cost.streaming import FoldedRaster
 from dovetail.fpga.engines.sequencer import Slot
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Words, tap_masks
-from dovetail.fpga.expressions import ONE, ZERO, Bits, Expr, Signal, bit_width, bits, choose, const, pack, select, signal
-from dovetail.fpga.hardware import Memory
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, bit_width, bits, choose, const, pack, select, signal
+from dovetail.fpga.rtl.modules import Memory
+from dovetail.hardware.folds import Loops
+from dovetail.hardware.streaming import FoldedRaster
 
 WordTaps = dict[tuple[int, int, int, int], Staged]
 """(group of the fold, channel of the fold, kernel row, kernel column) to value."""

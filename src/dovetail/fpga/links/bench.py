@@ -13,9 +13,9 @@ from dovetail.errors import MismatchError, ToolError
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, pack, unpack
-from dovetail.fpga.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
-from dovetail.fpga.tools import Command, run_tool
-from dovetail.fpga.verilate import PROGRAM, QUICK_CYCLES, Target, build_target, bundle_files, cycles_of
+from dovetail.fpga.toolchain.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
+from dovetail.fpga.toolchain.tools import Command, run_tool
+from dovetail.fpga.toolchain.verilate import PROGRAM, QUICK_CYCLES, Target, build_target, bundle_files, cycles_of
 from dovetail.ir import Array, slices
 
 REPORTED = 14

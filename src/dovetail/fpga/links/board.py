@@ -10,12 +10,12 @@ from __future__ import annotations
 from dovetail.fpga.assemble import Link, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.links.ends import add_ends
 from dovetail.fpga.links.flatten import flatten_module, is_flattened
 from dovetail.fpga.links.joint import joint_module
 from dovetail.fpga.links.wiring import BoardPlan, Wiring
-from dovetail.fpga.verilog import print_module
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.verilog import print_module
 
 
 def build_board(plan: BoardPlan) -> Design:

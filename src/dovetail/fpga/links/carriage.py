@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ZERO,
     Expr,
     Signal,
@@ -20,7 +20,7 @@ from dovetail.fpga.expressions import (
     select,
     successor,
 )
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.modules import Module
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.fpga.assemble import stream_ports
-from dovetail.fpga.expressions import ONE, Signal, all_of, any_of, pack, signal
-from dovetail.fpga.hardware import Module
 from dovetail.fpga.links.cells import CREDIT_BITS
 from dovetail.fpga.links.receive import CAUSE_BITS, Arriving, passage_bits, receiver_module
 from dovetail.fpga.links.slots import follow
 from dovetail.fpga.links.switch import Leaving, passage_module, switch_transmitter
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.links.wiring import BoardPlan, LinkEnd, Wiring
+from dovetail.fpga.rtl.expressions import ONE, Signal, all_of, any_of, pack, signal
+from dovetail.fpga.rtl.modules import Module
 
 Pins = list[tuple[str, Signal]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.expressions import Signal, all_of, any_of, bits, compare, const, negate, pack
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import Signal, all_of, any_of, bits, compare, const, negate, pack
+from dovetail.fpga.rtl.modules import Module
 
 
 def is_flattened(form: Format, port: StreamPort) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, compare, const, negate, pack, select
-from dovetail.fpga.hardware import Module
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, compare, const, negate, pack, select
+from dovetail.fpga.rtl.modules import Module
 
 Span = tuple[int, int]
 

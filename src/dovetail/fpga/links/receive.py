@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.links.cells import (
+    CIRCUIT_BITS,
+    CREDIT_BITS,
+    FLAGS,
+    HEADER_BITS,
+    IDENTITY_BITS,
+    SEQUENCE_BITS,
+    SILENCE_CLOCKS,
+    CellFormat,
+    syndrome_masks,
+)
+from dovetail.fpga.links.transmit import Outgoing, parities
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -25,19 +37,7 @@ from dovetail.fpga.expressions import (
     select,
     signal,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.links.cells import (
-    CIRCUIT_BITS,
-    CREDIT_BITS,
-    FLAGS,
-    HEADER_BITS,
-    IDENTITY_BITS,
-    SEQUENCE_BITS,
-    SILENCE_CLOCKS,
-    CellFormat,
-    syndrome_masks,
-)
-from dovetail.fpga.links.transmit import Outgoing, parities
+from dovetail.fpga.rtl.modules import Instance, Module
 
 CAUSE_BITS = 3
 

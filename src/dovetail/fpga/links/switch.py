@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.expressions import (
+from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
+from dovetail.fpga.links.transmit import Outgoing, begin_cells, finish_cells, has_credit, is_told
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -28,9 +30,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Memory, Module
-from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
-from dovetail.fpga.links.transmit import Outgoing, begin_cells, finish_cells, has_credit, is_told
+from dovetail.fpga.rtl.modules import Memory, Module
 
 BANKS = 4
 """Frames that a passage holds: one is written and one read; a link brings no more in a clock than the next takes, so two wait

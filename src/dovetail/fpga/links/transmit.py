@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.expressions import (
+from dovetail.fpga.links.cells import (
+    CHECK_BITS,
+    CIRCUIT_BITS,
+    CREDIT_BITS,
+    SEQUENCE_BITS,
+    CellFormat,
+    syndrome_masks,
+)
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -24,15 +32,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.links.cells import (
-    CHECK_BITS,
-    CIRCUIT_BITS,
-    CREDIT_BITS,
-    SEQUENCE_BITS,
-    CellFormat,
-    syndrome_masks,
-)
+from dovetail.fpga.rtl.modules import Module
 
 PART_BITS = 64
 

@@ -8,11 +8,11 @@ from dovetail.fpga.assemble import Link
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.expressions import ONE, Signal
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.links.carriage import Carriage, gather_module, scatter_module
 from dovetail.fpga.links.cells import CellFormat
 from dovetail.fpga.links.joint import Area
+from dovetail.fpga.rtl.expressions import ONE, Signal
+from dovetail.fpga.rtl.modules import Instance, Module
 
 Key = tuple[str | int, ...]
 """Where a stream of a board comes from: ("host", n), ("core", name, n), ("rx", link, n), or one of them as cells."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, INPUT, Job, Program
-from dovetail.cost.reusable_layers import Layer
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
+from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Const,
@@ -26,9 +26,9 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
-from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, Job, Program
+from dovetail.hardware.arrays.layers import Layer
 
 Table = dict[str, list[int]]
 CODED_PLANES = 4

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    BANKS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    INPUT,
-    OUTPUT,
-    STORED,
-    Job,
-    Place,
-    Program,
-)
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, Outputs, count_words, layer_pins
+from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
+from dovetail.fpga.reusable.descriptors import Entries, chosen
+from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
+from dovetail.fpga.reusable.image import layer_fields, lift_options
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
+from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
+from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
+from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Const,
@@ -36,18 +34,20 @@ from dovetail.fpga.expressions import (
     select,
     signal,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
-from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, Outputs, count_words, layer_pins
-from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
-from dovetail.fpga.reusable.descriptors import Entries, chosen
-from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
-from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
-from dovetail.fpga.reusable.numbers import BlockNumbers
-from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
-from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
-from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    BANKS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    INPUT,
+    OUTPUT,
+    STORED,
+    Job,
+    Place,
+    Program,
+)
 
 NAMES = ("array", "depthwise")
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable import frame_ends
-from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE, Program
-from dovetail.cost.reusable_layers import Config, layers_of
-from dovetail.cost.reusable_program import program_of
+from dovetail.cost.array import frame_ends
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
-from dovetail.fpga.hardware import Module
 from dovetail.fpga.reusable.array import own_jobs
 from dovetail.fpga.reusable.assembly import NAMES, Assembly
 from dovetail.fpga.reusable.image import Octets, image_text, weight_image
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
 from dovetail.fpga.reusable.plane_numbers import counted_numbers
-from dovetail.fpga.verilog import images, print_module
+from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.verilog import images, print_module
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Program
+from dovetail.hardware.arrays.layers import Config, layers_of
+from dovetail.hardware.arrays.program import program_of
 from dovetail.ir import Graph
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, Program, factor_bytes, final_words
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import Signal, all_of, bits, pack
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import Front, delayed, own_jobs
 from dovetail.fpga.reusable.counting import (
     Constants,
@@ -26,6 +23,9 @@ from dovetail.fpga.reusable.image import layer_fields, lift_options
 from dovetail.fpga.reusable.lanes import Finisher
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.storage import Filled, filled_memory
+from dovetail.fpga.rtl.expressions import Signal, all_of, bits, pack
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, Program, factor_bytes, final_words
 
 WORD_STAGE = 2
 """Stage of a word out of its bank."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import ARRAY_SLOTS, FACTOR_BYTES, final_words
-from dovetail.cost.reusable_layers import Config
 from dovetail.fpga.engines.coded_lane import counted_pairs
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.lq import Counters
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.array import CODED_PLANES, Front, delayed, token
+from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, low_bits, settled
+from dovetail.fpga.reusable.numbers import CountNumbers
+from dovetail.fpga.reusable.storage import Filled
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
@@ -38,11 +40,9 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.reusable.array import CODED_PLANES, Front, delayed, token
-from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, low_bits, settled
-from dovetail.fpga.reusable.numbers import CountNumbers
-from dovetail.fpga.reusable.storage import Filled
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import ARRAY_SLOTS, FACTOR_BYTES, final_words
+from dovetail.hardware.arrays.layers import Config
 
 
 def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: Front, word: Signal, stage: int) -> list[Signal]:

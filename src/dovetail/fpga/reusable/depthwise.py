@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, Program, depthwise_lag
-from dovetail.cost.reusable_layers import Config
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Pipeline, Staged
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.array import Table, common_table, delayed, own_jobs
+from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
+from dovetail.fpga.reusable.image import tap_order
+from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Expr,
@@ -30,11 +32,9 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Memory, Module
-from dovetail.fpga.reusable.array import Table, common_table, delayed, own_jobs
-from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
-from dovetail.fpga.reusable.image import tap_order
-from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, Program, depthwise_lag
+from dovetail.hardware.arrays.layers import Config
 
 PIXEL_STAGE = 2
 """Stage of a pixel's word out of its memory."""

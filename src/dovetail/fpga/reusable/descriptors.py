@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.rtl.expressions import (
     ONE,
     Bits,
     Const,
@@ -21,7 +21,7 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module, Rom
+from dovetail.fpga.rtl.modules import Instance, Module, Rom
 
 READ_AHEAD = 4
 """Entries that wait for their unit."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    BURST_BEATS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    LOADED,
-    Job,
-    Kind,
-    Program,
-    constant_beats_per_word,
-    fifo_depth,
-)
-from dovetail.cost.reusable_layers import Config
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.array import Table
+from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
+from dovetail.fpga.reusable.outside import (
+    ADDRESS_BITS,
+    Arriving,
+    Progress,
+    gates,
+    may_move,
+    place_rows,
+    request_transfers,
+    stores_of,
+)
+from dovetail.fpga.reusable.storage import Beat
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Const,
@@ -38,20 +37,21 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.reusable.array import Table
-from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
-from dovetail.fpga.reusable.outside import (
-    ADDRESS_BITS,
-    Arriving,
-    Progress,
-    gates,
-    may_move,
-    place_rows,
-    request_transfers,
-    stores_of,
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    BURST_BEATS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    LOADED,
+    Job,
+    Kind,
+    Program,
+    constant_beats_per_word,
+    fifo_depth,
 )
-from dovetail.fpga.reusable.storage import Beat
+from dovetail.hardware.arrays.layers import Config
 
 Pair = tuple[Beat | None, Beat | None]
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dovetail.cost.reusable_jobs import ARRAY, DEPTHWISE
 from dovetail.errors import MismatchError
 from dovetail.fpga.packing import Integers
 from dovetail.fpga.reusable.array import own_jobs
 from dovetail.fpga.reusable.assembly import NAMES
 from dovetail.fpga.reusable.block import Block
-from dovetail.fpga.simulate import Simulation, simulate_many
+from dovetail.fpga.toolchain.simulate import Simulation, simulate_many
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 

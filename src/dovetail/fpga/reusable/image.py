@@ -22,7 +22,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.reusable_jobs import (
+from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers, PlaneForm
+from dovetail.hardware.arrays.jobs import (
     ARRAY,
     CONSTANT_BYTES,
     FACTOR_BYTES,
@@ -33,8 +34,7 @@ from dovetail.cost.reusable_jobs import (
     final_words,
     layer_bytes,
 )
-from dovetail.cost.reusable_layers import Layer
-from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers, PlaneForm
+from dovetail.hardware.arrays.layers import Layer
 
 Octets = NDArray[np.uint8]
 NEVER = (1 << 31) - 1

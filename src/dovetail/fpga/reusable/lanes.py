@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.folds import twin_sums
 from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.soft import soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.twin import pair_of, taken_apart
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.image import bound_bits, index_bits
+from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, EngineNumbers
+from dovetail.fpga.rtl.expressions import (
     Bits,
     Const,
     Expr,
@@ -33,9 +34,8 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Module
-from dovetail.fpga.reusable.image import bound_bits, index_bits
-from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, EngineNumbers
+from dovetail.fpga.rtl.modules import Module
+from dovetail.hardware.folds import twin_sums
 
 ACTIVATION = (-128, 255)
 """Range of a stored value, signed or not, in the nine bits that both need."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.cost.reusable_jobs import Program
-from dovetail.cost.reusable_layers import Layer
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
+from dovetail.hardware.arrays.jobs import Program
+from dovetail.hardware.arrays.layers import Layer
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost.reusable_jobs import ADDED, BURST_BEATS, LOADED, Kind, Program, Transfer, fifo_depth
-from dovetail.cost.reusable_stripes import beats_per_word, words_per_beat
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.expressions import (
+from dovetail.fpga.reusable.descriptors import count_up, read_entries
+from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Const,
@@ -31,8 +30,9 @@ from dovetail.fpga.expressions import (
     signal,
     subtract,
 )
-from dovetail.fpga.hardware import Instance, Module
-from dovetail.fpga.reusable.descriptors import count_up, read_entries
+from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.hardware.arrays.jobs import ADDED, BURST_BEATS, LOADED, Kind, Program, Transfer, fifo_depth
+from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
 
 ADDRESS_BITS = 32
 LEAVING_BEATS = 64

@@ -8,8 +8,6 @@ from math import gcd
 
 from dovetail.fpga.engines.soft import soft_multiplier
 from dovetail.fpga.engines.stream import Pipeline
-from dovetail.fpga.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
-from dovetail.fpga.hardware import Instance, Module
 from dovetail.fpga.reusable.array import delayed
 from dovetail.fpga.reusable.lanes import (
     ACTIVATION,
@@ -22,6 +20,8 @@ from dovetail.fpga.reusable.lanes import (
     paired_lanes_module,
 )
 from dovetail.fpga.reusable.storage import Filled
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
+from dovetail.fpga.rtl.modules import Instance, Module
 
 Range = tuple[int, int]
 

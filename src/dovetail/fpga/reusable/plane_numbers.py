@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.cost.reusable_jobs import ARRAY, FACTOR_BYTES, Program
-from dovetail.cost.reusable_layers import Config, Layer
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
 from dovetail.fpga.reusable.image import NEVER
@@ -31,6 +29,8 @@ from dovetail.fpga.reusable.numbers import (
     raw_layer,
     scaled_layers,
 )
+from dovetail.hardware.arrays.jobs import ARRAY, FACTOR_BYTES, Program
+from dovetail.hardware.arrays.layers import Config, Layer
 from dovetail.ir import Coded, Conv, Gemm, Graph, Thresholds
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH
-from dovetail.fpga.expressions import ONE, ZERO, Expr, Signal, add, all_of, any_of, bits, compare, const, pack, select, signal
-from dovetail.fpga.hardware import Memory, Module
 from dovetail.fpga.reusable.array import Table
 from dovetail.fpga.reusable.descriptors import Entries, count_up, read_entries
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, add, all_of, any_of, bits, compare, const, pack, select, signal
+from dovetail.fpga.rtl.modules import Memory, Module
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""What a block of reusable engines costs: clocks, bytes from memory, resources.
+
+Clocks come from playing the layer program (hardware/arrays/jobs.py) job by job, as the hardware runs it: a job starts when its
+engine is free, what it needs is written and its weights have arrived; weights arrive one job after the other, each as soon as
+there is room for it. Nothing here looks at weights, so that an optimiser may ask thousands of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+from dovetail.cost.array_area import block_resources, multipliers_of, outline_of
+from dovetail.hardware.arrays.jobs import INPUT, Job, Kind, Program
+from dovetail.hardware.arrays.layers import Config, Layers, layers_of
+from dovetail.hardware.arrays.program import divides, program_of
+from dovetail.hardware.arrays.refusals import reason_refused
+from dovetail.hardware.arrays.timeline import Play, Striped
+from dovetail.ir import Graph
+from dovetail.platform.device import Device
+
+__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_interval", "block_latency", "block_multipliers",
+           "joined_latency", "needs_limit", "program_cost", "reason_refused"]
+
+LEAVE_CLOCKS = 4
+"""Clocks from a frame's last word in the output buffer to the first beat that leaves."""
+FRAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """A layer's part in a frame: clocks in which its engine works, clocks in which its weights arrive, bytes from memory."""
+
+    node: str
+    engine: str
+    compute_clocks: int
+    transfer_clocks: int
+    bytes: int
+    macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """A block's costs for a frame."""
+
+    latency_clocks: int
+    """Clocks from the first input beat, weights of the first job waiting, to the last output beat, of a frame alone."""
+    interval_clocks: int
+    """Clocks between frames that follow each other."""
+    load_clocks: int
+    """Beats of the input stream; a slower source adds what it is slower."""
+    offchip_bytes: int
+    """Bytes read from memory and written to it per frame."""
+    map_bytes: int
+    """Those of them that are maps."""
+    resources: tuple[tuple[str, float], ...]
+    layers: tuple[LayerCost, ...]
+    buffer_bits: int
+    """Bits of the memories that hold maps."""
+    macs: int
+    multipliers: int
+    """All of them, in blocks and in logic."""
+
+    @property
+    def utilisation(self) -> float:
+        """Multiplications done per multiplier and clock in steady state: 1 where every multiplier works all the time."""
+        return self.macs / (self.multipliers * self.interval_clocks)
+
+
+def block_cost(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> BlockCost:
+    """Costs of the block that these nodes are; raises UnsupportedError where they are none (`reason_refused`)."""
+    return program_cost(_program(graph, tuple(nodes), config), device)
+
+
+def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Clocks of one frame, as `block_cost` has them, without all that asks for more."""
+    program = _program(graph, tuple(nodes), config)
+    return _player(program).frame(0) + _leaving(program) + LEAVE_CLOCKS
+
+
+def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Multipliers of the block that these nodes are, as `block_cost` has them."""
+    return multipliers_of(outline_of(_program(graph, tuple(nodes), config)))
+
+
+def joined_latency(graph: Graph, nodes: Sequence[str], config: Config, arrives: int) -> int:
+    """Clocks of one frame whose last input beat arrives in a clock; 0 stands for input that comes without gaps.
+
+    Weights come meanwhile, and every job that reads the input waits for all of it.
+    """
+    program = _program(graph, tuple(nodes), config)
+    play = _player(program)
+    play.loaded = max(0, arrives - play.load)
+    return play.frame(0) + _leaving(program) + LEAVE_CLOCKS
+
+
+def block_interval(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Clocks between frames that follow each other."""
+    return program_interval(_program(graph, tuple(nodes), config))
+
+
+def program_interval(program: Program) -> int:
+    """Clocks between frames that follow each other."""
+    ends = frame_ends(program)
+    entry = program.layers.maps[program.layers.entry]
+    return max(ends[-1] - ends[-2], entry.pixels * program.config.words(entry.channels))
+
+
+def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
+    """Whether a configuration's limit on memories changes anything for these nodes, or there is none."""
+    return not config.map_bytes or divides(_layers(graph, tuple(nodes), config.counts), config)
+
+
+@lru_cache(maxsize=64)
+def _layers(graph: Graph, nodes: tuple[str, ...], counts: bool) -> Layers:
+    return layers_of(graph, nodes, counts)
+
+
+def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+    """The layer program, made once for all arrays that differ only in how products are made and in frames of the input."""
+    plain = replace(config, packed=False, soft=0, input_buffers=1)
+    found = _plain_program(graph, nodes, plain)
+    depths = tuple(d * config.input_buffers if bank == INPUT else d for bank, d in enumerate(found.depths))
+    return replace(found, config=config, depths=depths)
+
+
+@lru_cache(maxsize=64)
+def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+    return program_of(_layers(graph, nodes, config.counts), config)
+
+
+def program_cost(program: Program, device: Device) -> BlockCost:
+    """Costs of a layer program."""
+    layers, config = program.layers, program.config
+    entry = layers.maps[layers.entry]
+    load, leave = entry.pixels * config.words(entry.channels), _leaving(program)
+    ends = frame_ends(program)
+    weights, maps = program.moved_bytes(Kind.WEIGHTS), sum(program.moved_bytes(k) for k in (Kind.LOAD, Kind.STORE))
+    resources = block_resources(program, device.model)
+    bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
+    return BlockCost(ends[0] + leave + LEAVE_CLOCKS, program_interval(program), load, weights + maps, maps, resources,
+                     _layer_costs(program), bits, sum(x.macs for x in layers.layers), multipliers_of(outline_of(program)))
+
+
+def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
+    config, jobs = program.config, [list[Job]() for _ in program.layers.layers]
+    for job in program.jobs:
+        jobs[job.layer].append(job)
+    found = []
+    for layer, own in zip(program.layers.layers, jobs, strict=True):
+        beats = sum(job.beats for job in own)
+        found.append(LayerCost(layer.node, ("array", "depthwise")[own[0].engine], sum(job.clocks for job in own),
+                               ceil(beats * config.port_bytes / config.bandwidth_bytes), beats * config.port_bytes, layer.macs))
+    return tuple(found)
+
+
+def frame_ends(program: Program) -> list[int]:
+    """Clocks at which the outputs of some frames are complete, when frames arrive without gaps."""
+    play = _player(program)
+    return [play.frame(number) for number in range(FRAMES)]
+
+
+def _player(program: Program) -> Play:
+    return Striped(program) if program.transfers else Play(program)
+
+
+def _leaving(program: Program) -> int:
+    """Beats of the output stream."""
+    last = program.layers.maps[program.layers.exit]
+    return last.pixels * program.config.words(last.channels)

@@ -1,0 +1,205 @@
+"""What a block of reusable engines takes at the least, without its layer program: clocks and resources, for an optimiser.
+
+Both are at most what `cost/array.py` says of the same block, whichever of its layers comes first. Clocks: where all before a
+map leads to it and all behind needs it, and a depthwise layer does not follow it word by word nor does it pass in stripes, all
+before is done before anything behind starts; so what lies between two such places adds up. Resources: without control, tables and
+most maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor, prod
+
+from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
+from dovetail.hardware.arrays.jobs import (
+    ARRAY,
+    ARRAY_SLOTS,
+    DEPTHWISE,
+    DEPTHWISE_SLOTS,
+    Outside,
+    constant_beats_per_word,
+    fifo_depth,
+    read_range,
+    row_beats,
+)
+from dovetail.hardware.arrays.layers import Config, Layer, Layers
+from dovetail.hardware.arrays.popcount import counted_sums
+from dovetail.hardware.arrays.program import rounds_of
+from dovetail.hardware.arrays.stripes import outside_maps, passes_of, rows_read
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A layer's jobs: clocks in which either array issues work, and beats of weights."""
+
+    array: int
+    depthwise: int
+    beats: int
+    waiting: int
+    """Beats that have no room before the layer begins."""
+    edge: int
+    """Clocks of the first filter block; of a depthwise layer those of its words in the last filter block in front of it."""
+
+
+def barriers(layers: Layers) -> list[str | None]:
+    """In front of every layer the map that all before it lead to and all from it on need; None where there is none."""
+    made, needs = {layer.target: i for i, layer in enumerate(layers.layers)}, list[int]()
+    for layer in layers.layers:
+        sources = [made[t] for t in (layer.source, layer.residual) if t in made]
+        needs.append(sum({1 << p for p in sources}) | _any(needs[p] for p in sources))
+    found: list[str | None] = [layers.entry]
+    for index in range(1, len(needs)):
+        last = 1 << (index - 1)
+        leads = needs[index - 1] | last == 2 * last - 1
+        found.append(layers.layers[index - 1].target if leads and all(n & last for n in needs[index:]) else None)
+    return found
+
+
+def _any(sets: Iterable[int]) -> int:
+    """The union of sets of bits."""
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found
+
+
+def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> tuple[
+        list[float], list[float], list[float]]:
+    """Of every layer, at the least, if the block begins with it: clocks between frames, of one frame, and of it once loaded.
+
+    One frame is loaded before anything starts and leaves when all is done. `between` are the block's `barriers`.
+    """
+    works = [_work(layer, config) for layer in layers.layers]
+    groups = rounds_of(layers, config)
+    outside = outside_maps(layers, config, groups, 0) if config.map_bytes else {}
+    striped, maps = _in_stripes(layers, config, groups, outside, works)
+    followers = {group[1] for group in groups if len(group) == 2}
+    rate = config.bandwidth_bytes / config.port_bytes
+    found, alone, after = ([0.0] * len(works) for _ in range(3))
+    behind, port, stop = 0.0, 0.0, len(works)
+    last = layers.maps[layers.exit]
+    leave = last.pixels * config.words(last.channels)
+    for start in range(len(works) - 1, -1, -1):
+        port += (works[start].beats + maps[start]) / rate
+        for number, work in striped.get(start, ()):
+            port += (work.beats - works[number].beats) / rate
+            works[number] = work
+        own = _together(works[start:stop], config, start + 1 in followers)
+        own = max(own, (_waiting(works[start:stop], start + 1 in followers) + sum(maps[start:stop]) - fifo_depth(config)) / rate)
+        entry = layers.layers[start].reads
+        load = entry.pixels * config.words(entry.channels)
+        found[start] = _whole(max(own + behind, port, load))
+        alone[start] = _whole(max(load + own + behind, port)) + leave
+        after[start] = _whole(own + behind) + leave
+        if start not in followers and between[start] is not None and between[start] not in outside:
+            behind, stop = own + behind, start
+    return found, alone, after
+
+
+def _whole(clocks: float) -> float:
+    """Whole clocks at the least: the port's beats come at a broken rate, and a price may be the smaller whole number."""
+    return float(floor(clocks))
+
+
+def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],
+                works: Sequence[_Work]) -> tuple[dict[int, list[tuple[int, _Work]]], list[int]]:
+    """What layers do in stripes, with their numbers, and by layer the beats of the map it writes.
+
+    Layers are listed under the last layer that a block may begin with: then all their maps in external memory are its own. That a
+    block begins with a map keeps it on the chip, and those who read it may have fewer stripes.
+    """
+    made, found = {layer.target: i for i, layer in enumerate(layers.layers)}, dict[int, list[tuple[int, _Work]]]()
+    rows = [rows_read(layer) for layer in layers.layers] if outside else []
+    for group in groups if config.map_bytes else ():
+        passes = passes_of(layers, config, group, outside)
+        if passes is None:
+            continue
+        parts = [layers.layers[n] for n in group]
+        entering = [made[t] for x in parts for t in (x.source, x.residual) if t is not None and t in outside]
+        for number, part, (reads, writes) in zip(group, parts, passes.rows, strict=True):
+            found.setdefault(min([group[0], *entering]), []).append(
+                (number, _repeated(works[number], part, config, passes.stripes, reads, writes)))
+        if len(entering) == 1 and parts[0].source in outside:
+            rows[group[0]] = passes.rows[0][0]
+    return found, _map_beats(layers, outside, rows)
+
+
+def _repeated(work: _Work, layer: Layer, config: Config, stripes: int, reads: int, writes: int) -> _Work:
+    """The same in stripes, which read and write so many rows: every stripe needs all weights."""
+    words, phases = config.words(layer.writes.channels), 1 if layer.whole else config.phases(layer.window)
+    clocks = reads * layer.reads.width + (phases - 1) * writes * layer.writes.width
+    return replace(work, array=work.array * writes // layer.writes.height, depthwise=words * clocks if work.depthwise else 0,
+                   beats=work.beats * stripes)
+
+
+def _together(works: Sequence[_Work], config: Config, follows: bool) -> float:
+    """Clocks of layers of which nothing is known but that each array does its own one after the other."""
+    array, depthwise = sum(w.array for w in works), sum(w.depthwise for w in works)
+    if config.monolithic:
+        return float(array + depthwise)
+    if follows and len(works) == 2 and not config.map_bytes:  # stripes begin and end with less than a whole map
+        return float(max(array + works[1].edge, works[0].edge + depthwise))
+    return float(max(array, depthwise))
+
+
+def _waiting(works: Sequence[_Work], follows: bool) -> int:
+    """Beats that only fit once some of these layers' jobs are done: of several layers at least those of one."""
+    return sum(w.waiting for w in works) if follows and len(works) == 2 else max(w.waiting for w in works)
+
+
+def _work(layer: Layer, config: Config) -> _Work:
+    words, per = config.words(layer.writes.channels), config.block_words
+    if layer.filtered(config):
+        constants = constant_beats_per_word(config, DEPTHWISE)
+        phases = 1 if layer.whole else config.phases(layer.window)
+        clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
+        beats = phases * -(-config.inputs * config.taps // config.port_bytes) + constants
+        return _Work(0, words * clocks, words * beats, max(0, words - DEPTHWISE_SLOTS) * beats, clocks * ((words - 1) % per + 1))
+    constants = layer.turns(config) * layer.rounds(config) * constant_beats_per_word(config, ARRAY)
+    sizes = [per] * (words // per) + [words % per] * (words % per > 0)
+    known = {size: _job(layer, config, 0, size) for size in set(sizes)} if layer.groups == 1 else {}
+    jobs = [known.get(size) or _job(layer, config, number * per, size) for number, size in enumerate(sizes)]
+    each = [b + size * constants for (_, b), size in zip(jobs, sizes, strict=True)]
+    return _Work(sum(c for c, _ in jobs), 0, sum(each), sum(each[ARRAY_SLOTS:]), jobs[0][0])
+
+
+def _job(layer: Layer, config: Config, first: int, words: int) -> tuple[int, int]:
+    """Clocks and beats of weights of a filter block."""
+    steps = read_range(layer, config, first, words)[1] * prod(layer.window.kernel)
+    turns = layer.turns(config)
+    return layer.writes.pixels * turns * layer.rounds(config) * max(steps, words), steps * turns * row_beats(config, words)
+
+
+def _map_beats(layers: Layers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
+    """By layer that writes it, beats in which a map leaves the chip and returns to those that read it, each so many rows."""
+    found = [0] * len(layers.layers)
+    for number, layer in enumerate(layers.layers if outside else ()):
+        if layer.target in outside:
+            moved = layer.writes.height + sum(x.writes.height for x in layers.layers if layer.target == x.residual)
+            moved += sum(count for x, count in zip(layers.layers, rows, strict=True) if layer.target == x.source)
+            found[number] = moved * outside[layer.target].row_beats
+    return found
+
+
+def least_resources(layers: Sequence[Layer], config: Config, model_name: str,
+                    banks: Sequence[tuple[int, int]] | None = None) -> dict[str, float]:
+    """Resources of a block of these layers, at the least, by the names boards use.
+
+    `banks` are the words and widths of its memories of maps; without them only that of the first map is counted.
+    """
+    engines = [(x, DEPTHWISE if x.filtered(config) else ARRAY) for x in layers]
+    phases = max((1 if x.whole else config.phases(x.window) for x, e in engines if e == DEPTHWISE), default=0)
+    depth = max((read_range(x, config, 0, 1)[1] * prod(x.window.kernel) * x.turns(config) for x, e in engines if e == ARRAY),
+                default=0)
+    entry, beat = layers[0].reads, config.port_bytes * 8
+    if banks is None:
+        width = min(config.inputs, entry.channels) * config.value_bits
+        banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, width)]
+    memories = [(1, words, width) for words, width in banks if words]
+    if depth:
+        memories.append((array_pieces(config), ARRAY_SLOTS * depth, beat))
+    outline = Outline(config, depth, phases, widest_sums(config, engines), any(x.add is not None for x in layers), False,
+                      tuple(memories), counted_sums(config, layers) if config.counts else None)
+    return dict(outline_resources(outline, model_name))

@@ -1,0 +1,1 @@
+"""A minimal typed hardware description, and its printer: Verilog-2005."""

@@ -1,0 +1,218 @@
+"""Count what a design costs on an FPGA family, with Yosys.
+
+Large modules are synthesized on their own, two at a time, and kept in the cache by content; the rest of the design is
+synthesized with them as black boxes, and the counts are added up along the hierarchy. Parts that differ in names alone are
+synthesized once, and a run that was interrupted continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.errors import ToolError, UnsupportedError, UsageError
+from dovetail.files import scratch_folder
+from dovetail.fpga.design import Design
+from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.toolchain.resources import RESOURCES
+from dovetail.fpga.toolchain.tools import (
+    GIBIBYTE,
+    INSTALL_YOSYS,
+    Command,
+    Tool,
+    cache_lookup,
+    cached,
+    content_key,
+    find_pyosys,
+    find_yosys,
+    parallelism,
+    run_tools,
+    yosys_is_chosen,
+)
+from dovetail.fpga.toolchain.units import Unit, divide
+
+FAMILIES = tuple(RESOURCES)
+UNIT_BYTES = 12_000
+"""Verilog text from which a module is synthesized on its own; below, starting Yosys costs more than it saves."""
+SYNTHESIS_TIMEOUT_S = 3600.0
+SYNTHESIS_MEMORY_BYTES = 10 * GIBIBYTE
+LAST_CYCLONE10GX = (0, 41)
+"""Newest Yosys release that still maps to Cyclone 10 GX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was synthesized on its own: how often it is in the design, and the resources of one of them without their boxes."""
+
+    module: str
+    instances: int
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """Cells and resources of a design after technology mapping, before placement."""
+
+    family: str
+    tool: str
+    version: str
+    cells: Mapping[str, int]
+    resources: Mapping[str, float]
+    """By the names boards use: `lut4`, `lut`, `alm`, `register`, `bram`, `bram36`, `m20k`, `m10k`, `dsp`, `uram`."""
+    notes: tuple[str, ...]
+    wall_s: float
+    cached: bool
+    """Whether every part came from the cache."""
+    parts: tuple[Part, ...] = ()
+
+
+def synthesize(
+    design: Design,
+    family: str,
+    progress: Callable[[int, int], None] | None = None,
+    split: bool = True,
+    unit_bytes: int = UNIT_BYTES,
+) -> Synthesis:
+    """Synthesize a design for a family of `FAMILIES` and count its resources.
+
+    `progress` hears how many of how many parts are finished. With `split` false the whole design is one part: slower, and
+    logic may then be optimised across the borders of large modules. Modules of `unit_bytes` of text and more are parts of
+    their own: fewer for designs of hundreds of engines that are small by themselves.
+    """
+    if family not in RESOURCES:
+        raise UsageError(f"synthesis of {design.top}: family is {family}; known are {', '.join(FAMILIES)}")
+    start = time.monotonic()
+    if family == "cyclone10gx" and any(not is_verilog(name) for name in design.files):
+        raise UnsupportedError(f"synthesis of {design.top}: Yosys cannot map memories with contents to cyclone10gx, and folded "
+                               "layers keep their weights in some; synthesize for cyclonev as a proxy")
+    tool = find_synthesizer(family)
+    units = divide(design, unit_bytes if split else None)
+    counts, fresh = _count_units(tool, family, units, progress)
+    instances = _instances(units, counts)
+    own = {name: _own_cells(name, counts) for name in instances}
+    cells: Counter[str] = Counter()
+    for name, times in instances.items():
+        cells.update({cell: times * number for cell, number in own[name].items()})
+    parts = tuple(Part(name, times, RESOURCES[family](own[name])) for name, times in instances.items())
+    notes = [f"{tool.version}, cells after technology mapping, before place and route"]
+    if len(units) > 1:
+        notes.append(f"sum over {len(units)} parts synthesized out of context")
+    if family.startswith("cyclone"):
+        notes.append("ALMs are estimated from look-up tables: alm_low packs every pair that may share one, alm 0.8 per small one")
+    wall_s = time.monotonic() - start
+    version = tool.version.removeprefix("Yosys ")
+    total = dict(sorted(cells.items()))
+    return Synthesis(family, "Yosys", version, total, RESOURCES[family](total), tuple(notes), wall_s, not fresh, parts)
+
+
+def find_synthesizer(family: str) -> Tool:
+    """The Yosys that knows a family: DOVETAIL_YOSYS, else pyosys, else PATH; Cyclone 10 GX needs a release up to 0.41."""
+    native = find_yosys()
+    if family == "cyclone10gx":
+        if native is None or native.release > LAST_CYCLONE10GX:
+            found = "none is" if native is None else f"{native.version} is"
+            raise ToolError(
+                f"yosys: cyclone10gx needs release 0.41 or older, {found} installed; apt-get install yosys (Debian 12 has 0.23) "
+                "and name it in DOVETAIL_YOSYS, or synthesize for cyclonev as a proxy (2 to 4 % fewer ALMs)"
+            )
+        return native
+    packaged = find_pyosys()
+    chosen = packaged if packaged is not None and not yosys_is_chosen() else native
+    if chosen is None:
+        raise ToolError(f"yosys: not found; {INSTALL_YOSYS}")
+    return chosen
+
+
+def _count_units(
+    tool: Tool, family: str, units: Sequence[Unit], progress: Callable[[int, int], None] | None
+) -> tuple[dict[str, Counter[str]], bool]:
+    """Cells by type of every part, and whether any had to be synthesized."""
+    alike, names = zip(*(unit.nameless() for unit in units), strict=True)
+    keys = [content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in alike]
+    first = {key: index for index, key in reversed(list(enumerate(keys)))}
+    missing = [index for key, index in first.items() if cache_lookup("synthesize", key) is None]
+    missing.sort(key=lambda index: -len(units[index].text))
+    with scratch_folder(tempfile.gettempdir(), "synthesis") as scratch:
+        folders = [scratch / str(index) for index in missing]
+        commands = [_command(tool, family, alike[index], units[index].top, folder)
+                    for index, folder in zip(missing, folders, strict=True)]
+        finished = len(first) - len(missing)
+
+        def keep(position: int) -> None:
+            nonlocal finished
+            finished += 1
+            counted = (folders[position] / "cells.json").read_text(encoding="utf-8")
+            cached("synthesize", keys[missing[position]], lambda folder: _write(folder / "cells.json", counted), keep=4096)
+            if progress is not None:
+                progress(finished, len(first))
+
+        run_tools(commands, workers=parallelism(), on_done=keep)
+    counts = {}
+    for unit, key, own in zip(units, keys, names, strict=True):
+        found = cache_lookup("synthesize", key)
+        if found is None:
+            raise ToolError("synthesis: the cache was emptied while it was in use; run again")
+        cells = parse_cells((found / "cells.json").read_text(encoding="utf-8"), "unit")
+        counts[unit.top] = Counter({own.get(cell, cell): number for cell, number in cells.items()})
+    return counts, bool(missing)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _command(tool: Tool, family: str, unit: Unit, name: str, folder: Path) -> Command:
+    folder.mkdir()
+    for file, text in {**unit.images, "unit.v": unit.text, "unit.ys": unit.script(family)}.items():
+        _write(folder / file, text)
+    return Command(
+        tool=f"yosys ({name} for {family})",
+        arguments=(*tool.command, "unit.ys"),
+        cwd=folder,
+        log=folder / "yosys.log",
+        timeout_s=SYNTHESIS_TIMEOUT_S,
+        memory_bytes=SYNTHESIS_MEMORY_BYTES,
+    )
+
+
+def parse_cells(report: str, top: str) -> Counter[str]:
+    """Cells by type of the whole hierarchy from `stat -json`; black boxes stay in it under their module names.
+
+    Yosys prints hierarchy totals only where there is a hierarchy, and newer releases count inner modules beside their cells.
+    """
+    statistics = json.loads(report)
+    modules = {name.removeprefix("\\"): entry["num_cells_by_type"] for name, entry in statistics["modules"].items()}
+    if top not in modules:
+        raise ToolError(f"yosys: no cell counts for {top}, found {', '.join(modules) or 'none'}; report this as a bug")
+    totals: Counter[str] = Counter()
+    waiting = [(top, 1)]
+    while waiting:
+        name, times = waiting.pop()
+        for cell, number in modules[name].items():
+            cell = cell.removeprefix("\\")
+            if cell in modules:
+                waiting.append((cell, times * number))
+            else:
+                totals[cell] += times * number
+    return totals
+
+
+def _instances(units: Sequence[Unit], counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """How often every part is in the design; the first one is the whole of it."""
+    found = dict.fromkeys((unit.top for unit in units), 0)
+    waiting = [(units[0].top, 1)]
+    while waiting:
+        name, times = waiting.pop()
+        found[name] += times
+        waiting += [(cell, times * number) for cell, number in counts[name].items() if cell in counts]
+    return found
+
+
+def _own_cells(name: str, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """Cells of a part without the parts inside it."""
+    return {cell: number for cell, number in counts[name].items() if cell not in counts and not cell.startswith("$scopeinfo")}

@@ -1,0 +1,1 @@
+"""What hardware is made of, counted before it is built: streams, folds, rounding, adder graphs, arrays."""

@@ -1,0 +1,176 @@
+"""From a block's layers to its layer program: which layers overlap, where maps lie, what passes the memory port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dovetail.errors import UnsupportedError
+from dovetail.hardware.arrays.hazards import Jobs, Stored
+from dovetail.hardware.arrays.jobs import (
+    ADDED,
+    BANKS,
+    BURST_BEATS,
+    EXPANDED,
+    FILTERED,
+    INPUT,
+    KEPT,
+    LOADED,
+    OUTPUT,
+    RING_BLOCKS,
+    STORED,
+    Kind,
+    Outside,
+    Program,
+    bank_widths,
+)
+from dovetail.hardware.arrays.layers import Config, Layers
+from dovetail.hardware.arrays.order import in_order
+from dovetail.hardware.arrays.stripes import SLOTS, Stripe, outside_maps, row_words, stripes_of
+
+
+def program_of(layers: Layers, config: Config) -> Program:
+    """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
+    _check_values(layers, config)
+    for layer in layers.layers:
+        if layer.largest and not layer.filtered(config):
+            raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
+                                   f"most {config.kernel} rows and columns, enlarge them or leave the node out of the block")
+    groups = rounds_of(layers, config)
+    outside = outside_maps(layers, config, groups, 0)
+    rounds = [stripes_of(layers, config, group, outside) for group in groups]
+    stored, depths = _allocate(layers, config, groups, rounds, outside)
+    slots = _slots(layers, config, rounds, outside)
+    maker = Jobs(config, layers, stored, outside, slots)
+    for group, stripes in zip(groups, rounds, strict=True):
+        for stripe in stripes:
+            maker.add(group, stripe)
+    jobs = tuple(maker.finished())
+    for bank, size in slots.items():
+        depths[bank] = SLOTS * size
+    program = Program(config, layers, jobs, tuple(depths))
+    if all(len(stripes) == 1 for stripes in rounds):
+        return program
+    first = -(-maker.image_beats // BURST_BEATS) * BURST_BEATS
+    found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
+    made = [t if t.kind is Kind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
+    return replace(program, transfers=in_order(program, made), outside=found)
+
+
+def _check_values(layers: Layers, config: Config) -> None:
+    """Raise UnsupportedError where values or thresholds are more than arrays that count bits have."""
+    for layer in layers.layers if config.counts else ():
+        if layer.value_bits > config.value_bits or layer.thresholds > config.thresholds:
+            raise UnsupportedError(f"node {layer.node}: values of {layer.value_bits} bits and {layer.thresholds} thresholds; "
+                                   f"these arrays have {config.value_bits} and {config.thresholds}, enlarge them")
+
+
+def bank_sizes(layers: Layers, config: Config) -> list[tuple[int, int]]:
+    """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
+    _check_values(layers, config)
+    groups = rounds_of(layers, config)
+    outside = outside_maps(layers, config, groups, 0)
+    rounds = [stripes_of(layers, config, group, outside) for group in groups]
+    _, depths = _allocate(layers, config, groups, rounds, outside)
+    for bank, size in _slots(layers, config, rounds, outside).items():
+        depths[bank] = SLOTS * size
+    return list(zip(depths, bank_widths(layers, config), strict=True))
+
+
+def divides(layers: Layers, config: Config) -> bool:
+    """Whether `Config.map_bytes` makes any layer work on stripes; else it changes nothing."""
+    groups = rounds_of(layers, config)
+    outside = outside_maps(layers, config, groups, 0)
+    return any(len(stripes_of(layers, config, group, outside)) > 1 for group in groups)
+
+
+def _slots(layers: Layers, config: Config, rounds: Sequence[Sequence[Stripe]], outside: Mapping[str, Outside]) -> dict[int, int]:
+    """Words of the largest stripe that passes through each bank of stripes."""
+    found = {LOADED: 0, ADDED: 0, STORED: 0}
+    for stripe in (s for stripes in rounds for s in stripes):
+        first, last = stripe.parts[0], stripe.parts[-1]
+        sizes = ((LOADED, first.source, first.reads.height), (ADDED, last.residual, last.writes.height),
+                 (STORED, last.target, last.writes.height))
+        for bank, tensor, rows in sizes:
+            if tensor is not None and tensor in outside:
+                found[bank] = max(found[bank], rows * row_words(config, layers.maps[tensor]))
+    return found
+
+
+def rounds_of(layers: Layers, config: Config) -> list[tuple[int, ...]]:
+    """Layers by number, those that overlap together."""
+    found: list[tuple[int, ...]] = []
+    number, every = 0, layers.layers
+    while number < len(every):
+        pair = number + 1 < len(every) and config.overlap and _overlaps(layers, number, config)
+        found.append((number, number + 1) if pair else (number,))
+        number += 2 if pair else 1
+    return found
+
+
+def _overlaps(layers: Layers, number: int, config: Config) -> bool:
+    """Whether a depthwise layer may follow a convolution block by block: it alone reads what the convolution writes."""
+    first, second = layers.layers[number:number + 2]
+    readers = sum((x.source == first.target) + (x.residual == first.target) for x in layers.layers)
+    return (not first.filtered(config) and second.filtered(config) and second.source == first.target and readers == 1
+            and first.target != layers.exit)
+
+
+def _allocate(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], rounds: Sequence[Sequence[Stripe]],
+              outside: Mapping[str, Outside]) -> tuple[dict[str, Stored], list[int]]:
+    banks = _banks(layers, config, outside)
+    ring = {s[0].parts[0].target: max(x.parts[0].writes.pixels for x in s) for s in rounds if len(s[0].parts) == 2}
+    when = {number: at for at, group in enumerate(groups) for number in group}
+    born, dies = {layers.entry: -1}, {layers.exit: len(groups)}
+    for number, layer in enumerate(layers.layers):
+        born[layer.target] = when[number]
+        for tensor in (layer.source, layer.residual):
+            if tensor is not None:
+                dies[tensor] = max(dies.get(tensor, -1), when[number])
+    stored: dict[str, Stored] = {}
+    depths = [0] * len(BANKS)
+    for tensor in (layers.entry, *(x.target for x in layers.layers if x.target not in outside)):
+        shape, bank = layers.maps[tensor], banks[tensor]
+        words = config.words(shape.channels)
+        size = shape.pixels * words
+        if tensor in ring:
+            size = ring[tensor] * config.block_words * min(RING_BLOCKS, -(-words // config.block_words))
+        alive = [(s.base, s.base + s.size) for t, s in stored.items() if s.bank == bank and dies.get(t, born[t]) >= born[tensor]]
+        base = 0
+        for start, stop in sorted(alive):
+            if start - base >= size:
+                break
+            base = max(base, stop)
+        stored[tensor] = Stored(bank, base, size, words, ring.get(tensor, shape.pixels), tensor in ring)
+        depths[bank] = max(depths[bank], base + size)
+    depths[INPUT] *= config.input_buffers
+    return stored, depths
+
+
+def _banks(layers: Layers, config: Config, outside: Mapping[str, Outside]) -> dict[str, int]:
+    """A bank per tensor: what an addition reads must not lie where its convolution reads."""
+    apart: dict[str, set[str]] = {}
+    for layer in layers.layers:
+        if layer.residual is not None:
+            if layer.residual == layer.source:
+                raise UnsupportedError(f"node {layer.add}: adds what {layer.node} reads; reusable engines read both at once and "
+                                       "have one port for them, leave it out of the block")
+            if not {layer.residual, layer.source} & set(outside):
+                apart.setdefault(layer.residual, set()).add(layer.source)
+                apart.setdefault(layer.source, set()).add(layer.residual)
+    banks = {layers.entry: INPUT, layers.exit: OUTPUT}
+    for layer in layers.layers:
+        tensor = layer.target
+        if tensor in banks or tensor in outside:
+            continue
+        readers = [x for x in layers.layers if tensor in (x.source, x.residual)]
+        first = FILTERED if layer.filtered(config) else EXPANDED if all(x.filtered(config) for x in readers) else KEPT
+        taken = {banks[t] for t in apart.get(tensor, ()) if t in banks}
+        free = [b for b in (first, KEPT, EXPANDED, FILTERED) if b not in taken]
+        if not free:
+            raise UnsupportedError(f"tensor {tensor}: additions keep it out of all three memories of reusable engines; "
+                                   "end the block before it")
+        banks[tensor] = free[0]
+    return banks
+
+

@@ -1,0 +1,332 @@
+"""Engines of directly mapped hardware: what one share of a node needs of adders, tables, memories and clocks.
+
+Every multiplier exists, one pixel enters per clock: time follows the stream (`streaming`), arithmetic the weights (`adders`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import ceil, log2, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
+from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, over_filters
+from dovetail.hardware.lq_engines import adds_integers, coded_parts, coded_slices
+from dovetail.hardware.repeated import repeated_parts
+from dovetail.hardware.rounding import (
+    division_bits,
+    filter_widths,
+    input_bits,
+    live_weights,
+    output_bits,
+    tree_bits,
+    value_widths,
+)
+from dovetail.hardware.scans import ROUNDING_STAGES, Parts, Scans, window_of
+from dovetail.hardware.shares import Flags, Floats, Ints, Question, Segments, shares_in
+from dovetail.hardware.streaming import Raster
+from dovetail.hardware.work import map_shape
+from dovetail.ir import (
+    Add,
+    Axis,
+    Coded,
+    Conv,
+    Gemm,
+    GlobalAvgPool,
+    Graph,
+    Lookup,
+    MaxPool,
+    Mul,
+    Node,
+    Pointwise,
+    Pool,
+    Reduce,
+    Select,
+    Thresholds,
+    Upsample,
+)
+from dovetail.numerics.requantize import requantizer
+
+TABLE_STAGES = 1
+"""Clock edges from a code to its entry, which is stored as it is."""
+TABLE_CODES = 256
+PRODUCT_STAGES = 1
+ACCUMULATOR_BITS = 32
+PARTIAL_SUM_BITS = 24
+"""Width of the sums that partial sums really reach, for their adders."""
+TYPICAL_STAGES = 13
+"""Pipeline of an engine where only the delay between branches is wanted."""
+MULTIPLIED_BITS = 40
+"""Mean width of the adders that multiply a sum by a 31-bit constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the engine of each share needs; bits are sums of widths, cycles are per frame."""
+
+    steps: Floats
+    flush: Floats
+    stages: Floats
+    adder_bits: Floats
+    """Bits of the carry chains of sums."""
+    comparison_bits: Floats
+    rounded_bits: Floats
+    """Widths of what is rounded, before it is clamped."""
+    register_bits: Floats
+    """Registers counted bit by bit: pixels, window, the word that leaves."""
+    masked_bits: Floats
+    """Tap bits that padding may blank."""
+    output_bits: Floats
+    """Width of an output beat."""
+    fifo_share: Floats | float = 1.0
+    row_outputs: Floats | float = 1e9
+    row_steps: Floats | float = 1e9
+    """Outputs per step within a row, outputs of a row, steps from row to row: how many beats are in flight."""
+    chain_bits: Floats | float = 0.0
+    chain_rows: Floats | float = 0.0
+    """Registers that only delay a line, and the bits of their chains: some families have shift registers for those."""
+    line_depth: Floats | int = 0
+    line_bits: Floats | None = None
+    """Words and width of the line memory."""
+    sum_bits: Floats | float = 0.0
+    """Registers of sums and of what waits to be added."""
+    accumulator_bits: Floats | float = 0.0
+    """Widths of the sums that take a bias."""
+    counted_bits: Floats | float = 0.0
+    """Bits that counters of ones remove from their columns."""
+    adders: Floats | float = 0.0
+    loop_bits: Floats | float = 0.0
+    """Bits of sums that run over a frame and start again with the next."""
+    division_bits: Floats | float = 0.0
+    """Carry bits of multiplying by reciprocals."""
+    clamped_bits: Floats | float = 0.0
+    control_bits: Floats | float = 0.0
+    """Widths of the counters."""
+    lag_bits: Floats | float = 0.0
+    """Registers in which outputs of shallow sums wait for the deepest."""
+    table_bits: Floats | float = 0.0
+    """Entries of all tables times the width of an entry."""
+    products: Floats | float = 0.0
+    """Multipliers of two activations."""
+    skip_depth: Floats | int = 0
+    skip_bits: Floats | int = 0
+    """Words and width of the FIFO that delays the faster of several inputs."""
+
+
+FIELDS = tuple(f.name for f in fields(Engine))
+DEFAULTS = {f.name: float(f.default) if isinstance(f.default, int | float) else 0.0 for f in fields(Engine)}
+"""What a field holds where an engine has nothing to say of it."""
+
+
+def constant_divisor(graph: Graph, node: Node) -> int | None:
+    """The count an average divides by; None if it depends on the position."""
+    counts = np.unique(np.asarray(node.op.divisor(graph.input_shapes(node)), dtype=np.float64))
+    return int(counts[0]) if counts.size == 1 else None
+
+
+def joined_engines(engines: Sequence[Engine]) -> Engine:
+    """All shares of several engines, one entry each in every field."""
+    return _filled([{name: value for name in FIELDS if (value := getattr(own, name)) is not None} for own in engines],
+                   [len(own.steps) for own in engines])
+
+
+def _filled(engines: Sequence[Parts], counts: Sequence[int]) -> Engine:
+    """Engines with an entry per share in every field, from the fields they have."""
+    total = sum(counts)
+    found = {name: np.full(total, default) for name, default in DEFAULTS.items()}
+    at = 0
+    for own, count in zip(engines, counts, strict=True):
+        for name, value in own.items():
+            found[name][at:at + count] = value
+        at += count
+    return Engine(**found)
+
+
+def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+    """The engine of every share of a node along one axis."""
+    return engines_of(graph, [(node, ((axis, starts, stops),))])
+
+
+def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = np.inf) -> Engine:
+    """The engines of all shares of many nodes, an entry each in every field.
+
+    Of shares with more than `most_bits` adder bits, arithmetic is estimated from evenly spaced filters, but more than that.
+    """
+    scans = Scans(graph)
+    products = {i: _weighed(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions)
+                if isinstance(node.op, Conv | Gemm)}
+    slices = {i: own.slices for i, own in products.items()} | {
+        i: coded_slices(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions) if adds_integers(node)}
+    sums = dict(zip(slices, adders_of(list(slices.values())) if slices else (), strict=True))
+    found = [_product(graph, question, scans, products[i], sums[i]) if i in products
+             else _plain(graph, question, scans, sums.get(i)) for i, question in enumerate(questions)]
+    return _filled(found, [shares_in(segments) for _, segments in questions])
+
+
+def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | None) -> Parts:
+    """The engine of an operator without weights, or of codes; `sums` of those that add integers."""
+    node, _ = question
+    engine = scans.streamed(question)
+    if isinstance(node.op, Coded | Thresholds):
+        return coded_parts(graph, node, engine, sums)
+    if isinstance(node.op, Pointwise):
+        return _table(graph, node, engine)
+    if isinstance(node.op, Upsample):
+        _, height, width = map_shape(graph.shape(node.inputs[0]))
+        return engine | repeated_parts(node.op, height, width, engine["output_bits"], engine["register_bits"])
+    engine |= _pool(graph, node, engine) if isinstance(node.op, Pool) else _global_average(graph, node, engine) if isinstance(
+        node.op, GlobalAvgPool) else _joined(graph, node, engine)
+    outputs = engine["output_bits"] / output_bits(graph, node)
+    rounded, clamped = (0, 0) if isinstance(node.op, Select) else value_widths(graph, node)
+    return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
+
+
+def _multiplied(graph: Graph, question: Question, engine: Parts) -> Parts:
+    """Between arbitrary scales every output is multiplied by a constant; between powers of two that is wiring."""
+    node, segments = question
+    schemes = [graph.tensors[t].scheme for t in (*node.inputs, node.output)]
+    if not any(s is not None and not s.fixed_point for s in schemes) or None in schemes:
+        return engine
+    how = requantizer(graph, node)
+    constants = [how.multipliers, *how.factors]
+    found = [multiplier_adders(each) for each in constants]
+    each = sum(adders for adders, _ in found) * ~_by_channels(segments)  # partial sums are multiplied when they are added up
+    more = engine["output_bits"] / output_bits(graph, node) * each * MULTIPLIED_BITS
+    later = (max(depth for _, depth in found) + 1 + bool(how.zero)) * ~_by_channels(segments)
+    return engine | {"adder_bits": engine.get("adder_bits", 0.0) + more, "sum_bits": engine.get("sum_bits", 0.0) + more,
+                     "stages": engine["stages"] + later}
+
+
+def _by_channels(segments: Segments) -> Flags:
+    """Which shares are of input channels, and so make partial sums."""
+    return np.repeat([axis is Axis.INPUT_CHANNELS for axis, _, _ in segments], [len(starts) for _, starts, _ in segments])
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A node's weights: the taps any filter weighs, digits, and the slices of them that are asked for."""
+
+    taps: NDArray[np.bool_]
+    digits: Digits
+    slices: Slices
+
+
+def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> _Weighed:
+    assert isinstance(node.op, Conv | Gemm)
+    groups = node.op.groups if isinstance(node.op, Conv) else 1
+    weights = live_weights(graph, node)
+    taps, digits = used_taps(weights, groups), digits_of(weights)
+    used = taps.sum(axis=(1, 2), dtype=np.float64)
+    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, used))
+
+
+def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:
+    """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
+    node, segments = question
+    assert isinstance(node.op, Conv | Gemm)
+    engine = scans.streamed(question, own.taps)
+    partial = _by_channels(segments) | node.op.partial
+    beat, widths = engine["output_bits"], filter_widths(graph, node, own.digits)
+    wide = beat * (ACCUMULATOR_BITS / output_bits(graph, node))
+    engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
+               "sum_bits": sums.registers, "output_bits": np.where(partial, wide, beat),
+               "register_bits": np.where(partial, engine["register_bits"] + wide - beat, engine["register_bits"]),
+               "accumulator_bits": np.where(partial, 0.0, over_filters(widths.sums, own.digits, sums)),
+               "clamped_bits": np.where(partial, 0.0, over_filters(widths.clamped, own.digits, sums)),
+               "lag_bits": np.where(partial, 0.0, sums.lag * output_bits(graph, node))}
+    return _multiplied(graph, question, engine)
+
+
+def _pool(graph: Graph, node: Node, engine: Parts) -> Parts:
+    op = node.op
+    assert isinstance(op, Pool)
+    taps, bits = prod(op.window.kernel), input_bits(graph, node)
+    stages = engine["stages"] + np.ceil(np.log2(taps))
+    outputs = engine["output_bits"] / output_bits(graph, node)
+    if isinstance(op, MaxPool):
+        merged, waiting = tree_bits(taps, bits, 0)
+        longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
+        return {"stages": stages, "comparison_bits": outputs * merged, "sum_bits": outputs * (merged + waiting * (not longest)),
+                "chain_bits": engine["chain_bits"] + outputs * waiting * longest,
+                "chain_rows": engine["chain_rows"] + outputs * bits * longest}
+    divisor = constant_divisor(graph, node)
+    assert divisor is not None
+    merged, waiting = tree_bits(taps, bits, 1)
+    carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
+    return {"stages": stages, "adder_bits": outputs * merged, "adders": outputs * (taps - 1), "division_bits": outputs * carry,
+            "sum_bits": outputs * (merged + waiting + registers)}
+
+
+def _global_average(graph: Graph, node: Node, engine: Parts) -> Parts:
+    """One accumulator per channel; the only output leaves after the last pixel."""
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    bits = input_bits(graph, node) + ceil(log2(height * width))
+    outputs = engine["output_bits"] / output_bits(graph, node)
+    carry, registers = division_bits(height * width, bits)
+    return {"loop_bits": outputs * bits, "division_bits": outputs * carry, "sum_bits": outputs * (bits + registers),
+            "control_bits": float((height * width - 1).bit_length()), "row_outputs": 1.0, "row_steps": float(height * width)}
+
+
+def _joined(graph: Graph, node: Node, engine: Parts) -> Parts:
+    """Add, Mul, Concat, Clip, Reduce: one rounding per output; of several inputs the fast wait in a FIFO. Select is wiring."""
+    if isinstance(node.op, Select):
+        return {"stages": engine["stages"] - ROUNDING_STAGES}
+    outputs = engine["output_bits"] / output_bits(graph, node)
+    found: Parts = {}
+    if isinstance(node.op, Add):
+        sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
+        others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
+        found = {"adder_bits": sums, "adders": outputs * (len(node.inputs) - 1), "sum_bits": sums, "stages": engine["stages"] + 1,
+                 "register_bits": engine["register_bits"] + others * outputs * input_bits(graph, node)}
+    if isinstance(node.op, Mul):
+        found = {"products": outputs, "stages": engine["stages"] + PRODUCT_STAGES,  # the other pixel, a product twice as wide
+                 "register_bits": engine["register_bits"] + 3 * engine["output_bits"]}
+    if isinstance(node.op, Reduce):
+        sums = outputs * PARTIAL_SUM_BITS * len(node.inputs)
+        found = {"adder_bits": sums, "sum_bits": sums}
+    return found if len(node.inputs) < 2 else found | _skipped(graph, node)
+
+
+def _skipped(graph: Graph, node: Node) -> Parts:
+    """The FIFO in which the faster of several inputs wait."""
+    lag = stream_delays(graph)
+    delays = [lag[t] for t in node.inputs]
+    slowest = max(delays)
+    waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
+    if not waiting:
+        return {}
+    return {"skip_depth": max(depth for depth, _ in waiting), "skip_bits": 8 * sum(channels for _, channels in waiting)}
+
+
+def _table(graph: Graph, node: Node, engine: Parts) -> Parts:
+    """A table per channel, as wide as its entries need; nothing is rounded."""
+    width = 8
+    if isinstance(node.op, Lookup):
+        entries = graph.params(node)[0].array.astype(np.int64)
+        lo, hi = int(entries.min()), int(entries.max())
+        width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
+    return engine | {"stages": engine["stages"] - ROUNDING_STAGES + TABLE_STAGES,
+                     "table_bits": engine["output_bits"] / output_bits(graph, node) * width * TABLE_CODES,
+                     "register_bits": engine["register_bits"] + engine["output_bits"]}  # the entries
+
+
+def stream_delays(graph: Graph) -> Mapping[str, float]:
+    """Beats by which each tensor lags the graph inputs if everything before it streams; remembered, as every join asks."""
+    return _delays_once(Once(graph))
+
+
+@lru_cache(maxsize=8)
+def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
+    graph = key.value
+    lag = dict.fromkeys(graph.inputs, 0.0)
+    for node in graph.nodes:
+        window, _, height, width = window_of(graph, node)
+        beats = prod(map_shape(graph.shape(node.output))[1:])
+        fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
+        most = np.inf if isinstance(node.op, Upsample) else 1.0  # repeated beats take their time, padding is masked
+        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(most, beats / (height * width))
+    return lag

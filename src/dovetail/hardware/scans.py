@@ -1,0 +1,146 @@
+"""Time and window storage of streaming engines: what every operator's engine has, whatever it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.hardware.line_registers import SHORTEST_CHAIN, Shifts, window_shifts
+from dovetail.hardware.rounding import input_bits, output_bits
+from dovetail.hardware.shares import Floats, Ints, Question, Segments, shares_in
+from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
+from dovetail.hardware.work import channels_of, map_shape
+from dovetail.ir import Axis, Coded, Concat, Conv, Gemm, Graph, Node, Pool, Select, Window
+
+ROUNDING_STAGES = 2
+"""Clock edges from the accumulator to the output FIFO: bias with half a unit, then ties and saturation."""
+Parts = dict[str, Any]
+"""Some fields of an `Engine`, those of all shares of a node: arrays, or numbers that hold for all of them."""
+
+
+def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
+    """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
+    shape, producer = graph.shape(tensor), graph.producer(tensor)
+    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Coded | Concat | Select):
+        shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
+    return map_shape(shape)
+
+
+def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
+    """Window, channels, height and width of the stream a node reads.
+
+    A fully connected layer behind a flattened map is a convolution whose window is the whole map.
+    """
+    channels, height, width = stream_shape(graph, node.inputs[0])
+    op = node.op.body if isinstance(node.op, Coded) else node.op
+    if isinstance(op, Gemm):
+        return Window((height, width)), channels, height, width
+    return op.window if isinstance(op, Conv | Pool) else Window((1, 1)), channels, height, width
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What pricing needs of a `Raster`, found once for all shares and alike layers."""
+
+    steps: float
+    flush: float
+    stages: int
+    pointwise: bool
+    line_in_registers: bool
+    masked: bool
+    counted: bool
+    columns: int
+    width: int
+    control_bits: int
+
+
+@lru_cache(maxsize=4096)
+def _scan(window: Window, height: int, width: int) -> Scan:
+    raster = Raster(window, height, width)
+    if not raster.masks_suffice:  # padding enters as explicit beats
+        top, left, bottom, right = window.pads
+        raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
+    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
+                raster.masked, raster.counted, raster.output_size[1], raster.width, raster.counter_bits)
+
+
+class Scans:
+    """Time and window storage of shares, found once for alike layers that are asked the same."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.known = graph, dict[tuple[object, ...], tuple[Segments, Parts]]()
+
+    def streamed(self, question: Question, taps: NDArray[np.bool_] | None = None) -> Parts:
+        """Fields of every share; arithmetic is added by the caller. `taps` are those anything is computed from."""
+        (node, segments), graph = question, self.graph
+        dense = taps is None or np.count_nonzero(taps) == taps.size
+        key = (id(segments), node.op, *(graph.shape(t) for t in (*node.inputs, node.output)), stream_shape(graph, node.inputs[0]),
+               input_bits(graph, node), output_bits(graph, node), None if dense or taps is None else taps.tobytes())
+        if key not in self.known:  # with the segments, so that their number stays theirs
+            self.known[key] = segments, _streamed(graph, question, None if dense else taps)
+        return dict(self.known[key][1])
+
+
+NONE = Shifts(0.0, 0.0, 0.0)
+"""Registers of a window of one pixel."""
+
+
+@lru_cache(maxsize=4096)
+def _dense_shifts(window: Window, line: int | None) -> Shifts:
+    """Those of a window all taps of which are used."""
+    return window_shifts(np.ones((1, *window.kernel), dtype=np.bool_), window, line)
+
+
+def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) -> Parts:
+    node, segments = question
+    window, channels, height, width = window_of(graph, node)
+    raster = _scan(window, height, width)
+    count = shares_in(segments)
+    steps, flush = np.full(count, raster.steps), np.full(count, raster.flush)
+    at = 0
+    for axis, starts, stops in segments:
+        here = slice(at, at + len(starts))
+        if axis is Axis.ROWS:
+            steps[here], flush[here] = row_steps(window, height, width, starts, stops)
+        at = here.stop
+    read, written = channels_of(graph, question)
+    reads = read * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
+    pixel_bits = reads * input_bits(graph, node)
+    reach_h = window.reach[0]
+    line = width if raster.line_in_registers else None
+    if taps is None or taps.size % prod(window.kernel):  # a large matrix behind a flattened map is not looked at
+        kept, per_channel = NONE if raster.pointwise else _dense_shifts(window, line), float(prod(window.kernel))
+    else:
+        taps = taps.reshape(-1, *window.kernel)
+        kept, per_channel = NONE if raster.pointwise else window_shifts(taps, window, line), float(taps.sum(axis=(1, 2)).mean())
+    # A line in a memory is registered, word by word, while its pixel waits; so it does for the counters of outputs.
+    beside = 0 if raster.line_in_registers else reach_h - 1
+    copies = 1 + raster.counted + (not raster.line_in_registers)
+    chained = copies if copies >= SHORTEST_CHAIN else 0
+    masked = pixel_bits * (per_channel if raster.masked else 0)
+    beat = written * float(output_bits(graph, node))
+    return {"steps": steps, "flush": flush, "stages": float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES),
+            "register_bits": pixel_bits * (copies - chained + kept.alone + beside) + beat, "masked_bits": masked,
+            "output_bits": beat, "fifo_share": 1.0 / window.stride[1], "row_outputs": float(raster.columns),
+            "row_steps": float(window.stride[0] * raster.width), "chain_bits": pixel_bits * (kept.chained + chained),
+            "chain_rows": pixel_bits * (kept.chains + (chained > 0)), "line_depth": 0 if raster.line_in_registers else width,
+            "line_bits": pixel_bits * (reach_h - 1), "control_bits": float(raster.control_bits)}
+
+
+def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:
+    """Steps and flush steps of row shares: `Raster` of `Window.rows(start, stop)`, for all shares at once."""
+    (reach_h, reach_w), (stride_h, stride_w), (top, left, _, right) = window.reach, window.stride, window.pads
+    first_row = np.maximum(0, starts * stride_h - top)
+    last_row = np.minimum(height, (stops - 1) * stride_h - top + reach_h)
+    above = np.maximum(0, top - starts * stride_h)
+    columns = (width + left + right - reach_w) // stride_w + 1
+    rows_down = reach_h - 1 - above + (stops - starts - 1) * stride_h
+    last = rows_down * width + reach_w - 1 - left + (columns - 1) * stride_w
+    beats = (last_row - first_row) * width
+    steps = np.maximum(beats, last + 1)
+    return steps.astype(np.float64), (steps - beats).astype(np.float64)

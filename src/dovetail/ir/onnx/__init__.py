@@ -1,0 +1,1 @@
+"""ONNX in and out: the import as ordered steps, and two writers."""

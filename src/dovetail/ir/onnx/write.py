@@ -1,0 +1,392 @@
+"""Graph to ONNX: float operators, or Quantize/Dequantize (QDQ) around them for a quantized graph.
+
+With power-of-two scales and accumulators below 2**24 the float arithmetic between DequantizeLinear and
+QuantizeLinear is exact, so plain ONNX Runtime computes the very integers of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dovetail.errors import UnsupportedError
+from dovetail.ir.graph import Graph, Node
+from dovetail.ir.onnx import file as onnx_file
+from dovetail.ir.onnx import inline as onnx_inline
+from dovetail.ir.onnx import lq as onnx_lq
+from dovetail.ir.operators.base import RELU, Op
+from dovetail.ir.operators.convolution import Conv
+from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
+from dovetail.ir.operators.linear import Gemm, Reduce
+from dovetail.ir.operators.lq import Coded, holds_codes, writes_codes
+from dovetail.ir.operators.movement import Select, Transpose, Upsample
+from dovetail.ir.operators.opaque import Opaque
+from dovetail.ir.operators.pointwise import Function, Lookup
+from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
+from dovetail.ir.operators.window import Pads, Window
+from dovetail.ir.tensor import Array, Scheme, Tensor
+
+
+class Boundary(StrEnum):
+    """What crosses the edge of an exported quantized model."""
+
+    FLOAT = "float"
+    """Float inputs and outputs, as users' programs expect."""
+    INTEGER = "integer"
+    """Stored integers, as between the parts of a plan."""
+
+
+@dataclass(slots=True)
+class Writer:
+    graph: Graph
+    boundary: Boundary
+    sep: str = "_"
+    """Between a name of the network and what is derived from it; grows where the network uses such names itself."""
+    nodes: list[Any] = field(default_factory=list)
+    initializers: dict[str, Any] = field(default_factory=dict)
+    domains: set[str] = field(default_factory=set)
+
+    def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
+        return output
+
+    def constant(self, name: str, array: Array) -> str:
+        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        return name
+
+    def scale(self, name: str, scheme: Scheme) -> list[str]:
+        """Scale and zero-point initializers of a scheme, shared by its Quantize and Dequantize."""
+        scales = np.asarray(scheme.scales, dtype=np.float32)
+        zeros = np.full(len(scales), scheme.zero, dtype=scheme.dtype)
+        if scheme.axis is None:
+            scales, zeros = scales.reshape(()), zeros.reshape(())
+        return [self.constant(f"{name}{self.sep}scale", scales), self.constant(f"{name}{self.sep}zero_point", zeros)]
+
+    def dequantize(self, source: str, output: str, name: str, scheme: Scheme) -> str:
+        axis = {} if scheme.axis is None else {"axis": scheme.axis}
+        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}{self.sep}dequantize", **axis)
+
+    def parameter(self, name: str) -> str:
+        """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
+        constant = self.graph.constants[name]
+        if constant.scheme is None:
+            return self.constant(name, constant.array)
+        self.constant(name, constant.array)
+        return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
+
+
+def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
+    """The graph as a serialized ONNX model (opset 17, IR 8; newer where foreign nodes need it)."""
+    writer = Writer(graph, boundary)
+    inputs = _write(writer)
+    while _clashing(writer):
+        writer = Writer(graph, boundary, writer.sep + "_")
+        inputs = _write(writer)
+    outputs = [declared_output(writer, graph.tensors[name]) for name in graph.outputs]
+    proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
+    foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque | Function)]
+    stored = [*(t.scheme for t in graph.tensors.values()), *(c.scheme for c in graph.constants.values())]
+    wide = any(s is not None and s.bits == 16 for s in stored)
+    opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
+    model = helper.make_model(proto, opset_imports=imports, functions=onnx_lq.functions(graph, opset),
+                              ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
+                              producer_name=onnx_file.PRODUCER)
+    if writer.domains <= {onnx_lq.DOMAIN}:
+        onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _write(writer: Writer) -> list[Any]:
+    inputs = [_input(writer, writer.graph.tensors[name]) for name in writer.graph.inputs]
+    for node in writer.graph.nodes:
+        _node(writer, node)
+    return inputs
+
+
+def _clashing(writer: Writer) -> bool:
+    """Whether a derived name (`a_q`) is also a name of the network's own, or a node's name is used twice."""
+    values = [*writer.graph.inputs, *writer.initializers, *(o for n in writer.nodes for o in n.output if o)]
+    names = [n.name for n in writer.nodes]
+    return len(set(values)) != len(values) or len(set(names)) != len(names)
+
+
+def _element_type(tensor: Tensor) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(tensor.dtype))
+
+
+def leading(writer: Writer, shape: tuple[int, ...]) -> list[int | str]:
+    """Any number of frames may be given at run time where the batch is one and no foreign node fixes it."""
+    free = shape and shape[0] == 1 and not any(isinstance(n.op, Opaque) for n in writer.graph.nodes)
+    return ["batch", *shape[1:]] if free else list(shape)
+
+
+def _input(writer: Writer, tensor: Tensor) -> Any:
+    name, scheme = tensor.name, tensor.scheme
+    if scheme is None:
+        return helper.make_tensor_value_info(name, _element_type(tensor), leading(writer, tensor.shape))
+    if writer.boundary is Boundary.FLOAT:
+        source = name
+        if scheme.bits < 8:  # the type that stores it saturates later than it does
+            limits = [writer.constant(f"{name}{writer.sep}{side}", np.asarray((v - scheme.zero) * scheme.scale, dtype=np.float32))
+                      for side, v in (("min", scheme.lo), ("max", scheme.hi))]
+            source = writer.emit("Clip", [name, *limits], f"{name}{writer.sep}limited", f"{name}{writer.sep}limit")
+        writer.emit("QuantizeLinear", [source, *writer.scale(name, scheme)], f"{name}{writer.sep}q",
+                    f"{name}{writer.sep}quantize")
+        writer.dequantize(f"{name}{writer.sep}q", f"{name}{writer.sep}dq", name, scheme)
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, leading(writer, tensor.shape))
+    if scheme.bits < 32:
+        writer.dequantize(name, f"{name}{writer.sep}dq", name, scheme)
+    return helper.make_tensor_value_info(name, _element_type(tensor), leading(writer, tensor.shape))
+
+
+def declared_output(writer: Writer, tensor: Tensor) -> Any:
+    integer = tensor.scheme is not None and writer.boundary is Boundary.INTEGER
+    kind = _element_type(tensor) if integer or tensor.scheme is None else TensorProto.FLOAT
+    return helper.make_tensor_value_info(tensor.name, kind, leading(writer, tensor.shape))
+
+
+def read_value(writer: Writer, name: str) -> str:
+    """The float value of a tensor, for a consumer."""
+    if writer.graph.tensors[name].scheme is None:
+        return name
+    is_public = writer.boundary is Boundary.FLOAT and name in writer.graph.outputs
+    return name if is_public else f"{name}{writer.sep}dq"
+
+
+def _node(writer: Writer, node: Node) -> None:
+    tensor = writer.graph.output_tensor(node)
+    scheme = tensor.scheme
+    if scheme is None:
+        activated(writer, node, node.output, None)
+        return
+    if scheme.bits == 32:
+        _partial(writer, node)
+        return
+    if isinstance(node.op, Lookup) or writes_codes(node.op):
+        _looked_up(writer, node, scheme)
+        return
+    public = node.output in writer.graph.outputs
+    if writer.boundary is Boundary.FLOAT:
+        raw, stored, real = (f"{node.output}{writer.sep}raw", f"{node.output}{writer.sep}q", node.output) if public \
+            else (node.output, f"{node.output}{writer.sep}q", f"{node.output}{writer.sep}dq")
+    else:
+        raw, stored, real = f"{node.output}{writer.sep}raw", node.output, f"{node.output}{writer.sep}dq"
+    activated(writer, node, raw, scheme)
+    writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}{writer.sep}quantize")
+    if (public and writer.boundary is Boundary.FLOAT) or writer.graph.consumers(node.output):
+        writer.dequantize(stored, real, node.output, scheme)
+
+
+def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) -> None:
+    """The operator and its clamp; narrow schemes (below 8 bits) saturate in an explicit Clip."""
+    clamp = node.op.bounds
+    lo, hi = (clamp.lo, clamp.hi) if clamp is not None else (-inf, inf)
+    if scheme is not None and scheme.bits < 8 and not holds_codes(writer.graph, node.output):
+        lo, hi = (max(lo, (scheme.lo - scheme.zero) * scheme.scale), min(hi, (scheme.hi - scheme.zero) * scheme.scale))
+    if (lo, hi) == (-inf, inf):
+        WRITERS[type(node.op)](writer, node, output)
+        return
+    if isinstance(node.op, Clip):
+        before, name = read_value(writer, node.inputs[0]), node.name
+    else:
+        before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
+        WRITERS[type(node.op)](writer, node, before)
+    if (lo, hi) == (RELU.lo, RELU.hi):
+        writer.emit("Relu", [before], output, name)
+        return
+    limits = ["" if abs(v) == inf else writer.constant(f"{node.name}{writer.sep}{side}", np.asarray(v, dtype=np.float32))
+              for side, v in (("min", lo), ("max", hi))]
+    while limits and not limits[-1]:
+        limits.pop()
+    writer.emit("Clip", [before, *limits], output, name)
+
+
+def _partial(writer: Writer, node: Node) -> None:
+    """One share of an input-channel split: integers cast to float, multiplied, cast to int32 sums."""
+    source = node.inputs[0]
+    stored = source if writer.boundary is Boundary.INTEGER else f"{source}{writer.sep}q"
+    whole = writer.emit("Cast", [stored], f"{node.output}{writer.sep}in", f"{node.name}{writer.sep}cast_in", to=TensorProto.FLOAT)
+    integers = writer.graph.constants[node.params[0]].array.astype(np.float32)
+    weight = writer.constant(f"{node.params[0]}{writer.sep}integers", integers)
+    if isinstance(node.op, Conv):
+        writer.emit("Conv", [whole, weight], f"{node.output}{writer.sep}raw", node.name, **conv_attributes(node.op))
+    else:
+        writer.emit("Gemm", [whole, weight], f"{node.output}{writer.sep}raw", node.name, transB=1)
+    writer.emit("Cast", [f"{node.output}{writer.sep}raw"], node.output, f"{node.name}{writer.sep}cast_out", to=TensorProto.INT32)
+
+
+def conv_attributes(op: Conv) -> dict[str, Any]:
+    return {"kernel_shape": op.window.kernel, "strides": op.window.stride, "pads": op.window.pads,
+            "dilations": op.window.dilation, "group": op.groups}
+
+
+def _conv(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Conv)
+    inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+    writer.emit("Conv", inputs, output, node.name, **conv_attributes(node.op))
+
+
+def _gemm(writer: Writer, node: Node, output: str) -> None:
+    inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
+    writer.emit("Gemm", inputs, output, node.name, transB=1)
+
+
+def _reduce(writer: Writer, node: Node, output: str) -> None:
+    """Partial sums as integers in float, one scale per channel at the end."""
+    scheme = writer.graph.tensors[node.inputs[0]].scheme
+    if scheme is None:
+        raise UnsupportedError(f"node {node.name}: Reduce exists only in quantized graphs")
+    rank = len(writer.graph.shape(node.output))
+    along = (1, -1) + (1,) * (rank - 2)
+    stem = f"{node.name}{writer.sep}"
+    terms = [writer.emit("Cast", [t], f"{stem}{i}_float", f"{stem}cast_{i}", to=TensorProto.FLOAT)
+             for i, t in enumerate(node.inputs)]
+    bias = writer.graph.constants[node.params[0]].array.astype(np.float32)
+    terms.append(writer.constant(f"{node.params[0]}{writer.sep}integers", bias.reshape(along)))
+    total = terms[0]
+    for i, term in enumerate(terms[1:]):
+        total = writer.emit("Add", [total, term], f"{node.name}{writer.sep}sum_{i}", f"{node.name}{writer.sep}add_{i}")
+    scale = np.asarray(scheme.scales, dtype=np.float32).reshape(along)
+    writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale)], output, node.name)
+
+
+def _pool_input(writer: Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
+    """A pool's input and padding; ONNX Runtime wants pads below the kernel's size, so wider ones become a Pad node."""
+    source = read_value(writer, node.inputs[0])
+    if all(p < window.kernel[i % 2] for i, p in enumerate(window.pads)):
+        return source, window.pads
+    top, left, bottom, right = window.pads
+    amounts = writer.constant(f"{node.name}{writer.sep}pads", np.asarray([0, 0, top, left, 0, 0, bottom, right], dtype=np.int64))
+    filler = writer.constant(f"{node.name}{writer.sep}padding", np.asarray(value, dtype=np.float32))
+    padded = f"{node.output}{writer.sep}padded"
+    return writer.emit("Pad", [source, amounts, filler], padded, f"{node.name}{writer.sep}pad"), (0, 0, 0, 0)
+
+
+def _max_pool(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, MaxPool)
+    w = node.op.window
+    source, pads = _pool_input(writer, node, w, -inf)
+    writer.emit("MaxPool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads, dilations=w.dilation)
+
+
+def _avg_pool(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, AvgPool)
+    w = node.op.window
+    if w.dilation != (1, 1):
+        raise UnsupportedError(f"node {node.name}: dilated average pooling does not exist in opset {onnx_file.OPSET}")
+    source, pads = _pool_input(writer, node, w, 0.0) if node.op.count_pads else (read_value(writer, node.inputs[0]), w.pads)
+    writer.emit("AveragePool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads,
+                count_include_pad=int(node.op.count_pads))
+
+
+def _global_avg_pool(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("GlobalAveragePool", [read_value(writer, node.inputs[0])], output, node.name)
+
+
+def _add(writer: Writer, node: Node, output: str) -> None:
+    total = read_value(writer, node.inputs[0])
+    for i, name in enumerate(node.inputs[1:], 1):
+        last = i == len(node.inputs) - 1
+        total = writer.emit("Add", [total, read_value(writer, name)], output if last else f"{node.name}{writer.sep}sum_{i}",
+                            node.name if last else f"{node.name}_{i}")
+
+
+def _identity(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("Identity", [read_value(writer, node.inputs[0])], output, node.name)
+
+
+def _concat(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Concat)
+    writer.emit("Concat", [read_value(writer, t) for t in node.inputs], output, node.name, axis=node.op.axis)
+
+
+def _reshape(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Reshape)
+    source = writer.graph.shape(node.inputs[0])
+    keeps_batch = source[0] == node.op.shape[0]
+    shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(node.op.shape)]
+    wanted = writer.constant(f"{node.name}{writer.sep}shape", np.asarray(shape, dtype=np.int64))
+    writer.emit("Reshape", [read_value(writer, node.inputs[0]), wanted], output, node.name)
+
+
+def _select(writer: Writer, node: Node, output: str) -> None:
+    """A Slice where the channels follow each other, a Gather elsewhere."""
+    assert isinstance(node.op, Select)
+    first, last, step = node.op.indices[0], node.op.indices[-1], node.op.step
+    if step is None or step < 0:
+        chosen = writer.constant(f"{node.name}{writer.sep}indices", np.asarray(node.op.indices, dtype=np.int64))
+        writer.emit("Gather", [read_value(writer, node.inputs[0]), chosen], output, node.name, axis=1)
+        return
+    bounds = {"starts": first, "ends": last + 1, "axes": 1, "steps": step}
+    inputs = [writer.constant(f"{node.name}{writer.sep}{k}", np.asarray([v], dtype=np.int64)) for k, v in bounds.items()]
+    writer.emit("Slice", [read_value(writer, node.inputs[0]), *inputs], output, node.name)
+
+
+def _transpose(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Transpose)
+    writer.emit("Transpose", [read_value(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
+
+
+def _upsample(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Upsample)
+    factors = np.asarray([1, 1, node.op.rows, node.op.columns], dtype=np.float32)
+    scales = writer.constant(f"{node.name}{writer.sep}scales", factors)
+    writer.emit("Resize", [read_value(writer, node.inputs[0]), "", scales], output, node.name, mode="nearest",
+                coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+def _opaque(writer: Writer, node: Node, output: str) -> None:
+    assert isinstance(node.op, Opaque)
+    onnx_inline.inline(writer, node, node.op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
+                       {f"y{node.op.index}": output})
+
+
+def _function(writer: Writer, node: Node, output: str) -> None:
+    """The formula again; constants per channel in the shape that broadcasts."""
+    assert isinstance(node.op, Function)
+    along = (-1,) + (1,) * (len(writer.graph.shape(node.output)) - 2)
+    given = {"x0": read_value(writer, node.inputs[0])}
+    given |= {f"p{i}": writer.constant(p, writer.graph.constants[p].array.reshape(along)) for i, p in enumerate(node.params)}
+    onnx_inline.inline(writer, node, node.op.content, given, {"y0": output})
+
+
+def _mul(writer: Writer, node: Node, output: str) -> None:
+    writer.emit("Mul", [read_value(writer, t) for t in node.inputs], output, node.name)
+
+
+def _stored(writer: Writer, name: str) -> str:
+    """The stored integers of a tensor."""
+    maker = writer.graph.producer(name)
+    bare = writer.boundary is Boundary.INTEGER or (
+        maker is not None and (isinstance(maker.op, Lookup) or writes_codes(maker.op)) and name not in writer.graph.outputs)
+    return name if bare else f"{name}{writer.sep}q"
+
+
+def _looked_up(writer: Writer, node: Node, scheme: Scheme) -> None:
+    """Tables and thresholds need no Quantize: their entries and codes are what is stored."""
+    stored = _stored(writer, node.output)
+    write = onnx_inline.lookup if isinstance(node.op, Lookup) else onnx_lq.write
+    write(writer, node, _stored(writer, node.inputs[0]), stored)
+    public = writer.boundary is Boundary.FLOAT and node.output in writer.graph.outputs
+    if public or writer.graph.consumers(node.output):
+        writer.dequantize(stored, node.output if public else f"{node.output}{writer.sep}dq", node.output, scheme)
+
+
+def _coded(writer: Writer, node: Node, output: str) -> None:
+    onnx_lq.write(writer, node, _stored(writer, node.inputs[0]), output)
+
+
+WRITERS: dict[type[Op], Callable[[Writer, Node, str], None]] = {
+    Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
+    GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
+    Select: _select, Transpose: _transpose, Upsample: _upsample,
+}

@@ -1,0 +1,1 @@
+"""One class per operator: shape, work, exact arithmetic, and the shares it can be cut into."""

@@ -1,0 +1,166 @@
+"""Operators that combine or pass on values without a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from dovetail.errors import ModelError
+from dovetail.ir.operators.base import Axis, Clamp, Op, Share
+from dovetail.ir.tensor import Real, Region, Shape, whole
+from dovetail.words import counted
+
+
+def _aligned_cut(region: Region, axis: Axis, start: int, stop: int) -> Region:
+    """The same cut through channels (GROUPS) or rows of a tensor."""
+    dim = 1 if axis is Axis.GROUPS else 2
+    return (*region[:dim], (start, stop), *region[dim + 1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(Op):
+    """Same shape in and out; divisible along channels and rows."""
+
+    clamp: Clamp | None = None
+
+    @property
+    def bounds(self) -> Clamp | None:
+        return self.clamp
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if len(set(inputs)) != 1:
+            raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal")
+        return inputs[0]
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        shape = inputs[0]
+        if axis is Axis.GROUPS and len(shape) >= 2:
+            return shape[1]
+        return shape[2] if axis is Axis.ROWS and len(shape) == 4 else 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if self.extent(axis, inputs) < 1:
+            return Op.share(self, axis, start, stop, inputs)
+        cut = _aligned_cut(whole(inputs[0]), axis, start, stop)
+        return Share(self, (cut,) * len(inputs), (), cut)
+
+    def attributes(self) -> str:
+        return f"clamp {self.clamp}" if self.clamp else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast(Elementwise):
+    """Tensors of one shape, some of them perhaps with one value per channel (N,C,1,1) or one map for all (N,1,H,W)."""
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if inputs.count(inputs[0]) == len(inputs):
+            return inputs[0]
+        if len({len(s) for s in inputs}) == 1:
+            shape = tuple(max(sizes) for sizes in zip(*inputs, strict=True))
+            if all(s in _spread_shapes(shape) for s in inputs):
+                return shape
+        raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal, or one value "
+                         "per channel, or one map for all channels")
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        return Elementwise.extent(self, axis, (self.infer(inputs),))
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if self.extent(axis, inputs) < 1:
+            return Op.share(self, axis, start, stop, inputs)
+        dim, out = 1 if axis is Axis.GROUPS else 2, self.infer(inputs)
+        reads = tuple(_aligned_cut(whole(s), axis, start, stop) if s[dim] == out[dim] else whole(s) for s in inputs)
+        return Share(self, reads, (), _aligned_cut(whole(out), axis, start, stop))
+
+
+def _spread_shapes(shape: Shape) -> tuple[Shape, ...]:
+    """Shapes that are stretched to `shape` along whole rows and columns, or along channels."""
+    if len(shape) != 4:
+        return (shape,)
+    batch, channels, height, width = shape
+    return (shape, (batch, channels, 1, 1), (batch, 1, height, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Broadcast):
+    """Sum of tensors (the residual connection)."""
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        total = inputs[0]
+        for x in inputs[1:]:
+            total = total + x
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Mul(Broadcast):
+    """Product of two tensors (a gate: squeeze-excite, SiLU in two steps)."""
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if len(inputs) != 2:
+            raise ModelError(f"Mul: {len(inputs)} inputs; two are multiplied")
+        return Broadcast.infer(self, inputs)
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return inputs[0] * inputs[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(Elementwise):
+    """An activation that stands alone: ReLU, ReLU6, Clip, or a plain change of scale."""
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return inputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Op):
+    """Tensors side by side along `axis` (1 is channels)."""
+
+    axis: int = 1
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        first = inputs[0]
+        for shape in inputs[1:]:
+            same_rank = len(shape) == len(first)
+            if not same_rank or any(a != b for d, (a, b) in enumerate(zip(first, shape, strict=True)) if d != self.axis):
+                raise ModelError(f"Concat: shapes {[list(s) for s in inputs]} differ outside axis {self.axis}")
+        return (*first[:self.axis], sum(s[self.axis] for s in inputs), *first[self.axis + 1:])
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return np.concatenate(list(inputs), axis=self.axis)
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        return inputs[0][2] if axis is Axis.ROWS and len(inputs[0]) == 4 and self.axis != 2 else 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if axis is not Axis.ROWS:
+            return Op.share(self, axis, start, stop, inputs)
+        reads = tuple(_aligned_cut(whole(s), axis, start, stop) for s in inputs)
+        return Share(self, reads, (), _aligned_cut(whole(self.infer(inputs)), axis, start, stop))
+
+    def attributes(self) -> str:
+        return f"axis {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape(Op):
+    """The same values in another shape, in C order; Flatten is one of these."""
+
+    shape: Shape
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        if prod(inputs[0]) != prod(self.shape):
+            raise ModelError(f"Reshape: {list(inputs[0])} has {counted(prod(inputs[0]), 'element')}, "
+                             f"{list(self.shape)} has {prod(self.shape)}")
+        return self.shape
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        lead = self.shape[0] * inputs[0].size // prod(self.shape)  # any number of frames, also where rows join the leading one
+        return inputs[0].reshape(lead, *self.shape[1:])
+
+    def attributes(self) -> str:
+        return f"to {'x'.join(map(str, self.shape))}"

@@ -1,0 +1,108 @@
+"""Pooling operators; averages are kept as a sum and a count so that integers round once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dovetail.errors import ModelError
+from dovetail.ir.operators.base import Axis, Op, Share
+from dovetail.ir.operators.window import Window
+from dovetail.ir.tensor import Real, Shape, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Op):
+    """A channel-wise sliding window."""
+
+    window: Window
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        (shape,) = inputs
+        if len(shape) != 4:
+            raise ModelError(f"{self.kind}: input of rank {len(shape)}; pooling needs N,C,H,W")
+        return (*shape[:2], *self.window.output_size(*shape[2:]))
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        if axis is Axis.GROUPS:
+            return inputs[0][1]
+        if axis is Axis.ROWS and self.window.divides_rows():
+            return self.infer(inputs)[2]
+        return 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        x, out = whole(inputs[0]), whole(self.infer(inputs))
+        if axis is Axis.GROUPS:
+            cut = (start, stop)
+            return Share(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
+        if axis is Axis.ROWS:
+            window, rows = self.window.rows(start, stop, inputs[0][2])
+            return Share(replace(self, window=window), ((x[0], x[1], rows, x[3]),), (), (out[0], out[1], (start, stop), out[3]))
+        return Op.share(self, axis, start, stop, inputs)
+
+    def attributes(self) -> str:
+        return str(self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPool(Pool):
+    """Largest value in the window; padding never wins."""
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        padded = self.window.pad(inputs[0], -np.inf)
+        best: Real | None = None
+        for _, _, tap in self.window.taps(padded):
+            best = tap if best is None else np.maximum(best, tap)
+        assert best is not None
+        return best
+
+
+@dataclass(frozen=True, slots=True)
+class AvgPool(Pool):
+    """Mean over the window; `count_pads` counts padding as zeros, as some exporters ask for."""
+
+    count_pads: bool = False
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        padded = self.window.pad(inputs[0], 0.0)
+        total: Real = np.sum(np.stack([tap for _, _, tap in self.window.taps(padded)]), axis=0)
+        return total
+
+    def divisor(self, inputs: tuple[Shape, ...]) -> Real | int:
+        if self.count_pads or not any(self.window.pads):
+            return self.window.kernel[0] * self.window.kernel[1]
+        ones = self.window.pad(np.ones((1, 1, *inputs[0][2:])), 0.0)
+        count: Real = np.sum(np.stack([tap for _, _, tap in self.window.taps(ones)]), axis=0)
+        return count
+
+    def attributes(self) -> str:
+        return f"{self.window}" + (" count pads" if self.count_pads else "")
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAvgPool(Op):
+    """Mean of each channel over the whole map."""
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        (shape,) = inputs
+        if len(shape) != 4:
+            raise ModelError(f"GlobalAvgPool: input of rank {len(shape)}; pooling needs N,C,H,W")
+        return (*shape[:2], 1, 1)
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        total: Real = inputs[0].sum(axis=(2, 3), keepdims=True)
+        return total
+
+    def divisor(self, inputs: tuple[Shape, ...]) -> Real | int:
+        return inputs[0][2] * inputs[0][3]
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        return inputs[0][1] if axis is Axis.GROUPS else 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+        if axis is not Axis.GROUPS:
+            return Op.share(self, axis, start, stop, inputs)
+        x, out, cut = whole(inputs[0]), whole(self.infer(inputs)), (start, stop)
+        return Share(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))

@@ -1,0 +1,156 @@
+"""From a network and a board to the accelerator its FPGA becomes: the part it takes over, the kind asked for, proof included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.cost import why_not
+from dovetail.cost.accelerator import arrays_of
+from dovetail.cost.array import Config, reason_refused
+from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.hardware.arrays.layers import counts_bits
+from dovetail.ir import Graph, MaxPool, Node
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.dedicated import multiplications_of
+from dovetail.partition.accelerator.offers import NoBlocks
+from dovetail.partition.accelerator.search import Found, Search
+from dovetail.partition.plan import Goal, Split, whole_on
+from dovetail.partition.proof import check_bound
+from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.device import Device, Kind, Platform
+
+ARRAYS_ALONE = (Architecture.SEML, Architecture.MONOLITHIC)
+"""Kinds without engines of layers' own."""
+CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
+"""What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes [start, stop) of a graph that one FPGA takes over: one tensor enters, one leaves."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An accelerator with what it promises; `clocks` and `bound` are of the objective, interval or latency."""
+
+    accelerator: Accelerator
+    found: Found
+    clocks: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How far from the best of its kind it may be."""
+        return (self.clocks - self.bound) / self.bound
+
+
+def accelerated_device(platform: Platform) -> Device:
+    """The one FPGA of a board.
+
+    Raises:
+        UnsupportedError: there is none, or more than one.
+    """
+    found = platform.of_kind(Kind.FPGA)
+    if len(found) != 1:
+        raise UnsupportedError(f"platform {platform.name}: {len(found)} FPGAs; an accelerator for a network is built on one, "
+                               "take a board with one FPGA or leave --architecture out")
+    return found[0]
+
+
+def reason_outside(graph: Graph, node: Node, device: Device, architecture: Architecture | None) -> str | None:
+    """Why a node is no part of an accelerator of a kind: the FPGA cannot compute it, or its arrays cannot; None if it may be."""
+    if (reason := why_not(graph, node, device)) is not None or architecture not in ARRAYS_ALONE:
+        return reason
+    refused = reason_refused(graph, node, counts_bits(graph))
+    if refused is None and architecture is Architecture.MONOLITHIC and counts_bits(graph) and isinstance(node.op, MaxPool):
+        refused = "one array that counts bits takes no maxima"
+    return None if refused is None else f"{device.name}: {node.name} cannot run on reusable engines, {refused}"
+
+
+def region_of(graph: Graph, device: Device, architecture: Architecture | None = None) -> Region:
+    """The run of nodes between cut points that the FPGA can compute, by engines of the kind, and that multiplies most.
+
+    Raises:
+        UnsupportedError: there is no node for the FPGA.
+    """
+    reasons = [reason_outside(graph, node, device, architecture) for node in graph.nodes]
+    able = [reason is None for reason in reasons]
+    cuts, best, most = cut_points(graph), Region(0, 0), 0
+    for start in cuts:
+        stop = start
+        while stop < len(able) and able[stop]:
+            stop += 1
+        stop = max((c for c in cuts if c <= stop), default=start)
+        work = multiplications_of(graph, graph.nodes[start:stop])
+        if work > most:
+            best, most = Region(start, stop), work
+    if best.stop <= best.start:
+        first = next((f" ({reason})" for reason in reasons if reason is not None), "")
+        raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA{first}; "
+                               "plan without --architecture")
+    return best
+
+
+def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) -> Judged:
+    """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
+
+    Raises:
+        InfeasibleError: none of this kind fits the device.
+    """
+    if architecture is Architecture.AUTO:
+        return best_of(graph, device, CHOICES, goal)
+    return judged(search_of(graph, device, architecture), architecture, goal)
+
+
+def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None) -> Search:
+    """The search over all accelerators of a kind; `blocks` are arrays of this graph that were priced before, if any were."""
+    count = len(graph.nodes)
+    cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
+            Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
+    alone = architecture is Architecture.MONOLITHIC
+    if architecture in (Architecture.SESL, Architecture.DHM):
+        return Search(graph, device, cuts, NoBlocks(), folds=architecture is not Architecture.DHM)
+    return Search(graph, device, cuts, Blocks(graph, device, True) if alone else blocks or Blocks(graph, device))
+
+
+def judged(search: Search, architecture: Architecture, goal: Goal) -> Judged:
+    """The best that a search finds, with its bound; what it priced for one goal it knows for the other."""
+    found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
+    clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
+    check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
+    return Judged(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
+
+
+def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> Judged:
+    """The best of several kinds; its bound holds for all of them."""
+    found, reasons, blocks = [], [], Blocks(graph, device)
+    for kind in choices:
+        try:
+            found.append(judged(search_of(graph, device, kind, blocks), kind, goal))
+        except InfeasibleError as reason:
+            reasons.append(f"{kind}: {reason}")
+    if not found:
+        raise InfeasibleError("; ".join(reasons))
+    best = min(found, key=lambda j: j.clocks)
+    return Judged(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
+
+
+def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Accelerator:
+    """What a search found, as the platform stores it."""
+    folds: dict[str, tuple[int, ...] | None] = {}
+    for node in graph.nodes[:found.cut]:
+        fold = found.folds.get(node.name)
+        folds[node.name] = None if fold is None else fold.sizes
+    reusable = tuple(n.name for n in graph.nodes[found.cut:])
+    arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
+    return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
+
+
+def pinned(graph: Graph, region: Region, device: str) -> dict[str, Split]:
+    """The region's nodes, each whole on the FPGA."""
+    return {node.name: whole_on(device) for node in graph.nodes[region.start:region.stop]}

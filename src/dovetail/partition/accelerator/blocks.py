@@ -1,0 +1,323 @@
+"""Configurations of reusable arrays for the nodes behind a cut, priced, the useless ones left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from dovetail.cost import Floats
+from dovetail.cost.array import Config, block_cost, block_latency, needs_limit, reason_refused
+from dovetail.cost.array_area import SOFT_LOGIC
+from dovetail.cost.array_floors import barriers, least_clocks, least_resources
+from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
+from dovetail.cost.folded import twins_allowed
+from dovetail.errors import UnsupportedError
+from dovetail.hardware.arrays.layers import Layers, counted_values, counts_bits, layers_of
+from dovetail.hardware.arrays.popcount import PAIR_LOGIC
+from dovetail.hardware.arrays.program import bank_sizes
+from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
+from dovetail.partition.accelerator.choice import Room, undominated
+from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.offers import BlockOption, Offer
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
+
+WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
+"""Channels worked on at once that are tried."""
+FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Filters worked on at once, in words of as many channels."""
+COUNTED_WIDTHS = (8, 16, 32, 48, 64, 128)
+COUNTED_WORDS = (1, 2, 4, 8)
+"""The same where bits are counted."""
+WEIGHT_PLANES, INPUT_PLANES = (4,), (4, 8)
+"""Planes counted at once that are tried beside as many as codes have: more of them make plain layers of a network faster."""
+TAPS = (3, 5, 9)
+"""Taps of a depthwise window worked on at once."""
+MAP_BYTES = (0, 1 << 17, 1 << 18)
+"""Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory.
+
+Those are also offered with room for one frame of the input instead of two."""
+SOFT_PARTS = (0, 1, 2, 3, 4)
+"""Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
+SHORT = 1 / 3
+"""Share of the device's memory blocks above which a block is also offered with less memory."""
+FAR_TOO_MUCH = 1e18
+"""Of every resource, for what cannot be built."""
+MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
+PORT_BYTES = 16
+LATENCY_CLOCKS = 64
+
+
+def memory_port(device: Device) -> tuple[int, int]:
+    """Whole bytes per clock that the device's memory delivers, and clocks from a request to its first beat."""
+    assert device.clock_hz is not None, "every FPGA has a clock"
+    rate = device.parameters.get(MEMORY_RATE)
+    wait = device.parameters.get(MEMORY_LATENCY)
+    per_clock = PORT_BYTES if rate is None else max(1, int(rate / device.clock_hz))
+    return min(PORT_BYTES, per_clock), LATENCY_CLOCKS if wait is None else round(wait * device.clock_hz)
+
+
+def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
+    """Arrays of all sizes that the device has multipliers or logic for, with all their maps on the chip or with less memory."""
+    rate, latency = memory_port(device)
+    kernel = max((max(n.op.window.kernel) for n in graph.nodes
+                  if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
+    most = device.resources.get("dsp", 0.0)
+    logic = device.resources.get(dhm_model(device.model).logic, 0.0)
+    found = []
+    packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
+    parts = (0,) if twins_allowed(device) or monolithic else SOFT_PARTS
+    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:])]
+    for inputs, words, taps, packed, part, (limit, frames) in product(WIDTHS, FILTER_WORDS, TAPS, packings, parts, memories):
+        used, outputs = min(taps, inputs) if monolithic else taps, inputs * words
+        soft = outputs * part // SOFT_PARTS[-1]
+        blocks = inputs * (outputs - soft) // (2 if packed else 1) + (0 if monolithic else inputs * used)
+        if (blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
+                and (not monolithic or taps == TAPS[-1])):
+            found.append(Config(inputs, outputs, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                latency_clocks=latency, packed=packed, input_buffers=frames, map_bytes=limit, soft=soft))
+    return found
+
+
+def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
+    """Arrays that count bits, of all sizes that the device has logic for: as many planes at once as codes have, or more.
+
+    Values lie in memory in the bits of the widest, or in fewer where what is wider may be left to dedicated engines. With pools
+    there are two arrays, so that none is monolithic.
+    """
+    rate, latency = memory_port(device)
+    pools = [max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, MaxPool)]
+    if monolithic and pools:
+        return []
+    logic, most = device.resources.get(dhm_model(device.model).logic, 0.0), device.resources.get("dsp", 0.0)
+    coded = [n.op for n in graph.nodes if isinstance(n.op, Coded)]
+    weights = sorted({max([1, *(op.weight_bits for op in coded)]), *WEIGHT_PLANES})
+    inputs = sorted({max([1, *(op.input_bits for op in coded)]), *INPUT_PLANES})
+    widest, steps = counted_values(graph)
+    sizes = sorted({t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= widest})
+    memories = [*((limit, 2) for limit in MAP_BYTES), *((limit, 1) for limit in MAP_BYTES[1:])]
+    found = []
+    for channels, words, w, a, bits, (limit, frames) in product(COUNTED_WIDTHS, COUNTED_WORDS, weights, inputs, sizes, memories):
+        pairs = channels * channels * words * w * a
+        if PAIR_LOGIC * pairs <= logic and channels * w * a <= most and (not limit or channels * bits % 8 == 0):
+            found.append(Config(channels, channels * words, kernel=max([3, *pools]), port_bytes=PORT_BYTES, bandwidth_bytes=rate,
+                                latency_clocks=latency, input_buffers=frames, map_bytes=limit, weight_planes=w, input_planes=a,
+                                value_bits=bits, thresholds=steps))
+    return found
+
+
+class Blocks:
+    """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast and small enough."""
+
+    def __init__(self, graph: Graph, device: Device, monolithic: bool = False) -> None:
+        self.graph, self.device = graph, device
+        self.names = tuple(sorted(device.resources))
+        self.counts = counts_bits(graph)
+        self.configs = counting(graph, device, monolithic) if self.counts else configurations(graph, device, monolithic)
+        self.kin = [replace(c, soft=0) for c in self.configs]
+        self.first, self.layers = _reusable(graph, self.counts)
+        self.priced: dict[tuple[int, Config], BlockOption | None] = {}
+        self.latencies: dict[tuple[int, Config], float] = {}
+        """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
+        self.floors, self.alone, self.after = self._floors()
+        self.least: dict[int, Floats] = {}
+        self.orders: dict[tuple[int, bool], list[int]] = {}
+        self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
+        self.useful: dict[tuple[int, Config], bool] = {}
+        self.behind: dict[int, Layers] = {}
+
+    def _floors(self) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
+        """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one, and
+        of one once it is loaded."""
+        if self.layers is None:
+            return [], [], []
+        between, known = barriers(self.layers), dict[Config, tuple[list[float], list[float], list[float]]]()
+        for config in self.configs:
+            plain = replace(config, soft=0, input_buffers=2)
+            if plain not in known:
+                known[plain] = least_clocks(self.layers, plain, between)
+        found = [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+        return [f for f, _, _ in found], [alone for _, alone, _ in found], [after for _, _, after in found]
+
+    def _behind(self, cut: int) -> int:
+        """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
+        assert self.layers is not None
+        later = {node.name for node in self.graph.nodes[cut:]}
+        return next((i for i, layer in enumerate(self.layers.layers) if layer.node in later), len(self.layers.layers))
+
+    def _least(self, cut: int) -> Floats:
+        """Behind a cut: resources of every configuration at the least, row by row; `_offer` puts in what it finds out."""
+        if cut not in self.least:
+            assert self.layers is not None
+            at, known = self._behind(cut), dict[Config, dict[str, float]]()
+            rows = []
+            for config in self.configs:
+                plain = replace(config, soft=0, map_bytes=0)
+                if plain not in known:
+                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
+                rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
+            self.least[cut] = np.array(rows).reshape(-1, len(self.names))
+        return self.least[cut]
+
+    def _order(self, cut: int, alone: bool) -> list[int]:
+        """Configurations behind a cut, those first that may be fastest."""
+        if (cut, alone) not in self.orders:
+            at, floors = self._behind(cut), self.alone if alone else self.floors
+            self.orders[cut, alone] = sorted(range(len(floors)), key=lambda c: floors[c][at])
+        return self.orders[cut, alone]
+
+    def least_clocks(self, cut: int, alone: bool = False) -> float:
+        """Clocks that all configurations behind a cut take at the least, inf where there are none or nothing computes."""
+        if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
+            return inf
+        at, floors = self._behind(cut), self.alone if alone else self.floors
+        return min((floor[at] for floor in floors), default=inf) if at < len(self.layers.layers) else inf
+
+    def surely(self, clocks: float) -> float:
+        """Clocks that the hardware takes at the least where the model says so many."""
+        outside = any(self.useful.values())
+        return clocks * (1 - OUTSIDE_OVER) if outside else max(0.0, clocks - ARRAYS_OVER)
+
+    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
+        """Resources of all configurations behind a cut, clocks of one frame and of one once loaded, each at the least."""
+        offers = list(self.promising(cut, None, most_clocks, alone=True))
+        if not offers:
+            return np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0)
+        at = self._behind(cut)
+        table = np.column_stack([np.array([o.needs for o in offers]), [o.clocks for o in offers],
+                                 [self.after[o.number][at] for o in offers]])
+        table = table[undominated(table)]
+        return table[:, :-2], table[:, -2], table[:, -1]
+
+    def effort(self, cut: int, most_clocks: float) -> int:
+        """Layers that would be played to price all configurations that may take at most so many clocks."""
+        if self.layers is None or cut < self.first:
+            return 0
+        at = self._behind(cut)
+        behind = len(self.layers.layers) - at
+        return behind * sum(floor[at] <= most_clocks for floor in self.floors) if behind else 0
+
+    def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
+                  alone: bool = False) -> Iterator[Offer]:
+        """Configurations that there may be room for, those first that may be fastest."""
+        if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
+            return
+        needs, floors = self._least(cut), self.alone if alone else self.floors
+        at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
+        for c in self._order(cut, alone):
+            if floors[c][at] > most_clocks:
+                return
+            if able[c] and (offer := self._offer(cut, c, floors[c][at], room)) is not None:
+                yield offer
+
+    def _offer(self, cut: int, number: int, clocks: float, room: Room | None) -> Offer | None:
+        """A configuration with what is known of it; None where it cannot be built or there is no room or no use for it."""
+        config, kin = self.configs[number], self.kin[number]
+        priced = (cut, kin) in self.priced
+        known = self._priced(cut, config) if priced else None
+        if (priced and known is None) or not self._useful(cut, kin):
+            self.least[cut][number] = FAR_TOO_MUCH
+            return None
+        least = self._sketched(cut, config, kin) if known is None else known.needs
+        self.least[cut][number] = least
+        if room is not None and not room.holds(self.least[cut][number:number + 1])[0]:
+            return None
+        return Offer(clocks, least, known, partial(self._priced, cut, config), kin, number)
+
+    def _sketched(self, cut: int, config: Config, plain: Config) -> tuple[float, ...]:
+        """Resources of a configuration behind a cut, at the least, with its memories of maps; `plain` has nothing in logic."""
+        if (cut, plain) not in self.sketches:
+            try:
+                if cut not in self.behind:
+                    self.behind[cut] = layers_of(self.graph, self._nodes(cut), self.counts)
+                layers = self.behind[cut]
+                needs = least_resources(layers.layers, plain, self.device.model, bank_sizes(layers, plain))
+            except UnsupportedError:
+                needs = dict.fromkeys(self.names, FAR_TOO_MUCH)
+            self.sketches[cut, plain] = tuple(needs.get(r, 0.0) for r in self.names)
+        return self._moved(self.sketches[cut, plain], config)
+
+    def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
+        """Configurations that finish the nodes behind a cut within so many clocks, without those that others undercut."""
+        near = self.promising(cut, None, most_clocks)
+        found = [option for offer in near if (option := offer.price()) is not None and option.interval <= most_clocks]
+        if not found:
+            return ()
+        table = np.column_stack([[o.interval for o in found], [o.latency for o in found], np.array([o.needs for o in found])])
+        return [found[k] for k in undominated(table)]
+
+    def _priced(self, cut: int, config: Config, less_than: float = inf) -> BlockOption | None:
+        """The price; None where there is no such block, or one frame takes as many clocks."""
+        if (cut, config) not in self.priced:
+            if self._slow(cut, replace(config, soft=0), less_than):
+                return None
+            self.priced[cut, config] = self._soft(cut, config) if config.soft else self._option(cut, config)
+        return self.priced[cut, config]
+
+    def _moved(self, needs: tuple[float, ...], config: Config) -> tuple[float, ...]:
+        """What arrays need once some of their products are made in logic."""
+        moved, logic = config.soft * config.inputs, dhm_model(self.device.model).logic
+        less = {"dsp": -float(moved), logic: SOFT_LOGIC * moved}
+        return tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, needs, strict=True))
+
+    def _soft(self, cut: int, config: Config) -> BlockOption | None:
+        """The same arrays with some products in logic, which changes no clock."""
+        hard = self._priced(cut, replace(config, soft=0))
+        return None if hard is None else replace(hard, configuration=config, needs=self._moved(hard.needs, config))
+
+    def _slow(self, cut: int, config: Config, less_than: float) -> bool:
+        """Whether one frame takes as many clocks, which is known sooner than the price."""
+        if less_than == inf or (cut, config) in self.priced:
+            return False
+        if (cut, config) not in self.latencies:
+            try:
+                self.latencies[cut, config] = float(block_latency(self.graph, self._nodes(cut), config))
+            except UnsupportedError:
+                self.latencies[cut, config] = inf
+        return self.latencies[cut, config] >= less_than
+
+    def _nodes(self, cut: int) -> list[str]:
+        return [n.name for n in self.graph.nodes[cut:]]
+
+    def _useful(self, cut: int, config: Config) -> bool:
+        """Whether a limit on memories of maps, where there is one, is any use for the nodes behind a cut."""
+        if config.map_bytes and (cut, config) not in self.useful:
+            try:
+                self.useful[cut, config] = self._short(cut, config) and needs_limit(self.graph, self._nodes(cut), config)
+            except UnsupportedError:
+                self.useful[cut, config] = False
+        return not config.map_bytes or self.useful[cut, config]
+
+    def _option(self, cut: int, config: Config) -> BlockOption | None:
+        try:
+            cost = block_cost(self.graph, self._nodes(cut), config, self.device)
+        except UnsupportedError:
+            return None
+        needs = dict(cost.resources)
+        return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
+                           tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))
+
+    def _short(self, cut: int, config: Config) -> bool:
+        """Whether the block takes much of the device's memory with all its maps on the chip."""
+        plain = replace(config, map_bytes=0, input_buffers=2)
+        whole = self._sketched(cut, plain, plain)
+        block = dhm_model(self.device.model).block
+        return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
+
+
+def _reusable(graph: Graph, counts: bool) -> tuple[int, Layers | None]:
+    """The first cut such that all nodes behind it can run on arrays, with their layers; None where there is none."""
+    refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node, counts) is not None]
+    first = refused[-1] + 1 if refused else 0
+    for cut in cut_points(graph):
+        if first <= cut < len(graph.nodes):
+            try:
+                return cut, layers_of(graph, [n.name for n in graph.nodes[cut:]], counts)
+            except UnsupportedError:
+                continue
+    return len(graph.nodes), None

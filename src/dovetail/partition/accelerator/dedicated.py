@@ -1,0 +1,135 @@
+"""Dedicated engines: what every fold of a layer costs at a pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from dovetail.cost import Floats, costs_of
+from dovetail.cost.dhm import dhm_answers
+from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_options
+from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
+from dovetail.cost.folded_area import Shape, folded_cost
+from dovetail.hardware.folds import Fold
+from dovetail.hardware.scans import window_of
+from dovetail.hardware.streaming import Raster
+from dovetail.ir import Conv, Gemm, Graph, Node, Reshape
+from dovetail.partition.accelerator.choice import undominated
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
+
+ONE = (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Engines one layer can have at a pace: a fold (None: mapped directly), clocks per frame, and resources, row by row."""
+
+    folds: tuple[Fold | None, ...]
+    steps: tuple[int, ...]
+    needs: Floats
+
+
+def direct_needs(graph: Graph, node: Node, device: Device, names: tuple[str, ...]) -> Floats:
+    """Resources of a layer that is mapped directly; of one beyond the device an estimate that is beyond it too."""
+    if not isinstance(node.op, Conv | Gemm):
+        return np.zeros(len(names))
+    ((costs,),) = dhm_answers(graph, [(node, ((None, *ONE),))], [device])
+    return np.array(_row(costs.resources, names))
+
+
+def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, ...], clocks: int,
+                   folds: bool = True, direct: Floats | None = None) -> Engines:
+    """All engines of a layer that take at most `clocks` clocks per frame and that no other undercuts in every resource.
+
+    Without `folds` a layer is mapped directly or not at all; `direct` is what that needs, where it is known.
+    """
+    none = Engines((), (), np.zeros((0, len(names))))
+    if not isinstance(node.op, Conv | Gemm):
+        costs = costs_of(graph, node, None, *ONE, device.at_pace(clocks))
+        if costs is None:
+            return none
+        return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
+    folded = _folded(shape_of(graph, node), (device.model, twins_allowed(device)), names, clocks) if folds else none
+    beats = beats_of(graph, node)
+    if beats > clocks:
+        return folded
+    needs = np.vstack([folded.needs, direct_needs(graph, node, device, names) if direct is None else direct])
+    kept = undominated(needs)
+    made, steps = (*folded.folds, None), (*folded.steps, beats)
+    return Engines(tuple(made[k] for k in kept), tuple(steps[k] for k in kept), needs[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """An inverted residual as one engine at a pace: its nodes by number, the engines it can be, and their resources."""
+
+    block: Bottleneck
+    members: tuple[int, ...]
+    costs: tuple[FirbCost, ...]
+    needs: Floats
+
+
+def fused_within(graph: Graph, device: Device, names: tuple[str, ...], clocks: int) -> tuple[Fused, ...]:
+    """All inverted residuals of a graph that can be one engine of at most `clocks` clocks per frame."""
+    numbers, found = {node.name: i for i, node in enumerate(graph.nodes)}, []
+    for block in bottlenecks(graph):
+        costs = firb_options(graph, block, device.model, twins_allowed(device), clocks)
+        if not costs:
+            continue
+        rows = [dict(cost.resources) for cost in costs]
+        needs = np.array([[row.get(r, 0.0) for r in names] for row in rows])
+        kept = undominated(needs)
+        members = tuple(numbers[n.name] for n in (*block.layers, block.join) if n is not None)
+        found.append(Fused(block, members, tuple(costs[k] for k in kept), needs[kept]))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16384)
+def _folded(shape: Shape, model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> Engines:
+    found = [(fold, *_cost(shape, fold, model[0], names)) for fold in folds_offered(shape, model[1], clocks, soft=True)]
+    if not found:
+        return Engines((), (), np.zeros((0, len(names))))
+    needs = np.array([row for _, _, row in found])
+    kept = undominated(needs)
+    return Engines(tuple(found[k][0] for k in kept), tuple(found[k][1] for k in kept), needs[kept])
+
+
+@lru_cache(maxsize=1 << 18)
+def _cost(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[int, tuple[float, ...]]:
+    """Clocks per frame and resources of a fold; remembered, since neighbouring paces allow the same folds."""
+    cost = folded_cost(shape, fold, dhm_model(model_name))
+    used = dict(cost.resources)
+    return cost.steps, tuple(used.get(r, 0.0) for r in names)
+
+
+def folded_row(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[float, ...]:
+    """Resources of a fold."""
+    return _cost(shape, fold, model_name, names)[1]
+
+
+def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:
+    return [float(resources[r][0]) if r in resources else 0.0 for r in names]
+
+
+def _raster(graph: Graph, node: Node) -> Raster | None:
+    if isinstance(node.op, Reshape):
+        return None
+    window, _, height, width = window_of(graph, node)
+    return Raster(window, height, width)
+
+
+def beats_of(graph: Graph, node: Node) -> int:
+    """Clocks per frame of an engine that takes a pixel per clock."""
+    raster = _raster(graph, node)
+    return 0 if raster is None else raster.steps
+
+
+def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:
+    """Multiply-adds of a frame."""
+    return sum(prod(graph.shape(n.output)) * prod(graph.constants[n.params[0]].array.shape[1:])
+               for n in nodes if n.params and graph.constants[n.params[0]].array.ndim > 1)

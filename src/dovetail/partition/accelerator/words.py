@@ -1,0 +1,129 @@
+"""Words between dedicated engines: what cuts pixels anew may be slower than both of its neighbours.
+
+The folds of two layers say in which words one leaves its pixels and the other takes them. Where these differ an engine between
+them cuts pixels anew, in some cases with one clock per pixel more than either has words (`regrouped_clocks`). A choice of folds
+keeps its pace only with that counted; often another fold of a neighbour avoids it for little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dovetail.cost import Floats
+from dovetail.cost.folded import shape_of
+from dovetail.hardware.folds import Fold, Loops, regrouped_clocks
+from dovetail.hardware.scans import stream_shape
+from dovetail.ir import Conv, Gemm, Graph, Reshape
+from dovetail.partition.accelerator.dedicated import Engines
+
+ROUNDS = 3
+"""How often all slow words are looked at again after folds were exchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A stream between two nodes by number, the first of them None for the graph's input, and its map."""
+
+    source: int | None
+    target: int
+    channels: int
+    pixels: int
+
+
+def links_of(graph: Graph) -> tuple[Link, ...]:
+    """All streams that nodes read; reshapes are wiring."""
+    made = {node.output: i for i, node in enumerate(graph.nodes)}
+    found = []
+    for target, node in enumerate(graph.nodes):
+        for tensor in node.inputs if not isinstance(node.op, Reshape) else ():
+            channels, height, width = stream_shape(graph, tensor)
+            source = made.get(tensor)
+            while source is not None and isinstance(graph.nodes[source].op, Reshape):
+                source = made.get(graph.nodes[source].inputs[0])
+            found.append(Link(source, target, channels, height * width))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Dedicated engines of the first nodes of a graph: the fold of each, and which of them are together one engine."""
+
+    folds: tuple[Fold | None, ...]
+    fused: tuple[tuple[int, ...], ...]
+    leaving: int | None
+    """Channels of a beat that arrays behind them take; None where there are none."""
+
+
+class Words:
+    """In which words the dedicated engines of a graph take and leave pixels."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.links = links_of(graph)
+        self.into: dict[int, list[Link]] = {}
+        for link in self.links:
+            self.into.setdefault(link.target, []).append(link)
+        self.channels = {i: shape_of(graph, n).channels for i, n in enumerate(graph.nodes) if isinstance(n.op, Conv | Gemm)}
+        self.written = [stream_shape(graph, n.output)[0] for n in graph.nodes]
+
+    def clocks(self, row: Row) -> dict[int, int]:
+        """Of every link, by number, clocks per frame in which its pixels are cut anew; where they are not, it is left out."""
+        inside = {i for members in row.fused for i in members[1:]}
+        leaves, found = dict[int, int](), dict[int, int]()
+        for number, link in enumerate(self.links):
+            width = link.channels if link.source is None else min(link.channels, leaves.get(link.source, link.channels))
+            if link.target in inside:
+                leaves[link.target] = self.written[link.target]
+                continue
+            if link.target < len(row.folds):
+                taken, leaves[link.target] = self._fields(link.target, row.folds[link.target], leaves)
+            elif row.leaving is not None and link.source is not None and link.source < len(row.folds):
+                taken = row.leaving
+            else:
+                continue
+            if width != taken:
+                found[number] = link.pixels * regrouped_clocks(link.channels, width, taken)
+        return found
+
+    def _fields(self, index: int, fold: Fold | None, leaves: dict[int, int]) -> tuple[int, int]:
+        """Channels of a beat that a node takes and leaves."""
+        links = self.into[index]
+        if index not in self.channels:
+            fewest = min(link.channels if link.source is None else leaves.get(link.source, link.channels) for link in links)
+            return fewest, fewest
+        if fold is None:
+            return links[0].channels, self.written[index]
+        loops = Loops(self.channels[index], fold)
+        return loops.input_width, loops.output_width
+
+    def mended(self, row: Row, pace: int, places: list[int], engine: Callable[[int], Engines], spare: Floats) -> Row:
+        """Engines such that fewer words are slower than the pace, within what is left of the budget; `places` follow."""
+        fixed = {i for members in row.fused for i in members}
+        for _ in range(ROUNDS):
+            slow = [self.links[n] for n, clocks in self.clocks(row).items() if clocks > pace]
+            able = [i for link in slow for i in (link.target, link.source) if i is not None and i < len(row.folds)
+                    and i not in fixed and i in self.channels]
+            before = row
+            for index in dict.fromkeys(able):
+                row = self._exchanged(row, index, pace, places, engine(index), spare)
+            if row is before:
+                break
+        return row
+
+    def _exchanged(self, row: Row, index: int, pace: int, places: list[int], engines: Engines, spare: Floats) -> Row:
+        """The same with the cheapest engine of one node that leaves fewest words slow."""
+        own, best, found = places[index], places[index], row
+        fewest, cost = sum(clocks > pace for clocks in self.clocks(row).values()), 0.0
+        for place, fold in enumerate(engines.folds):
+            more = engines.needs[place] - engines.needs[own]
+            if place == own or np.any(more > spare):
+                continue
+            tried = replace(row, folds=(*row.folds[:index], fold, *row.folds[index + 1:]))
+            slow, price = sum(clocks > pace for clocks in self.clocks(tried).values()), float(np.maximum(more, 0.0).sum())
+            if slow < fewest or (slow == fewest and best != own and price < cost):
+                best, found, fewest, cost = place, tried, slow, price
+        places[index] = best
+        spare -= engines.needs[best] - engines.needs[own]
+        return found

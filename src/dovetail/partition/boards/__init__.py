@@ -1,0 +1,1 @@
+"""Many equal FPGAs: relaxation, symmetry, placement."""

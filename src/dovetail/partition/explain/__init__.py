@@ -1,0 +1,1 @@
+"""Why a plan is as it is: reasons, runners-up, baselines, thrift."""

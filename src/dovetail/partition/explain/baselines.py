@@ -1,0 +1,330 @@
+"""Plans anyone would try first: one device for all, even shares, node by node. Every plan prints them beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from operator import itemgetter
+
+import numpy as np
+
+from dovetail.errors import UnsupportedError
+from dovetail.hardware.shares import Flags, Floats, Ints
+from dovetail.ir import Node
+from dovetail.partition.candidates import divide, even_counts, even_cuts
+from dovetail.partition.columns import Held, Options, fits, inputs_held, options
+from dovetail.partition.effort import spend
+from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
+from dovetail.partition.exact.separate_bound import MARGIN, least_costs
+from dovetail.partition.interval.busy import added, moved
+from dovetail.partition.interval.tables import busy_table, shared_names
+from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
+from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price
+from dovetail.partition.tables.costs import tabulate
+from dovetail.partition.tables.quotes import capable
+from dovetail.partition.tables.transfers import wide
+from dovetail.partition.work import Place, deliveries, follows, input_places, output_place, work_of
+from dovetail.platform.device import Kind
+
+Columns = Callable[[Node], Sequence[Split]]
+ROUNDING = 1e-12
+"""Part of a plan's latency so far that tells two columns apart no more once they are added to it."""
+
+
+def single(problem: Problem, kind: Kind) -> Assignment | None:
+    """Everything on the first device of a kind that can run it all; fixed nodes stay where they are.
+
+    None also where a node alone exceeds the device.
+    """
+    for device in problem.platform.of_kind(kind):
+        if all(n.name in problem.fixed or fits(problem, n, whole_on(device.name)) for n in problem.graph.nodes):
+            return {n.name: problem.fixed.get(n.name, whole_on(device.name)) for n in problem.graph.nodes}
+    return None
+
+
+def alone(problem: Problem, kind: Kind) -> Evaluation | None:
+    """What the first device of a kind that can run the whole network does with it, whatever nodes are fixed elsewhere."""
+    for device in problem.platform.of_kind(kind):
+        whole = {n.name: whole_on(device.name) for n in problem.graph.nodes}
+        there = problem.pinned(whole)
+        if all(fits(there, n, whole[n.name]) for n in problem.graph.nodes):
+            return evaluate(there, whole)
+    return None
+
+
+def best_single(problem: Problem) -> Assignment | None:
+    """The best of these for any kind of device; None where none keeps all limits."""
+    judged = [(evaluate(problem, a), a) for kind in Kind if (a := single(problem, kind)) is not None]
+    legal = [(e.objective, i, a) for i, (e, a) in enumerate(judged) if e.feasible]
+    return min(legal)[2] if legal else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """A plan for the first nodes."""
+
+    splits: Mapping[str, Split]
+    places: Mapping[str, Place]
+    latency_s: float
+    energy_j: float
+    used: Mapping[tuple[str, str], float]
+    busy_s: Mapping[str, float]
+
+    @property
+    def interval_s(self) -> float:
+        return max(self.busy_s.values(), default=0.0)
+
+
+def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Partial | None:
+    """The plan with one more node, None if a budget is exceeded or the device cannot."""
+    if not fits(problem, node, split):
+        return None
+    try:
+        if problem.shared_budget and _overfull(problem, plan.used, node, split):  # no need to know what it costs
+            return None
+        cost = cost_node(problem, node, split, work_of(problem, node, split, plan.places))
+    except UnsupportedError:
+        return None
+    used = _with_usage(problem, plan.used, cost)
+    if used is None:
+        return None
+    place = output_place(problem, node, split)
+    home, busy = (0.0, 0.0), cost.busy_s if problem.goal is Goal.THROUGHPUT else {}  # nobody else asks for the interval
+    if node.output in problem.graph.outputs:
+        home, busy = delivery(problem, node.output, place), moved(dict(busy), deliveries(problem, node.output, place))
+    return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
+                    plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used,
+                    added((plan.busy_s, busy)) if busy else plan.busy_s)
+
+
+def _overfull(problem: Problem, used: Mapping[tuple[str, str], float], node: Node, split: Split) -> bool:
+    """Whether pieces of a node take more than is left of a device, whatever else the node takes."""
+    for p in split.pieces:
+        limits = problem.platform.device(p.device).resources
+        for resource, amount in price(problem, node, split.axis, p).resources if limits else ():
+            if resource in limits and used.get((p.device, resource), 0.0) + amount > limits[resource] * (1 + 2 * TOLERANCE):
+                return True
+    return False
+
+
+def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float],
+                cost: NodeCost) -> Mapping[tuple[str, str], float] | None:
+    """What is used of budgets with a node's part, or that part alone where every layer has them to itself; None if too much."""
+    if not cost.resources:
+        return used if problem.shared_budget else {}
+    grown = dict(used) if problem.shared_budget else {}
+    for device, resource, limit in problem.budgets:
+        own = cost.resources.get(device)
+        if own is None or resource not in own:
+            continue
+        key = (device, resource)
+        grown[key] = grown.get(key, 0.0) + own[resource]
+        if grown[key] > limit * (1 + TOLERANCE):
+            return None
+    return grown
+
+
+def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
+    """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
+    plans = [_Partial({}, input_places(problem), 0.0, 0.0, {}, {})]
+    for node in problem.graph.nodes:
+        grown = [new for plan in plans for split in choices(node) if (new := _extended(problem, plan, node, split)) is not None]
+        plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j, p.interval_s))[:width]
+    return plans[0].splits if plans else None
+
+
+def greedy(problem: Problem) -> Assignment | None:
+    """Node by node the column that is best given the past, within the budget left."""
+    if problem.goal is Goal.THROUGHPUT:
+        return _least_busy(problem) if problem.mode is Mode.CONCURRENT else greedy(replace(problem, goal=Goal.LATENCY))
+    choices = [options(problem, n) for n in problem.graph.nodes]
+    if not all(len(own) for own in choices):
+        return None
+    known, places = inputs_held(problem), input_places(problem)
+    limits = _limits(problem)
+    used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
+    splits: dict[str, Split] = {}
+    for full in choices:
+        spend("greedy", 1, full.resources.size)
+        own = _without_idle(problem, full, used)
+        room = _room(problem, own, used, limits)
+        if not np.count_nonzero(room):
+            return None
+        if problem.goal is Goal.LATENCY:
+            some, found = _fastest(problem, own, room, known, places, latency)
+            latencies, energies = latency + found, np.zeros(len(some))
+        else:
+            some = room.nonzero()[0]
+            table = tabulate(problem, own.keep(some), known)
+            latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
+        scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
+        chosen = int(scores.argmin())
+        best = int(some[chosen])
+        latency, energy, used = float(latencies[chosen]), float(energies[chosen]), used + own.resources[best]
+        place = own.place_of[best]
+        split = splits[own.node.name] = own.pattern.split(int(own.columns[best]))
+        known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
+        places[own.node.output] = output_place(problem, own.node, split)
+    return splits
+
+
+FEW_COLUMNS = 8
+"""Columns that are sooner judged one by one than together."""
+
+
+def _fastest(problem: Problem, own: Options, room: Flags, known: Mapping[str, Held], places: Mapping[str, Place],
+             latency_s: float) -> tuple[Ints, Floats]:
+    """Columns with `room` that may be the fastest, and how long a node takes by each, its inputs being where they are.
+
+    The one that takes least if nothing is fetched is judged first: of all others, few take less than it really does even so,
+    and of those fewer with what they fetch.
+    """
+    least = np.where(room, least_costs(problem, own)[0] + own.home_s, inf)
+
+    def judged(i: int) -> float:
+        split = own.pattern.split(int(own.columns[i]))
+        return cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s + float(own.home_s[i])
+
+    soonest = judged(int(least.argmin()))
+    some = (least <= soonest * (1 + MARGIN) + ROUNDING * latency_s).nonzero()[0]
+    if len(some) > FEW_COLUMNS and (problem.mode is Mode.SEQUENTIAL or wide(problem)):
+        return some, tabulate(problem, own.keep(some), known).latency_s.ravel()
+    bound = least[some] if len(some) <= FEW_COLUMNS else np.maximum(
+        least[some], _with_fetches(problem, own, some, places) + own.home_s[some])
+    found: dict[int, float] = {}
+    for i, at_least in sorted(zip(some.tolist(), bound.tolist(), strict=True), key=itemgetter(1)):
+        if at_least > soonest * (1 + MARGIN) + ROUNDING * latency_s:
+            break
+        found[i] = judged(i)
+        soonest = min(soonest, found[i])
+    return np.array(sorted(found)), np.array([found[i] for i in sorted(found)])
+
+
+def _with_fetches(problem: Problem, own: Options, some: Ints, places: Mapping[str, Place]) -> Floats:
+    """Seconds that columns take at least, each piece with what it fetches from the one device from which that takes longest."""
+    graph, node, columns = problem.graph, own.node, own.columns[some]
+    stream_s = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
+    sizes: dict[str, Floats] = {}
+    for slot, tensor in enumerate(node.inputs):
+        if tensor in node.inputs[:slot]:  # it may be fetched once for both
+            continue
+        reads, width = own.pattern.reads[slot][columns], graph.tensors[tensor].element_bytes
+        for source, region in places[tensor].parts:
+            first, last = np.array(region or ((0, 1),)).T
+            common = (np.minimum(reads[..., 1], last) - np.maximum(reads[..., 0], first)).clip(0).prod(axis=2) * float(width)
+            sizes[source] = sizes[source] + common if source in sizes else common
+    arrived = np.zeros((len(some), len(problem.devices)))
+    for source, size in sizes.items():
+        hops = [problem.hops(source, d) if d != source else None for d in problem.devices]
+        rates = np.array([(0.0, 0.0) if own_hops is None else own_hops[0][:2] for own_hops in hops])
+        seconds = np.where(size > 0, rates[:, 0] + size * rates[:, 1], 0.0)
+        np.maximum(arrived, seconds - np.minimum(stream_s, seconds), out=arrived)
+    quick = np.minimum(own.alone_s[some], own.fused_s[some])
+    found: Floats = np.where(own.pattern.has[columns], arrived + quick, 0.0).max(axis=1)
+    return found
+
+
+def _limits(problem: Problem) -> Floats:
+    """The budgets, with what rounding may exceed them by."""
+    return np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
+
+
+def _room(problem: Problem, own: Options, used: Floats, limits: Floats) -> Flags:
+    """Which columns of a node fit beside what is used already, or, where every layer has the budget to itself, alone."""
+    return np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
+
+
+def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
+    """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
+    taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
+    idle = [problem.devices.index(d) for d in problem.twins if d not in taken][IDLE:]
+    return own.keep(np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
+
+
+IDLE = 2
+"""Idle boards among equal ones that a node is offered."""
+
+
+def _least_busy(problem: Problem) -> Assignment | None:
+    """Node by node the column after which the busiest is least busy, then all together, within the budget left."""
+    known, busy = inputs_held(problem), dict.fromkeys(shared_names(problem), 0.0)
+    limits, slowest = _limits(problem), 0.0
+    used = np.zeros(len(limits))
+    splits: dict[str, Split] = {}
+    for node in problem.graph.nodes:
+        own = options(problem, node)
+        room = _room(problem, own, used, limits)
+        if not np.count_nonzero(room):
+            return None
+        found = busy_table(problem, own, known)
+        after = np.stack([busy[name] + np.zeros(len(own)) + found.shared.get(name, np.zeros(1)).ravel() for name in busy])
+        interval = np.maximum(np.maximum(after.max(axis=0), found.engines), slowest)
+        best = int(np.lexsort((after.sum(axis=0), np.where(room, interval, np.inf)))[0])
+        busy, used = dict(zip(busy, after[:, best].tolist(), strict=True)), used + own.resources[best]
+        slowest = max(slowest, float(found.engines[best]))
+        one = own.keep(np.array([best]))
+        splits[node.name], known[node.output] = one.splits[0], one.held
+    return splits
+
+
+def balanced(problem: Problem) -> Assignment | None:
+    """Every divisible node divided evenly among the devices that can take it, fewer devices where the budget ends."""
+    plan: _Partial | None = _Partial({}, input_places(problem), 0.0, 0.0, {}, {})
+    for node in problem.graph.nodes:
+        assert plan is not None, "the loop ends when a node finds no place"
+        options = [problem.fixed[node.name]] if node.name in problem.fixed else _even_splits(problem, node)
+        plan = next((new for s in options if (new := _extended(problem, plan, node, s)) is not None), None)
+        if plan is None:
+            return None
+    return plan.splits if plan is not None else None
+
+
+def _even_splits(problem: Problem, node: Node) -> list[Split]:
+    """Even splits over all capable devices, then over fewer, dropping those with budgets first; whole placements last."""
+    able = [d for d in problem.devices if capable(problem, node, d)]
+    by_need = sorted(able, key=lambda d: (bool(problem.platform.device(d).resources), -problem.devices.index(d)))
+    found: list[Split] = []
+    axis, counts = even_counts(problem, node, len(able))
+    if axis is not None:
+        extent = axes_of(problem, node)[axis]
+        found = [divide(axis, even_cuts(extent, count), extent, sorted(by_need[:count], key=problem.devices.index))
+                 for count in counts]
+    hosts_first = sorted(able, key=lambda d: (d != problem.platform.host, bool(problem.platform.device(d).resources)))
+    return found + [whole_on(d) for d in hosts_first]
+
+
+def chance(problem: Problem) -> Assignment | None:
+    """Every node drawn from its columns that the budget left has room for, by a seed that never changes."""
+    draw, limits = np.random.default_rng(0), _limits(problem)
+    used = np.zeros(len(limits))
+    splits: dict[str, Split] = {}
+    for node in problem.graph.nodes:
+        own = options(problem, node)
+        room = _room(problem, own, used, limits).nonzero()[0]
+        if not len(room):
+            return None
+        one = room[draw.integers(len(room), size=1)[0]]
+        used, splits[node.name] = used + own.resources[one], own.pattern.split(int(own.columns[one]))
+    return splits
+
+
+def objectives(problem: Problem, judged: Mapping[str, Evaluation]) -> dict[str, float | None]:
+    """The objective of every baseline, None where there is none or it misses a limit.
+
+    Where nodes are fixed, single devices are judged without that: with it they would not be alone.
+    """
+    found: dict[str, Evaluation | None] = {**dict.fromkeys(BASELINES), **judged}
+    if problem.fixed:
+        found |= {kind.value: alone(problem, kind) for kind in Kind}
+    return {name: e.objective if e is not None and e.feasible else None for name, e in found.items()}
+
+
+BASELINES: dict[str, Callable[[Problem], Assignment | None]] = {
+    "cpu": lambda p: single(p, Kind.CPU),
+    "gpu": lambda p: single(p, Kind.GPU),
+    "fpga": lambda p: single(p, Kind.FPGA),
+    "greedy": greedy,
+    "balanced": balanced,
+    "random": chance,
+}

@@ -1,0 +1,174 @@
+"""The penalty and tightening method of GP partitioning 2023 (Carballo-Hernández et al.), literally.
+
+Channels of every layer are shared by devices whose costs add up (Eq. 7, 10). That the shares of a layer sum to all of its
+channels is no legal constraint of a geometric program, so it is relaxed to "at most", and alpha / hbar is added to the
+objective, where hbar is the sum condensed to a monomial at a fixed balanced centre (Eq. 5, 6). The weights alpha grow step
+by step until the sums are met. Transfers are weighted by S(x) = x ** (2 kappa) (Eq. 11, 13), which is meant to make them
+free where a part of a layer stays, and makes nearly all of them so.
+
+Where the text contradicts itself the reading that works is taken: the penalty is alpha / hbar, not alpha x hbar; there is
+one hbar per layer; the sum over devices holds for every layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from dovetail.hardware.shares import Floats
+from dovetail.partition.geometric.convex import LogProgram
+from dovetail.partition.geometric.posynomials import GeometricProgram, Posynomial, of_share
+
+KAPPA = 100
+"""The paper's exponent in S(x) = x ** (2 kappa); it calls it k, as it does the kernel's side."""
+TIGHT = 1e-3
+"""How far below one the sum of a layer's shares may stay when its weight stops growing."""
+STEPS = 60
+"""Steps in which a weight grows to a layer's cost when evenly divided, which is more than it ever needs."""
+MOST_STEPS = 400
+"""Steps after which tightening gives up on a layer."""
+
+ROUNDS = 5
+"""Times every layer gets its turn: a weight that grows later can take resources from sums that were met before."""
+
+Terms = tuple[tuple[float, float], ...]
+"""Cost of a share x as (coefficient, exponent) of x."""
+
+
+class Schedule(StrEnum):
+    """How the weights grow (Sec. 5.2): all together, each stopping on its own, or one layer after another."""
+
+    TOGETHER = "together"
+    ONE_BY_ONE = "one-by-one"
+
+
+@dataclass(frozen=True, slots=True)
+class PaperLayer:
+    """One layer: its channels, and per device the cost of a share of them, of moving it there, and what it occupies."""
+
+    name: str
+    channels: int
+    compute: Mapping[str, Terms]
+    transfer: Mapping[str, Terms]
+    resources: Mapping[tuple[str, str], Terms]
+    """(device, resource) to the part of that resource's limit that a share takes."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(self.compute)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperProblem:
+    """Eq. 7 (one layer, `kappa` None) or Eq. 14 and 15 (several); costs are in any one unit, which alpha shares.
+
+    `floor` is the smallest share: None for one channel, as in the paper. One channel of every layer may already be too
+    much for an FPGA that all layers share.
+    """
+
+    layers: tuple[PaperLayer, ...]
+    kappa: int | None = KAPPA
+    shared_budget: bool = True
+    floor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One solved program: the weights, every layer's shares in the order of its devices, and the cost without penalty."""
+
+    alphas: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
+    cost: float
+
+    def tightness(self, layer: int) -> float:
+        """The relaxed constraint h, which is to become one."""
+        return sum(self.shares[layer])
+
+
+@dataclass(frozen=True, slots=True)
+class Tightening:
+    """All steps; the last is the answer. `met` says of every layer whether its sum was reached."""
+
+    steps: tuple[Step, ...]
+    met: tuple[bool, ...]
+
+    @property
+    def answer(self) -> Step:
+        return self.steps[-1]
+
+
+def communication_weight(share: float, kappa: int = KAPPA) -> float:
+    """S(x) of Eq. 13 for a share in (0, 1]."""
+    return share ** (2 * kappa)
+
+
+def step_norm(kappa: int) -> float:
+    """L2 distance of S(x) from the step it stands for, over [0, 1]: the square root of 1 / (4 kappa + 1)."""
+    return float((4 * kappa + 1) ** -0.5)
+
+
+def tighten(problem: PaperProblem, schedule: Schedule = Schedule.TOGETHER, step: float | None = None) -> Tightening:
+    """Raise the weights until the shares of every layer sum to one.
+
+    `step` is added to a weight at a time; by default it follows the layer's own cost. Layers that no weight brings to one
+    within MOST_STEPS are reported as not met.
+    """
+    program, offsets = program_of(problem)
+    centre = np.concatenate([np.full(len(x.devices), 1 / len(x.devices)) for x in problem.layers])
+    centre = np.maximum(centre, program.lowest)
+    solver = LogProgram(program, centre, penalised=True)
+    rises = np.array([step if step is not None else _balanced_cost(x) / STEPS for x in problem.layers])
+    alphas = np.zeros(len(problem.layers))
+    steps: list[Step] = []
+    met = np.zeros(len(problem.layers), dtype=np.bool_)
+
+    def solve_once() -> bool:
+        found = solver.solve(alphas=alphas)
+        if found is None:
+            return False
+        shares = tuple(tuple(found.shares[a:b].tolist()) for a, b in pairwise(offsets))
+        steps.append(Step(tuple(alphas.tolist()), shares, found.objective))
+        met[:] = [sum(s) >= 1 - TIGHT for s in shares]
+        return True
+
+    turns = [np.ones(len(alphas), dtype=np.bool_)] if schedule is Schedule.TOGETHER else list(np.eye(len(alphas), dtype=np.bool_))
+    for turn in turns * ROUNDS:
+        for _ in range(MOST_STEPS):
+            growing = turn & ~met
+            if not growing.any():
+                break
+            alphas = alphas + np.where(growing, rises, 0.0)
+            if not solve_once():
+                break
+    return Tightening(tuple(steps), tuple(bool(m) for m in met))
+
+
+def _balanced_cost(layer: PaperLayer) -> float:
+    """What an even division costs, transfers included."""
+    share = 1 / len(layer.devices)
+    return float(sum(c * share**e for d in layer.devices for c, e in (*layer.compute[d], *layer.transfer[d])))
+
+
+def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
+    """The geometric program, and where each layer's variables start."""
+    objective: list[Posynomial] = []
+    used: dict[tuple[str, ...], list[Posynomial]] = {}
+    offsets, lowest = [0], []
+    for layer in problem.layers:
+        more = 0.0 if problem.kappa is None else 2.0 * problem.kappa
+        for variable, device in enumerate(layer.devices, start=offsets[-1]):
+            objective += [of_share(layer.compute[device], variable), of_share(layer.transfer[device], variable, more=more)]
+            for (owner, resource), terms in layer.resources.items():
+                if owner == device:
+                    key = (owner, resource) if problem.shared_budget else (owner, resource, layer.name)
+                    used.setdefault(key, []).append(of_share(terms, variable))
+            lowest.append(problem.floor if problem.floor is not None else 1 / layer.channels)
+        offsets.append(len(lowest))
+    groups = tuple(tuple(range(a, b)) for a, b in pairwise(offsets))
+    limits = tuple(sum(parts, ()) for parts in used.values() if any(parts))
+    floors: Floats = np.array(lowest)
+    return GeometricProgram(floors, groups, sum(objective, ()), limits), offsets

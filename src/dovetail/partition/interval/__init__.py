@@ -1,0 +1,1 @@
+"""Throughput: the shortest interval between frames, by busy times."""

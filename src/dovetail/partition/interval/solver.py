@@ -1,0 +1,403 @@
+"""The shortest interval between pipelined frames: the busiest processor or link as little busy as possible.
+
+Any weights that sum to one make a weighted sum of what a frame keeps busy, which is never above the busiest: its cheapest
+plan, with prices on the limits, bounds the interval from below. The best weights are found by cutting planes, over the tree
+relaxation to strike columns, then over the cuts of the graph. Columns whose own engine is slower than a known plan are in no
+better one. What gap is left is closed by labels: the least of one busy time with the others kept below a cut-off that rises
+from the bound until a plan is found, then falls from it until there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+import numpy as np
+
+from dovetail.hardware.shares import Flags, Floats
+from dovetail.partition.columns import Options, inputs_held
+from dovetail.partition.cuts import Limit, Priced, completions, follow, network
+from dovetail.partition.effort import worked
+from dovetail.partition.exact.arcs import solve_steps, used_by
+from dovetail.partition.exact.elimination import thin
+from dovetail.partition.exact.labels import SLACK, Found, Search
+from dovetail.partition.exact.solver import Answer
+from dovetail.partition.exact.tree import Tree
+from dovetail.partition.interval.changes import Changes
+from dovetail.partition.interval.fronts import fitting_bound
+from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.interval.tables import busy_table, shared_names, untimed
+from dovetail.partition.interval.views import Within
+from dovetail.partition.interval.weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
+from dovetail.partition.plan import Assignment
+from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.proof import check_bound
+from dovetail.partition.tables.costs import tabulate_all
+
+CORE = 12
+"""Columns per node, besides whole placements, that the first search looks at."""
+FIRST_SHARE = 0.5
+"""Part of the time left that the first search may take, and the search for weights in the second."""
+WEIGHED = 0.4
+"""Part of it that the search for weights in the first may take."""
+WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
+"""Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
+CLOSE = 1e-3
+"""Relative gap above which the search halves it; below, it asks for any better plan."""
+QUICK = (6e-4, 2e-3, 6e-3, 0.02, 0.06)
+"""Cut-offs at which a few labels look for a plan first."""
+FEW_LABELS, FEW_NODES = 1_000, 16
+"""Networks so small that a few labels may reach everything."""
+MAX_LABELS = 50_000
+"""Labels kept per node."""
+POLISHED = 6
+"""Plans met in the search for weights in which single columns change."""
+STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
+"""Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
+CROSSED, CROSSING_S = 40, (1.2, 0.4)
+"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take whatever the time,
+first and, where plans are not astray, in the second search."""
+ASTRAY = 0.01
+"""Relative gap beyond which plans are astray."""
+FITTING_S = 0.6
+"""Seconds by which fronts may end late."""
+BETTER, ENOUGH, PATIENT = 1.5e-3, 3.5e-3, 0.3
+"""Relative gap at which a bound will do, and at which it does once such a part of the time is used."""
+CEILINGS = (3e-3, 7e-3, 0.012)
+"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
+plan is no farther, they end there."""
+EXCHANGED, FARTHEST = 4, 0.03
+"""Polished plans in which pairs of columns change, and how much longer than the best interval theirs may be."""
+CROSSED_GAP = 1e-3
+"""Relative gap at which a program that puts plans together may stop."""
+NEAR = (3, 5)
+"""Columns per node that the best plan is offered then, first and last."""
+PROVEN = 1e-9
+"""Relative gap at which a plan counts as met by its bound."""
+
+
+class _Search:
+    """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
+
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, patient_until: float = 0.0,
+                 late_s: float = 0.0) -> None:
+        known = inputs_held(problem) | {c.node.output: c.held for c in choices}
+        timed = problem.max_latency_s is not None or problem.max_energy_j is not None
+        tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
+        self.net = network(problem, tuple(tables))
+        self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
+                             [self.net.amounts(x) for x in self.net.limits])
+        self.changes = Changes(self.net, self.ledger)
+        self.best, self.patient_until, self.late_s = ceiling, patient_until, late_s
+        self.to_go: list[Floats] = []
+        self.polished: dict[tuple[int, ...], float] = {}
+        self.met: dict[tuple[float, float], tuple[int, ...]] = {}
+        self.cuts: list[Cut] = []
+        self.path: tuple[int, ...] | None = None
+        self.fitted, self.fitting, self.too_far = False, -inf, inf
+
+    @property
+    def plans(self) -> tuple[Assignment, ...]:
+        return () if self.path is None else (self.net.assignment(self.path),)
+
+    def named(self, found: Weighed) -> dict[str, float]:
+        """Weights and prices by name, as another search may start with them."""
+        return {**dict(zip(self.ledger.names, found.weights.tolist(), strict=True)),
+                **dict(zip((x.name for x in self.net.limits), found.prices.tolist(), strict=True))}
+
+    def weigh(self, start: Mapping[str, float], deadline: float, before: _Search | None = None) -> Weighed:
+        """The best weights, beginning with those of another search and its cuts; plans met on the way are kept."""
+        first = even_weights(len(self.ledger.names), len(self.net.limits))
+        if start:
+            first = Weighed(-inf, np.array([start[name] for name in self.ledger.names]),
+                            np.array([start.get(x.name, 0.0) for x in self.net.limits]))
+        alike = before is not None and [x.name for x in before.net.limits] == [x.name for x in self.net.limits]
+        found = best_weights(self._answer, first, self.best, deadline, known=before.cuts if before is not None and alike else ())
+        self.to_go = completions(self.net, self.ledger.costs(found.weights, found.prices))
+        return found
+
+    def _answer(self, weights: Floats, prices: Floats) -> Reply:
+        costs = self.ledger.costs(weights, prices)
+        path = follow(self.net, costs, completions(self.net, costs))
+        self.keep(path)
+        reply = self.ledger.reply(weights, prices, self.entries(path))
+        self.cuts.append((reply.busy, reply.used - 1))
+        return reply
+
+    def entries(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Where a plan's columns stand in the tables."""
+        return self.changes.entries(path)
+
+    def judged(self, path: tuple[int, ...]) -> tuple[float, float]:
+        """A plan's interval, and the largest part it takes of a limit."""
+        busy, used = self.ledger.along(self.entries(path))
+        engines = (float(own.engines[c]) for own, c in zip(self.ledger.busy, path, strict=True))
+        return max(float(busy.max()), *engines), float(used.max(initial=0.0))
+
+    def keep(self, path: tuple[int, ...]) -> bool:
+        """Remember a plan if it is legal and better than all before."""
+        interval, used = self.judged(path)
+        self.met[interval, used] = path
+        better = used <= 1 + SLACK and interval < self.best
+        if better:
+            self.best, self.path = interval, path
+        return better
+
+    def adopt(self, found: Assignment | None) -> None:
+        """Begin with the best plan of another search, if there is one and all of its columns are here."""
+        columns = [list(table.options.splits) for table in self.net.tables]
+        if found is not None and all(found[t.node.name] in own for t, own in zip(self.net.tables, columns, strict=True)):
+            path = tuple(own.index(found[t.node.name]) for t, own in zip(self.net.tables, columns, strict=True))
+            self.path, self.polished[path] = path, self.judged(path)[0]
+
+    def polish(self, deadline: float) -> None:
+        """Change single columns of the best plans met as long as that shortens the interval."""
+        for _, path in sorted(self.met.items())[:POLISHED]:
+            self.improve(path, deadline)
+
+    def improve(self, path: tuple[int, ...], deadline: float) -> tuple[tuple[int, ...], float]:
+        """The same of one plan; what becomes of it is remembered, with its interval."""
+        better: tuple[int, ...] | None = path
+        while better is not None and worked() < deadline:
+            path = better
+            self.keep(path)
+            better = self.changes.improved(path)
+        interval, used = self.judged(path)
+        self.polished[path] = interval = interval if used <= 1 + SLACK else inf
+        return path, interval
+
+    def exchange(self, found: Weighed, bound: float, deadline: float) -> None:
+        """Change two columns of polished plans at a time as long as that shortens their intervals, until one is near enough."""
+        worth = np.concatenate([found.weights, found.prices])
+        for path, interval in sorted(self.polished.items(), key=lambda pair: pair[1])[:EXCHANGED]:
+            before = min(inf, self.best * (1 + FARTHEST))
+            while interval < before and not self.near(bound) and worked() < deadline:
+                before = interval
+                tried = [(*self.judged(p), p) for p in self.changes.exchanged(path, worth)]
+                best, _, better = min(tried, default=(inf, inf, path))
+                if best < before:
+                    path, interval = self.improve(better, deadline)
+        self.polished.clear()
+
+    def close(self, found: Weighed, bound: float, deadline: float) -> float:
+        """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
+        bound, active = self.sweep(found, bound, deadline), self.active(found)
+        if self.near(bound):
+            return bound
+        bound = max(bound, self.step(found, active, bound, deadline), self.fit(found, deadline))
+        self.look(found, bound, deadline)
+        widenings = iter(WIDENINGS)
+        while self.best - bound > PROVEN * self.best and not self.near(bound) and worked() < deadline:
+            rising = found.bound * (1 + next(widenings, inf))
+            if rising <= bound:
+                continue
+            cutoff = min(rising, self._middle(bound))
+            labelled = self._below(found, cutoff, active, deadline)
+            if labelled.path is not None:
+                missed = self._missed(labelled.path, cutoff)
+                if missed:
+                    active |= missed
+                    widenings = iter([w for w in WIDENINGS if found.bound * (1 + w) >= cutoff])
+                elif not self.keep(labelled.path):
+                    break
+            elif labelled.complete:
+                bound = max(bound, min(cutoff, self.best))
+            else:
+                break
+        return bound
+
+    def near(self, bound: float) -> bool:
+        """Whether a bound will do: where area binds and nodes are not few, what is left takes many labels or long programs."""
+        enough = ENOUGH if worked() > self.patient_until else BETTER
+        return self.fitted and len(self.net.tables) > FEW_NODES and self.best - bound <= enough * self.best
+
+    def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
+        """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
+        active, small = self.active(found), len(self.net.tables) <= FEW_NODES
+        while small and self.best - bound > PROVEN * self.best and worked() < deadline:
+            cutoff = self._middle(bound)
+            labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
+            if not labelled.complete:
+                break
+            if labelled.path is None:
+                bound = cutoff
+                continue
+            missed = self._missed(labelled.path, cutoff)
+            active |= missed
+            if not missed and not self.keep(labelled.path):
+                break
+        return bound
+
+    def _middle(self, bound: float) -> float:
+        """A cut-off half way from a bound to the best plan; near it, just below that plan."""
+        return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
+
+    def fit(self, found: Weighed, deadline: float) -> float:
+        """A bound on plans that fit; the plan that attains it is kept and polished.
+
+        Below a ceiling so near to the weights' bound labels are few, wherever the best plan is: what is not below it is above.
+        """
+        bound = max(found.bound, self.fitting)
+        near = self.best <= found.bound * (1 + CEILINGS[-1])
+        late = self.fitted or worked() > deadline + self.late_s
+        for far in () if late else CEILINGS[-1:] if near else CEILINGS:
+            ceiling = min(self.best, found.bound * (1 + far))
+            if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
+                break
+            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline + self.late_s)
+            if closer <= found.bound:
+                self.too_far = ceiling
+                break
+            bound, self.fitted = max(bound, closer), bool(paths) or ceiling == self.best
+            for path in paths:
+                self.improve(path, deadline)
+            if paths:
+                break
+        self.fitting = bound
+        return bound
+
+    def look(self, found: Weighed, bound: float, deadline: float) -> None:
+        """Let a few labels look for better plans."""
+        for widening in QUICK:
+            cutoff = found.bound * (1 + widening)
+            if bound < cutoff < self.best and worked() < deadline:
+                labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
+                if labelled.path is not None and self.keep(labelled.path):
+                    break
+
+    def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
+        """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
+        for widening in STEPPED:
+            cutoff, left = found.bound * (1 + widening), deadline - worked()
+            if cutoff >= self.best or left <= 0:
+                break
+            if cutoff <= bound:
+                continue
+            stepped = solve_steps(*self._view(found, cutoff, active), cutoff, STEP_SHARE * left, CLOSE)
+            if stepped is None:
+                break
+            if stepped.path is not None and self.keep(stepped.path):
+                self.polish(deadline)
+            bound = max(bound, min(stepped.bound, self.best))
+            if stepped.bound < cutoff:
+                break
+        return bound
+
+    def cross(self, found: Weighed, bound: float, deadline: float) -> float:
+        """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan.
+
+        The latter again as long as that makes it better, and, where it does not, once over more of them. A better plan may make
+        a closer bound possible, which is then known.
+        """
+        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
+        if self.path is not None and not self.near(bound) and self.best > bound * (1 + CLOSE):
+            self.over(found, used_by(self.net, [*cheap, self.path]), bound, deadline)
+        for count in NEAR:
+            before = inf
+            while self.path is not None and self.best < before:
+                bound = max(bound, self.fit(found, deadline))
+                if worked() > deadline or self.near(bound) or self.best <= bound * (1 + CLOSE):
+                    return bound
+                before = self.best
+                self.over(found, self._near(found, count), bound, deadline)
+        return bound
+
+    def _near(self, found: Weighed, count: int) -> list[Flags]:
+        """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
+        assert self.path is not None, "only asked for once there is a plan"
+        chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
+        worth = np.concatenate([found.weights, found.prices])
+        for k, own in enumerate(chosen):
+            own[np.argsort(worth @ self.changes.of(k, entries), kind="stable")[:count]] = True
+        return chosen
+
+    def over(self, found: Weighed, only: list[Flags], bound: float, deadline: float) -> None:
+        """Keep the best plan over some columns, if the program is small enough to find it."""
+        view = self._view(found, self.best, frozenset(self.named(found)))
+        level = len(view[0].limits) - len(self.net.limits)
+        seconds = max(CROSSING_S[self.late_s > 0 and self.best <= bound * (1 + ASTRAY)], deadline - worked())
+        stepped = solve_steps(*view, self.best, seconds, CROSSED_GAP, level, only, bound)
+        if stepped is not None and stepped.path is not None and self.keep(stepped.path):
+            self.improve(stepped.path, deadline)
+            self.exchange(found, bound, deadline)
+
+    def _worth(self, found: Weighed, path: tuple[int, ...]) -> float:
+        """What a plan comes to under weights and prices."""
+        busy, used = self.ledger.along(self.entries(path))
+        return float(found.weights @ busy) + float(found.prices @ used)
+
+    def active(self, found: Weighed) -> frozenset[str]:
+        """Times and limits that count: those with a weight or a price."""
+        times = {n for n, w in zip(self.ledger.names, found.weights.tolist(), strict=True) if w > 0}
+        return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
+
+    def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
+               labels: int = MAX_LABELS) -> Found:
+        """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
+        view, weights, priced = self._view(found, cutoff, active)
+        return Search(view, weights, priced).run(cutoff, labels, deadline)
+
+    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[Within, tuple[float, float], Priced]:
+        """The network with the time of most weight as its cost and the other active ones as limits, and their prices."""
+        names, weights = self.ledger.names, found.weights
+        chief = int(weights.argmax())
+        others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
+        limited = [(x, p) for x, p in zip(self.net.limits, found.prices, strict=True) if x.name in active]
+        limits = (*(Limit(n, None, cutoff) for n, _ in others), *(x for x, _ in limited))
+        view = Within(self.net.problem, self.net.tables, self.net.stages, limits, ledger=self.ledger, chief=names[chief],
+                       cutoff=cutoff)
+        prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
+        to_go = [a / weights[chief] for a in self.to_go]
+        least = float(to_go[0]) - float(prices.sum())
+        return view, (1.0, 0.0), Priced(prices, least, to_go, None, inf)
+
+    def _missed(self, path: tuple[int, ...], cutoff: float) -> frozenset[str]:
+        busy, used = self.ledger.along(self.entries(path))
+        late = {n for n, b in zip(self.ledger.names, busy.tolist(), strict=True) if b > cutoff * (1 + TOLERANCE)}
+        return frozenset(late | {x.name for x, u in zip(self.net.limits, used.tolist(), strict=True) if u > 1 + TOLERANCE})
+
+
+def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
+                      deadline: float, begun: Assignment | None = None) -> tuple[Answer, list[Options], list[Options] | None]:
+    """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
+
+    `begun` is a plan to begin with.
+    As for other goals, the most promising columns are searched first: what cannot beat their best plan is struck.
+    """
+    ranking = rank_interval(problem, tree, ceiling, deadline)
+    patient_until = worked() + PATIENT * (deadline - worked())
+    plans: tuple[Assignment, ...] = ()
+    start: Mapping[str, float] = {}
+    first: _Search | None = None
+    core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
+    if core is not None:
+        now = worked()
+        first = _Search(problem, core, ceiling, patient_until)
+        first.adopt(begun)
+        found = first.weigh({}, now + WEIGHED * (deadline - now))
+        ending = now + FIRST_SHARE * (deadline - now)
+        first.polish(ending)
+        bound = first.fit(found, ending)
+        first.exchange(found, bound, ending)
+        first.cross(found, max(bound, first.fit(found, ending)), ending)
+        ceiling, plans, start = first.best, first.plans, first.named(found)
+    left = ranking.strike(choices, ceiling)
+    if not all(len(c) for c in left):
+        return Answer(plans, ceiling), choices, choices
+    kept = thin(problem, left, bounds=ranking.of(choices, left))
+    if kept is None:
+        return Answer(plans, ranking.bound), left, None
+    search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
+    for known in (plans or (begun,))[-1:]:
+        search.adopt(known)
+    found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
+    bound = search.fit(found, deadline)
+    if search.path is None:
+        search.polish(deadline)
+    search.exchange(found, bound, deadline)
+    bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
+    bound = search.close(found, bound, deadline) if search.best > bound else bound
+    held = [search.judged(path) for path in (search.path,) if path is not None]  # one begun with may exceed limits that add up
+    check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + SLACK], default=inf))
+    bound = min(bound, search.best, ranking.without(choices, left, kept))
+    return Answer((*plans, *search.plans), max(bound, ranking.bound)), left, kept

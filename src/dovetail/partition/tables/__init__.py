@@ -1,0 +1,1 @@
+"""What every candidate split of every node costs, reads and leaves, as arrays."""

@@ -1,0 +1,298 @@
+"""How long nodes take in every cell (a column, from one place of each input): arrivals and prices together.
+
+This restates the evaluator's rules for single nodes over the cells of many; tests hold the two together to the last digits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.hardware.shares import Floats, Ints
+from dovetail.partition.columns import Held, Options
+from dovetail.partition.effort import spend
+from dovetail.partition.plan import Goal, Mode
+from dovetail.partition.problem import Problem
+from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
+from dovetail.partition.tables.lazy import Later
+from dovetail.partition.tables.transfers import wide
+from dovetail.values import dataclass
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Times = tuple[Floats, Later]
+"""Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The cells of one node. If `relaxed`, a piece that fetches nothing takes its shorter time."""
+
+    own: Options
+    fetch: Fetch
+    count: int
+    relaxed: bool
+    partial_bytes: float
+    """Size of a partial sum of the whole output."""
+
+
+CELLS = 1 << 14
+"""Cells worked out together: enough to be worth a call, few enough for a cache."""
+
+
+def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
+    """The times of all cells of many nodes, in their order; of alike ones with the same prices, the same arrays."""
+    families: dict[tuple[object, ...], list[Ask]] = {}
+    first: dict[tuple[object, ...], Ask] = {}
+    of: list[Ask] = []
+    if len(asks) == 1:
+        return [_one(problem, asks[0])]
+    for number, ask in enumerate(asks):
+        family = _family(problem, ask.fetch, number)
+        priced = (*family, *_prices(ask)) if len(family) > 1 else family
+        if priced not in first:
+            first[priced] = ask
+            families.setdefault(family, []).append(ask)
+        of.append(first[priced])
+    found: dict[int, Times] = {}
+    some: list[list[Ask]] = []
+    for alike in families.values():
+        if some and sum(ask.count for each in some for ask in each) + sum(ask.count for ask in alike) > CELLS:
+            found |= _timed(problem, some)
+            some = []
+        some.append(alike)
+    found |= _timed(problem, some) if some else {}
+    return [found[id(ask)] for ask in of]
+
+
+def _one(problem: Problem, ask: Ask) -> Times:
+    """The times of one node; remembered where its inputs have one place each, which plans made node by node meet again."""
+    if ask.count > len(ask.own):
+        return _timed(problem, [[ask]])[id(ask)]
+    key = (*_surroundings(problem, ask.fetch), *_prices(ask))
+    if key not in problem.timed:
+        problem.timed[key] = _timed(problem, [[ask]])[id(ask)]
+    return problem.timed[key]
+
+
+def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
+    """The times of some families; where energy does not matter, it is worked out only if it is asked for after all."""
+    _, matters = criteria(problem)
+    times = _worked_out(problem, families, matters)
+    known = [times] if matters else []
+
+    def joules(number: int) -> Floats:
+        if not known:
+            known.append(_worked_out(problem, families, True))
+        found = known[0][number][1]
+        assert found is not None, "energy was asked for"
+        return found
+
+    return {number: (latency, Later(partial(joules, number))) for number, (latency, _) in times.items()}
+
+
+def criteria(problem: Problem) -> tuple[bool, bool]:
+    """Whether latency and energy each matter: as goal or as limit."""
+    return (problem.goal is not Goal.ENERGY or problem.max_latency_s is not None,
+            problem.goal is not Goal.LATENCY or problem.max_energy_j is not None)
+
+
+def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> dict[int, tuple[Floats, Floats | None]]:
+    """Seconds and, if asked for, joules of all cells: arrivals at once, the rest in parts where there is much of it."""
+    come, cells = _arrived(problem, families, energy)
+    asks, found = [ask for alike in families for ask in alike], dict[int, tuple[Floats, Floats | None]]()
+    while asks:
+        edges = [0, *accumulate([ask.count for ask in asks])]
+        part = max(1, bisect_right(edges, CELLS) - 1)
+        some, asks, edges = asks[:part], asks[part:], edges[:part + 1]
+        column = joined([_repeated(first, len(ask.own), ask.count) for first, ask in zip(
+            accumulate([len(ask.own) for ask in some[:-1]], initial=0), some, strict=True)])
+        direct = not asks and not found and all(len(alike) == 1 for alike in families)
+        cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
+        latency, joules = _Timing(problem, some, come, cell, column).run()
+        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape),
+                            None if joules is None else joules[a:b].reshape(ask.fetch.shape))
+                  for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
+        spend("tables", part, edges[-1] * len(problem.devices))
+    return found
+
+
+def _repeated(first: int, width: int, count: int) -> Ints:
+    """So many numbers that count from `first` on, again and again a `width` of them."""
+    once = np.arange(first, first + width)
+    return once if count == width else once[None].repeat(count // width, axis=0).ravel()
+
+
+def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
+    """One array of many; a single one as it is."""
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+
+def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> tuple[Arrivals, dict[int, Ints]]:
+    """Arrivals, and which of their cells are those of each node.
+
+    Alike nodes that read from alike producers share theirs, apart from places that leave a streaming device while they are made.
+    """
+    fetches: list[Fetch] = []
+    cells: dict[int, Ints] = {}
+    at = 0
+    for alike in families:
+        if len(alike) == 1:
+            fetches.append(alike[0].fetch)
+            cells[id(alike[0])] = np.arange(at, at + alike[0].count)
+            at += alike[0].count
+        else:
+            at = _share(alike, fetches, cells, at)
+    return arrivals(problem, fetches, energy), cells
+
+
+def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
+    """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or none."""
+    return _surroundings(problem, fetch) if len(fetch.inputs) == 1 else (number,)
+
+
+def _surroundings(problem: Problem, fetch: Fetch) -> tuple[object, ...]:
+    """What a node fetches and from whom, apart from the places it lies in."""
+    own, graph = fetch.node.inputs, problem.graph
+    at = {t: i for i, t in enumerate(dict.fromkeys(own))}
+    return (fetch.pattern.number, tuple([(fetch.known[t].pattern.number, at[t]) for t in fetch.paying]),
+            tuple([at[t] for t in fetch.inputs]),
+            *[(at[t], graph.tensors[t].element_bytes, graph.producer(t) is None) for t in own])
+
+
+def _prices(ask: Ask) -> tuple[object, ...]:
+    """All that tells the times of alike nodes apart."""
+    own, known, stream = ask.own, ask.fetch.known, ask.fetch.stream_s
+    return (ask.relaxed, *[known[t].places.tobytes() for t in ask.fetch.inputs], b"" if stream is None else stream.tobytes(),
+            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(), ask.partial_bytes)
+
+
+def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], at: int) -> int:
+    """Add what alike nodes fetch from places that lie still, and from those that do not; where cells of the next begin."""
+    first, held = alike[0].fetch, [ask.fetch.known[ask.fetch.inputs[0]] for ask in alike]
+    places, columns = np.unique(np.concatenate([h.places for h in held])), np.unique(
+        np.concatenate([ask.own.columns for ask in alike]))
+    early = [(h.stream_s > 0).nonzero()[0] if ask.fetch.stream_s is not None else h.places[:0]
+             for h, ask in zip(held, alike, strict=True)]
+    leaving = Held(held[0].pattern, np.concatenate([h.places[e] for h, e in zip(held, early, strict=True)]),
+                   np.concatenate([h.stream_s[e] for h, e in zip(held, early, strict=True)]))
+    lying = Held(held[0].pattern, places, np.zeros(len(places)))
+    others = {t: first.known[t] for t in first.paying}
+    fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: lying}, stream_s=None))
+    if len(leaving.places):
+        fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: leaving}, stream_s=leaving.stream_s))
+    row = len(places)
+    for ask, own, soon in zip(alike, held, early, strict=True):
+        rows = np.searchsorted(places, own.places)
+        rows[soon] = row + np.arange(len(soon))
+        row += len(soon)
+        cells[id(ask)] = at + rows[:, None] * len(columns) + np.searchsorted(columns, ask.own.columns)
+    return at + row * len(columns)
+
+
+class _Timing:
+    """Prices of the columns of several nodes (devices x columns) and arrivals at their cells (None: these, in order)."""
+
+    def __init__(self, problem: Problem, asks: Sequence[Ask], come: Arrivals, cell: Ints | None, column: Ints) -> None:
+        self.problem, self.asks, self.come, self.cell, self.column = problem, asks, come, cell, column
+        own, graph = [ask.own for ask in asks], problem.graph
+        self.has = np.ascontiguousarray(joined([o.pattern.has[o.columns] for o in own]).T)
+        self.alone = np.ascontiguousarray(joined([o.alone_s for o in own]).T)
+        self.fused = np.ascontiguousarray(joined([o.fused_s for o in own]).T)
+        self.quick = np.minimum(self.alone, self.fused)
+        counts = [len(o) for o in own]
+        relaxed, fed, self.flows = (np.array(flags).repeat(counts) for flags in (
+            [ask.relaxed for ask in asks], [any(graph.producer(t) is None for t in o.node.inputs) for o in own],
+            [len(set(o.node.inputs)) == 1 for o in own]))
+        self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))
+        self.concurrent = problem.mode is Mode.CONCURRENT
+        self.latency = np.zeros(len(column))
+        self.joules, self.added = (None if a is None else a.copy() if cell is None else a.take(cell)
+                                   for a in (come.joules, None if self.concurrent else come.added_s))
+        self.spans: dict[int, Ints | None] = {}
+        self.done: dict[int, Floats] = {}
+
+    def run(self) -> tuple[Floats, Floats | None]:
+        """Latency without the way home, and the energy of transfers alone, where it was asked for."""
+        for d in np.asarray(self.has.any(axis=1)).nonzero()[0].tolist():
+            self._compute(d)
+        reducer = joined([ask.own.reducer for ask in self.asks])
+        for r in range(len(self.problem.devices)) if np.count_nonzero(reducer >= 0) else ():
+            here = reducer == r
+            if np.count_nonzero(here):
+                self._reduce(r, here[self.column].nonzero()[0])
+        return (self.latency if self.added is None else self.added), self.joules
+
+    def _compute(self, d: int) -> None:
+        """Pieces on one device."""
+        span = self.spans[d] = None if wide(self.problem) else self.has[d][self.column].nonzero()[0]
+        column = self.column if span is None else self.column[span]
+        at = self.cell if self.cell is None or span is None else self.cell[span]
+
+        come, width = self.come.at(d, at), self.alone.shape[1]
+        compute = np.concatenate([self.behind[d], self.alone[d]]).take(column + come.busy * width)
+        done = come.arrived + compute
+        if self.concurrent and self.problem.streams(self.problem.devices[d]) and np.count_nonzero(self.flows):
+            flowing = come.busy & self.flows[column]
+            some = (flowing if come.returns is None else flowing & ~come.returns).nonzero()[0]
+            own = column[some]
+            done[some] = np.maximum(come.first[some] + self.alone[d][own], come.arrived[some] + self.quick[d][own])
+        self.done[d] = done
+        if span is None:
+            np.maximum(self.latency, done, out=self.latency)
+        else:
+            self.latency[span] = np.maximum(self.latency[span], done)
+        if self.added is not None:
+            self.added[slice(None) if span is None else span] += compute
+
+    def _done(self, d: int, cells: Ints) -> Floats:
+        span = self.spans[d]
+        return self.done[d][cells if span is None else np.searchsorted(span, cells)]
+
+    def _reduce(self, reducer: int, chosen: Ints) -> None:
+        """Partial sums of the cells that end on one device: sent there, and added."""
+        column = self.column[chosen]
+        parts = {d: part for d in self.done if len(part := self.has[d][column].nonzero()[0])}
+        ended = {d: self._done(d, chosen[part]) for d, part in parts.items()}
+        sizes = np.repeat([ask.partial_bytes for ask in self.asks], [len(ask.own) for ask in self.asks])[column]
+        end, sent_s, sent_j = self._summed(reducer, chosen, parts, ended, sizes)
+        spent = joined([ask.own.reduce_s for ask in self.asks])[column]
+        self.latency[chosen] = end + spent
+        if self.joules is not None:
+            self.joules[chosen] += sent_j
+        if self.added is not None:
+            self.added[chosen] += sent_s + spent
+
+    def _summed(self, reducer: int, chosen: Ints, parts: Mapping[int, Ints], ended: Mapping[int, Floats],
+                sizes: Floats) -> tuple[Floats, Floats, Floats]:
+        """When all partial sums are at the reducer, and the seconds and joules it took to send them.
+
+        `parts` are the chosen cells with a piece on each device, `ended` when that is done.
+        """
+        problem, cells, lanes = self.problem, chosen if self.cell is None else self.cell[chosen], dict[str, Floats]()
+        latest, sent_s, sent_j = np.zeros((3, len(chosen)))
+        if reducer in parts:
+            latest[parts[reducer]] = ended[reducer]
+        for d, part in parts.items():
+            if d == reducer:
+                continue
+            source, target, stop = problem.devices[d], problem.devices[reducer], ended[d]
+            seconds, spent = problem.transfer(source, target, sizes[part])
+            names = problem.lanes(source, target)
+            for lane in names:
+                if lane not in lanes:
+                    lanes[lane] = self.come.lanes[lane][cells] if lane in self.come.lanes else np.zeros(len(chosen))
+                stop = np.maximum(stop, lanes[lane][part])
+            stop = stop + seconds
+            for lane in names:
+                lanes[lane][part] = stop
+            latest[part] = np.maximum(latest[part], stop)
+            sent_s[part] += seconds
+            sent_j[part] += spent
+        return latest, sent_s, sent_j
