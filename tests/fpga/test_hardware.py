@@ -148,7 +148,7 @@ def test_yosys_reads_every_module_and_finds_no_problem(folders: list[tuple[str, 
     script.write_text("\n".join(lines) + "\n", encoding="ascii")
     pyosys, yosys = find_pyosys(), find_yosys()
     assert pyosys or yosys, "no Yosys: pip install pyosys, or install the package yosys"
-    child = Path(__file__).parents[2] / "src" / "dovetail" / "fpga" / "pyosys_child.py"
+    child = Path(__file__).parents[2] / "src" / "dovetail" / "fpga" / "toolchain" / "pyosys_child.py"
     commands = [[sys.executable, str(child), str(script)]] if pyosys else []
     commands += [[*yosys.command, "-q", str(script)]] if yosys else []
     for command in commands:

@@ -88,7 +88,7 @@ def test_without_time_the_answer_is_still_legal_and_bounded() -> None:
 
 
 def test_too_many_live_tensors_fall_back_to_a_true_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("by_device", "throughput"):
+    for module in ("exact.by_device", "interval.solver"):
         monkeypatch.setattr(f"dovetail.partition.{module}.thin", lambda problem, choices, limit=0, bounds=None: None)
     for seed in range(8):
         for goal in Goal:
